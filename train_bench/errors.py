@@ -1,0 +1,51 @@
+"""Every error that a user may meet, drawn as a tree.
+
+TrainBenchError
+├── RequestError        what was asked cannot be done; nothing was started        (exit code 2)
+│   └── UnknownName     a name that does not exist, with the nearest one that does
+├── LaunchError         the processes of a run could not be started or died       (exit code 1)
+├── WriteError          a result could not be written; finished runs stay readable (exit code 1)
+└── LogError            a result cannot be read at all                            (exit code 1)
+
+Raised anywhere, caught in `cli.py` alone. The text is one sentence or two: what was wrong, the value
+seen, what is allowed, the next step.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrainBenchError(Exception):
+    """Root of all expected errors."""
+
+    exit_code = 1
+
+
+class RequestError(TrainBenchError):
+    """The request is wrong; no process was started."""
+
+    exit_code = 2
+
+
+class UnknownName(RequestError):
+    """A name that is not among the known ones."""
+
+    def __init__(self, *, what: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        super().__init__(f"There is no {what} '{name}'.{hint} Known: {', '.join(names) or 'none'}.")
+
+
+class LaunchError(TrainBenchError):
+    """A run could not be started, or its processes died."""
+
+
+class WriteError(TrainBenchError):
+    """A result could not be written."""
+
+
+class LogError(TrainBenchError):
+    """A result cannot be read."""

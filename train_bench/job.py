@@ -1,0 +1,78 @@
+"""A job: one timed run to be done, complete and decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from train_bench.progress import Mark, Unit
+from train_bench.quality import Target
+
+
+class Device(str, Enum):
+    """Where tensors live. `auto` is a GPU where torch finds one, else the CPU."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Precision(str, Enum):
+    """Numerics of the forward and backward pass. Master weights and optimizer state stay fp32."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the processes of one run are told. They learn neither the rules nor how they are scored.
+
+    `benchmark` is the name that the log gives (`resnet_mini`), `reference` the folder of its code
+    (`resnet`). `config` holds the reference's own configuration as plain data; its
+    `hyperparameters` are logged one by one under their own names. `announcement` holds further
+    values to log before the clock, by mllog key.
+    """
+
+    benchmark: str
+    reference: str
+    launcher: str
+    index: int
+    seed: int
+    nodes: int
+    nproc_per_node: int
+    threads_per_rank: int | None
+    device: Device
+    precision: Precision
+    drop_caches: bool
+    config: Mapping[str, Any]
+    announcement: Mapping[str, Any]
+    target: Target
+    unit: Unit
+    schedule: tuple[Mark, ...]
+    folder: Path
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks that must answer."""
+        return self.nodes * self.nproc_per_node
+
+    @property
+    def result_file(self) -> Path:
+        """The log of this run, once the run has ended."""
+        return self.folder / f"result_{self.index}.txt"
+
+    @property
+    def growing_file(self) -> Path:
+        """The log of this run while it grows."""
+        return self.folder / f"result_{self.index}.txt.part"
+
+    @property
+    def ranks_folder(self) -> Path:
+        """Standard output, standard error and last state of every rank of this run."""
+        return self.folder / "ranks" / f"run_{self.index}"

@@ -1,0 +1,59 @@
+"""CONTRACT 2: how ranks come to life. A launcher turns a job into text; `plan/launch.py` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from train_bench.job import Job
+
+
+@dataclass(slots=True, kw_only=True)
+class LauncherConfig:
+    """What every launcher can be asked; a launcher adds its own fields.
+
+    threads_per_rank  CPU threads of each rank; None divides the cores of the host among its ranks
+    """
+
+    name: str
+    nodes: int = 1
+    nproc_per_node: int = 1
+    threads_per_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How one run is started: a command, what it adds to the environment, and files (path -> text)
+    that have to exist before."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[Path, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """A rank that ended badly. `how` is a phrase such as `killed by SIGKILL`."""
+
+    rank: int | None
+    how: str
+
+
+class Launcher(Protocol):
+    """Parent side: `launchers/<name>/start.py` has a class `Launcher` that is constructed with its own
+    typed configuration. All of it is pure: nothing is started or written here.
+
+    Rank side: `launchers/<name>/parallel.py` has a function `join(job) -> Parallel`.
+    """
+
+    def refuse(self) -> str | None:
+        """Why this configuration cannot be launched, as a sentence; None if it can."""
+
+    def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
+        """The command that starts all ranks of `job`, each running `rank_argv`."""
+
+    def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
+        """Who died and how, from what the command left: its exit code (negative is a signal) and its
+        standard error."""

@@ -1,0 +1,89 @@
+"""CONTRACT 3: what a launcher gives each rank.
+
+DDP, Horovod and DeepSpeed differ in exactly these verbs; a reference says them and does not know
+which of the three answers. Numerics (autocast, loss scaling) are carried here too, so that no
+reference asks for the precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+
+
+class Parallel(Protocol):
+    """One rank's view of all ranks."""
+
+    rank: int
+    size: int
+    local_rank: int
+    device: torch.device
+
+    def batch_norm(self, model: torch.nn.Module, span: int) -> torch.nn.Module:
+        """Let batch-norm layers take their statistics over `span` samples of the global batch; called
+        before `wrap`. `local_batch_size` or less needs no communication and changes nothing."""
+
+    def wrap(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        gradient_accumulation_steps: int = 1,
+        local_params: Iterable[torch.nn.Parameter] = (),
+    ) -> torch.nn.Module:
+        """Make all ranks start from rank 0's weights and average gradients from now on. Returns the
+        module whose forward is to be called. `local_params` (sharded tables) are neither
+        broadcast nor reduced. Called once, before the first `forward`; the optimizer is stepped by
+        `step` alone. The learning rate may be changed in the optimizer's `param_groups` at any
+        time."""
+
+    def forward(self, *, last_microbatch: bool = True) -> AbstractContextManager[None]:
+        """Context of a training forward pass and its `backward`: the job's numerics, and no gradient
+        reduction before the last micro-batch of an accumulation."""
+
+    def inference(self) -> AbstractContextManager[None]:
+        """Context of an evaluation forward pass: the job's numerics, no gradients."""
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of `loss`, the mean over this rank's micro-batch divided by the number of
+        micro-batches; after the last one they are the mean over the global batch. Call it inside
+        `forward`."""
+
+    def step(self, *, clip_norm: float | None = None) -> bool:
+        """Synchronise, unscale, clip by global norm, update, zero the gradients, in this order. False
+        if a scaled step was skipped for an overflow, so that schedules and moving averages do not
+        advance."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `wrap` added to the training state (the loss scale)."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+
+    def sync_buffers(self) -> None:
+        """Average the floating-point buffers of the wrapped model (batch-norm statistics) over ranks;
+        called before an evaluation."""
+
+    def sum(self, value: torch.Tensor) -> torch.Tensor:
+        """Sum over ranks, on every rank."""
+
+    def mean(self, value: torch.Tensor) -> torch.Tensor:
+        """Mean over ranks, on every rank."""
+
+    def gather_objects(self, value: T) -> list[T] | None:
+        """All ranks' values in rank order on rank 0, None elsewhere."""
+
+    def from_rank_zero(self, value: T) -> T:
+        """Rank 0's value, on every rank."""
+
+    def barrier(self) -> None:
+        """Wait until every rank is here and its device is idle."""
+
+    def leave(self) -> None:
+        """End the group."""

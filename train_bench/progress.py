@@ -1,0 +1,79 @@
+"""How far training has got, and when to look at its quality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Unit(str, Enum):
+    """What a benchmark counts its progress in, as its logs and reference convergence points do."""
+
+    EPOCH = "epoch"
+    SAMPLE = "sample"
+    GENERATION = "generation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A point of training at which quality is evaluated, and the block of training that leads to it.
+
+    `count` is what the task is told: samples (or generations) since the start of training, an
+    integer. The other three are what the log says, in the benchmark's unit: `epoch_num` on the
+    evaluation, `first_epoch_num` and `epoch_count` on the block.
+    """
+
+    count: int
+    epoch_num: float
+    first_epoch_num: float
+    epoch_count: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What `Task.train_until` did: samples consumed since the start of training, and the extra
+    values (key -> value) that the rules want logged for the block, almost always none."""
+
+    samples: int
+    extras: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalSchedule:
+    """Evaluate at `first`, then every `period`, up to and including `until`; in the benchmark's unit."""
+
+    first: float
+    period: float
+    until: float
+
+    def points(self) -> tuple[float, ...]:
+        """The positions of all evaluations. Whole numbers stay integers."""
+        count = int((self.until - self.first) / self.period + 1e-9) + 1 if self.until >= self.first else 0
+        return tuple(_tidy(self.first + index * self.period) for index in range(count))
+
+    def marks(self, *, samples_per_unit: int) -> tuple[Mark, ...]:
+        """One mark per evaluation. `samples_per_unit` is the size of the training set where the unit
+        is an epoch, 1 where the unit is a sample or a generation.
+
+        Blocks are numbered from 1 as the rules number epochs: the block that ends at epoch 2 with
+        two epochs in it has `first_epoch_num` 1.
+        """
+        marks = []
+        before = 0.0
+        for point in self.points():
+            marks.append(
+                Mark(
+                    count=round(point * samples_per_unit),
+                    epoch_num=point,
+                    first_epoch_num=_tidy(before + 1),
+                    epoch_count=_tidy(point - before),
+                )
+            )
+            before = point
+        return tuple(marks)
+
+
+def _tidy(value: float) -> float:
+    rounded = round(value, 6)
+    return int(rounded) if rounded == int(rounded) else rounded

@@ -1,0 +1,70 @@
+"""How good a model is, and how good it has to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """The metrics of one evaluation by name, for example `{"top1": 0.759}`."""
+
+    metrics: Mapping[str, float]
+
+    @property
+    def diverged(self) -> bool:
+        """True if any metric is not a finite number."""
+        return not all(math.isfinite(value) for value in self.metrics.values())
+
+    @property
+    def logged(self) -> float | dict[str, float]:
+        """The value of an `eval_accuracy` line: a number, or an object where there are several."""
+        if len(self.metrics) == 1:
+            return next(iter(self.metrics.values()))
+        return dict(self.metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """The value that one metric has to reach; `higher_is_better` gives the direction."""
+
+    metric: str
+    value: float
+    higher_is_better: bool = True
+
+    def reached(self, quality: Quality) -> bool:
+        """Whether the metric is at the threshold or beyond; a missing metric never is."""
+        seen = quality.metrics.get(self.metric, math.nan)
+        return seen >= self.value if self.higher_is_better else seen <= self.value
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'>=' if self.higher_is_better else '<='} {self.value:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """All thresholds that have to be reached in the same evaluation."""
+
+    thresholds: tuple[Threshold, ...]
+
+    def reached(self, quality: Quality) -> bool:
+        """Whether this evaluation ends the run."""
+        return all(threshold.reached(quality) for threshold in self.thresholds)
+
+    def quality_of(self, logged: object) -> Quality:
+        """Read the value of an `eval_accuracy` line back; what cannot be read becomes NaN."""
+        names = [threshold.metric for threshold in self.thresholds]
+        if isinstance(logged, Mapping):
+            return Quality(metrics={name: _number(logged.get(name)) for name in names})
+        return Quality(metrics={name: _number(logged) for name in names})
+
+    def __str__(self) -> str:
+        return " and ".join(str(threshold) for threshold in self.thresholds)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return math.nan

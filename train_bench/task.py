@@ -1,0 +1,105 @@
+"""CONTRACT 1: what a reference must answer, and what every benchmark's configuration has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from train_bench.parallel import Parallel
+from train_bench.progress import Mark, Progress
+from train_bench.quality import Quality
+
+
+@dataclass(slots=True, kw_only=True)
+class Evaluation:
+    """When quality is looked at, in the benchmark's unit. What is None is taken from the ruleset."""
+
+    first: float | None = None
+    period: float | None = None
+    until: float = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Hyperparameters:
+    """Hyperparameters of a benchmark. Every field is spelled as its mllog key and is logged under it,
+    unless it is None. A reference adds its own."""
+
+    global_batch_size: int
+    gradient_accumulation_steps: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class BenchmarkConfig:
+    """What every benchmark's configuration has; a reference adds its own fields.
+
+    benchmark      the name that the log gives, which is also the name of its rules
+    reference      the folder under `references/`
+    ruleset        the round whose rules hold
+    train_samples  size of the training set (None where there is none); `open_data` verifies it
+    eval_samples   size of the evaluation set (likewise)
+    data_dir       where the prepared data lie; None is the user's cache folder
+    """
+
+    benchmark: str
+    reference: str
+    ruleset: str
+    train_samples: int | None = None
+    eval_samples: int | None = None
+    data_dir: str | None = None
+    evaluation: Evaluation
+    hyperparameters: Hyperparameters
+    compile: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFacts:
+    """Sizes that the log announces once the data are open; None where there is no such thing or it is
+    only known at the end."""
+
+    train_samples: int | None
+    eval_samples: int | None
+
+
+class Task(Protocol):
+    """One benchmark, as seen by the referee: `references/<name>/task.py` has a class `Task` that is
+    constructed with its own typed configuration, then called in this order, once each, except for
+    those marked (*)."""
+
+    def build(self, seed: int, parallel: Parallel) -> None:
+        """Model, optimizer, compilation, warm-up on synthetic batches; not timed.
+
+        May read metadata of the dataset (sizes, vocabulary), may not read a single example.
+        Afterwards weights, optimizer state, batch-norm statistics, loss scale and random generators
+        are as if the warm-up had never happened, and nothing recompiles on the clock.
+        """
+
+    def initialized_tensors(self) -> Sequence[str]:
+        """Names for the `weights_initialization` lines, as the rules spell them."""
+
+    def open_data(self) -> DataFacts:
+        """First touch of the dataset; the clock is running."""
+
+    def train_until(self, mark: Mark) -> Progress:
+        """(*) Train from where training is up to `mark.count`, rounded up to a whole batch."""
+
+    def evaluate(self) -> Quality:
+        """(*) The metrics of the closed division over the whole evaluation set. Every rank takes
+        part, rank 0's answer counts. Changes nothing that training sees."""
+
+    def save(self, folder: Path) -> None:
+        """(*) Write weights and training state; readable by `load` whatever the number of ranks."""
+
+    def load(self, folder: Path) -> None:
+        """(*) Continue from what `save` wrote. Called after `build`."""
+
+    def close(self) -> None:
+        """Free what was opened (workers, files). Called once, also after a failure."""
+
+
+class Prepare(Protocol):
+    """`references/<name>/data.py` has a function `prepare` of this shape: everything that may be done
+    to the dataset before any run, once and for all. Never timed, resumable, verified."""
+
+    def __call__(self, config: Any, folder: Path, source: Path | None) -> None: ...
