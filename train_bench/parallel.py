@@ -25,9 +25,9 @@ class Parallel(Protocol):
     local_rank: int
     device: torch.device
 
-    def batch_norm(self, model: torch.nn.Module, span: int) -> torch.nn.Module:
-        """Let batch-norm layers take their statistics over `span` samples of the global batch; called
-        before `wrap`. `local_batch_size` or less needs no communication and changes nothing."""
+    def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
+        """Let batch-norm layers take their statistics over groups of `ranks` neighbouring ranks;
+        called before `wrap`. One rank needs no communication and changes nothing."""
 
     def wrap(
         self,

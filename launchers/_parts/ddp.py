@@ -1,0 +1,197 @@
+"""torch's own data parallelism as a `Parallel`; alone, it needs no process group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from train_bench.errors import LaunchError
+from train_bench.job import Device, Job, Precision
+
+T = TypeVar("T")
+
+AUTOCAST = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+
+
+class TorchParallel:
+    """One rank of a torch process group: Gloo on CPUs, NCCL on GPUs."""
+
+    def __init__(self, job: Job, *, rank: int, local_rank: int, size: int) -> None:
+        self.rank, self.local_rank, self.size = rank, local_rank, size
+        self.device = _device(job.device, local_rank)
+        self.precision = job.precision
+        _set_matmul_precision(job.precision, self.device)
+        self._scaler = torch.amp.GradScaler(self.device.type, enabled=job.precision is Precision.FP16)
+        self._model: torch.nn.Module | None = None
+        self._wrapped: torch.nn.Module | None = None
+        self._optimizer: torch.optim.Optimizer | None = None
+        if size > 1:
+            backend = "nccl" if self.device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, rank=rank, world_size=size)
+
+    def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
+        """Synchronised batch norm over groups of `ranks` neighbours; torch has it for GPUs only."""
+        if ranks == 1:
+            return model
+        if self.device.type != "cuda":
+            raise LaunchError(
+                f"Batch-norm statistics over {ranks} ranks need GPUs (torch's SyncBatchNorm); set "
+                f"model_bn_span to the batch size of one rank."
+            )
+        if self.size % ranks:
+            raise LaunchError(f"Batch-norm groups of {ranks} ranks do not divide {self.size} ranks.")
+        groups = [dist.new_group(list(range(first, first + ranks))) for first in range(0, self.size, ranks)]
+        group = groups[self.rank // ranks]
+        return cast(torch.nn.Module, torch.nn.SyncBatchNorm.convert_sync_batchnorm(model, group))
+
+    def wrap(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        gradient_accumulation_steps: int = 1,
+        local_params: Iterable[torch.nn.Parameter] = (),
+    ) -> torch.nn.Module:
+        """DistributedDataParallel, or the model itself for a single rank."""
+        self._model = self._wrapped = model
+        self._optimizer = optimizer
+        if self.size > 1:
+            local = {id(parameter) for parameter in local_params}
+            names = [name for name, parameter in model.named_parameters() if id(parameter) in local]
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
+            self._wrapped = DistributedDataParallel(
+                model,
+                device_ids=[self.local_rank] if self.device.type == "cuda" else None,
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+            )
+        return self._wrapped
+
+    @contextmanager
+    def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
+        """Autocast, and DDP's reduction switched on for the last micro-batch alone."""
+        if isinstance(self._wrapped, DistributedDataParallel):
+            self._wrapped.require_backward_grad_sync = last_microbatch
+        with self._autocast():
+            yield
+
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """Autocast without gradients."""
+        with torch.no_grad(), self._autocast():
+            yield
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Scaled if fp16."""
+        self._scaler.scale(loss).backward()
+
+    def step(self, *, clip_norm: float | None = None) -> bool:
+        """Unscale, clip, update, zero."""
+        model, optimizer = self._both()
+        if clip_norm is not None:
+            self._scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+        if not self._scaler.is_enabled():
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            return True
+        scale_before = self._scaler.get_scale()
+        self._scaler.step(optimizer)
+        self._scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        return self._scaler.get_scale() >= scale_before
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loss scale."""
+        return self._scaler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The loss scale."""
+        self._scaler.load_state_dict(state)
+
+    def sync_buffers(self) -> None:
+        """One all-reduce over all floating-point buffers laid end to end."""
+        if self.size == 1:
+            return
+        model, _ = self._both()
+        buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+        if not buffers:
+            return
+        flat = self.mean(torch.cat([buffer.detach().flatten().float() for buffer in buffers]))
+        for buffer, values in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
+            buffer.copy_(values.view_as(buffer))
+
+    def sum(self, value: torch.Tensor) -> torch.Tensor:
+        """All-reduce of a copy."""
+        total = value.detach().clone().to(self.device)
+        if self.size > 1:
+            dist.all_reduce(total)
+        return total
+
+    def mean(self, value: torch.Tensor) -> torch.Tensor:
+        """All-reduce, divided by the number of ranks."""
+        return self.sum(value) / self.size
+
+    def gather_objects(self, value: T) -> list[T] | None:
+        """Gather on rank 0."""
+        if self.size == 1:
+            return [value]
+        gathered: list[T] | None = [value] * self.size if self.rank == 0 else None
+        dist.gather_object(value, gathered)
+        return gathered
+
+    def from_rank_zero(self, value: T) -> T:
+        """Broadcast."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+    def barrier(self) -> None:
+        """Device first, then the other ranks."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        if self.size > 1:
+            dist.barrier()
+
+    def leave(self) -> None:
+        """Destroy the process group."""
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        dtype = AUTOCAST.get(self.precision)
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
+
+    def _both(self) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        if self._model is None or self._optimizer is None:
+            raise RuntimeError("Parallel.wrap has to be called before a training step.")
+        return self._model, self._optimizer
+
+
+def _device(asked: Device, local_rank: int) -> torch.device:
+    found = torch.cuda.device_count() if asked is not Device.CPU else 0
+    if asked is Device.CPU or (asked is Device.AUTO and found == 0):
+        return torch.device("cpu")
+    if local_rank >= found:
+        raise LaunchError(
+            f"Local rank {local_rank} needs a GPU of its own, but {found} were found. Ask for fewer "
+            f"processes per node, or for device=cpu."
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def _set_matmul_precision(precision: Precision, device: torch.device) -> None:
+    tf32 = precision is Precision.TF32
+    if tf32 and device.type != "cuda":
+        raise LaunchError("precision=tf32 exists on GPUs only; on a CPU use fp32, bf16 or fp16.")
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = tf32

@@ -1,0 +1,11 @@
+"""Rank side of `launcher=inline`: one rank, no process group."""
+
+from __future__ import annotations
+
+from launchers._parts.ddp import TorchParallel
+from train_bench.job import Job
+
+
+def join(job: Job) -> TorchParallel:
+    """The only rank of its run."""
+    return TorchParallel(job, rank=0, local_rank=0, size=1)

@@ -1,0 +1,7 @@
+"""`python -m train_bench`."""
+
+import sys
+
+from train_bench.cli import main
+
+sys.exit(main())

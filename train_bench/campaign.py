@@ -1,0 +1,198 @@
+"""A campaign: every run of a plan, one after the other, each in fresh processes; resumable."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cattrs
+
+from train_bench import papers
+from train_bench.errors import LaunchError, RequestError, TrainBenchError
+from train_bench.event import Event
+from train_bench.job import Job
+from train_bench.judge.log import parse_line
+from train_bench.launcher import Death, Launcher
+from train_bench.plan import discover, launch
+from train_bench.plan.plan import Plan, jobs_to_do
+from train_bench.report.live import Watcher
+
+
+class Interrupted(TrainBenchError):
+    """The user ended the campaign; what is finished stays."""
+
+
+def begin(plan: Plan) -> None:
+    """Write the plan into a folder of its own; a folder that already holds a campaign is refused."""
+    folder = plan.jobs[0].folder
+    if folder.exists() and any(folder.iterdir()):
+        raise RequestError(
+            f"The folder {folder} is not empty. Choose another with output=DIR"
+            + (f", or continue its campaign with resume={folder}." if _holds_plan(folder) else ".")
+        )
+    papers.write_json(folder / "plan.json", cattrs.unstructure(plan))
+
+
+def open_folder(folder: Path) -> Plan:
+    """The plan of a campaign that was begun."""
+    if not _holds_plan(folder):
+        raise RequestError(f"{folder} holds no campaign (no plan.json); give the folder of one.")
+    written = papers.read_json(folder / "plan.json")
+    for job in written["jobs"]:
+        job["folder"] = str(folder.resolve())
+    return cattrs.structure(written, Plan)
+
+
+def launcher_of(plan: Plan) -> Launcher:
+    """The launcher that a plan names, as it was configured."""
+    config = cattrs.structure(plan.request["launcher"], discover.launcher_config(plan.launcher))
+    return discover.launcher(config)
+
+
+def prepare_data(plan: Plan, source: Path | None = None) -> None:
+    """Everything that is done to the data before any run; returns at once where it was done before."""
+    job = plan.jobs[0]
+    config = cattrs.structure(job.config, discover.reference_config(job.reference))
+    discover.prepare(job.reference)(config, Path(str(config.data_dir)), source)
+
+
+def run_all(plan: Plan, watcher: Watcher, *, retry_failed: bool) -> None:
+    """Run every job that has no result yet. Stops at a run whose processes die, with a sentence that
+    says which and how; a run that trains to the end of its schedule in vain is a result like any
+    other."""
+    launcher = launcher_of(plan)
+    failed = failed_runs(plan.jobs)
+    todo = jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed)
+    for job in todo:
+        _put_aside(job)
+    watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(todo))
+    try:
+        for job in todo:
+            _run(job, launcher, watcher, total=len(plan.jobs))
+    except KeyboardInterrupt:
+        finished = sum(job.result_file.exists() for job in plan.jobs)
+        raise Interrupted(
+            f"Interrupted; {finished} of {len(plan.jobs)} runs are finished and stay. Continue with: "
+            f"train-bench run resume={plan.jobs[0].folder}"
+        ) from None
+    finally:
+        watcher.campaign_ended()
+
+
+def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
+    """Indices of the runs whose processes died."""
+    failed = []
+    for job in jobs:
+        ending = job.ranks_folder / "ending.json"
+        if ending.exists() and papers.read_json(ending)["exit_code"] != 0:
+            failed.append(job.index)
+    return tuple(failed)
+
+
+def _run(job: Job, launcher: Launcher, watcher: Watcher, *, total: int) -> None:
+    shutil.rmtree(job.ranks_folder, ignore_errors=True)
+    job.growing_file.unlink(missing_ok=True)
+    watcher.run_started(job)
+    follower = _Follower(job.growing_file)
+
+    def tick() -> None:
+        for event in follower.new_events():
+            watcher.event(event)
+        watcher.tick()
+
+    exit_code, stderr = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
+    tick()
+    deaths = _deaths(job, launcher, exit_code, stderr)
+    ending = {"exit_code": exit_code, "deaths": [{"rank": death.rank, "how": death.how} for death in deaths]}
+    papers.write_json(job.ranks_folder / "ending.json", ending)
+    _settle(job)
+    watcher.run_ended(job, failed=exit_code != 0)
+    if exit_code != 0:
+        how = "; ".join(f"{_who(death)} {death.how}" for death in deaths)
+        raise LaunchError(
+            f"Run {job.index + 1} of {total} failed: {how}. Output of its ranks is in {job.ranks_folder}. "
+            f"Finished runs stay; train-bench run resume={job.folder} continues and counts this run as "
+            f"failed, retry_failed=true repeats it."
+        )
+
+
+def _settle(job: Job) -> None:
+    """The log of a run that has ended gets its name; a run that never wrote one leaves an empty log."""
+    job.growing_file.touch()
+    try:
+        with job.growing_file.open("rb") as file:
+            os.fsync(file.fileno())
+        job.growing_file.replace(job.result_file)
+    except OSError as error:
+        raise papers.cannot_write(job.result_file, error) from error
+
+
+def _put_aside(job: Job) -> None:
+    """Keep the log of a failed run that is about to be repeated, under `failed/`."""
+    if job.result_file.exists():
+        folder = job.folder / "failed"
+        folder.mkdir(exist_ok=True)
+        attempt = len(list(folder.glob(f"result_{job.index}_*.txt"))) + 1
+        job.result_file.rename(folder / f"result_{job.index}_{attempt}.txt")
+        (job.folder / f"record_{job.index}.json").unlink(missing_ok=True)
+
+
+def _deaths(job: Job, launcher: Launcher, exit_code: int, stderr: str) -> tuple[Death, ...]:
+    """Ranks that were killed come first: the others mostly died of their absence. Then what the ranks
+    themselves said; then what the launcher says."""
+    if exit_code == 0:
+        return ()
+    seen = launcher.deaths(exit_code, stderr)
+    killed = tuple(death for death in seen if death.how.startswith("killed by"))
+    told = []
+    for path in sorted(job.ranks_folder.glob("rank_*.json")):
+        state = _state(path)
+        if state.get("state") == "failed":
+            told.append(Death(rank=int(path.stem.removeprefix("rank_")), how=f"failed: {state['error']}"))
+    return killed or tuple(told) or seen
+
+
+def _state(path: Path) -> dict[str, Any]:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def _who(death: Death) -> str:
+    return "the launcher" if death.rank is None else f"rank {death.rank}"
+
+
+def _holds_plan(folder: Path) -> bool:
+    return (folder / "plan.json").is_file()
+
+
+class _Follower:
+    """Reads a log while it grows; a line counts once it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._line = 0
+
+    def new_events(self) -> list[Event]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return []
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        events = []
+        for text in whole.decode("utf-8", errors="replace").splitlines():
+            self._line += 1
+            event = parse_line(text, self._line)
+            if isinstance(event, Event):
+                events.append(event)
+        return events

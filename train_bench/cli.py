@@ -1,0 +1,271 @@
+"""The verbs, one function each; the only place where an error becomes text and an exit code.
+
+0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from train_bench import __version__
+from train_bench.errors import RequestError, TrainBenchError, UnknownName
+
+if TYPE_CHECKING:
+    from train_bench.ask import Request
+    from train_bench.plan.plan import Plan
+
+VALID, INVALID = 0, 1
+
+HELP = """\
+train-bench VERB ...: how long does this machine and this software take to train a model to a given quality?
+
+  list                      benchmarks and launchers
+  plan    [OVERRIDE ...]    what a run would do: the decided values and the exact commands
+  run     [OVERRIDE ...]    run a campaign of seeds, judge it and score it
+  judge   DIR [--json]      what the rules say of a finished campaign
+  score   DIR [--json]      its score
+  rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
+  prepare [OVERRIDE ...]    prepare the data of a benchmark
+
+plan, run, rcp and prepare are Hydra applications. Their options are overrides: benchmark=resnet_mini,
+launcher=torchrun, launcher.nproc_per_node=2, runs=3, seed=1, output=DIR, resume=DIR, ...; --help lists
+them all, --cfg job prints the configuration, --multirun sweeps.
+
+Exit code 0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong.
+"""
+
+
+def main() -> NoReturn:
+    """Run one verb and exit."""
+    words = sys.argv[1:]
+    signal.signal(signal.SIGTERM, _interrupt)
+    if words[:1] in ([], ["-h"], ["--help"]):
+        print(HELP, end="")
+    elif words == ["--version"]:
+        print(f"train-bench {__version__}")
+    elif words[0] not in VERBS:
+        sys.exit(_fail(UnknownName(what="verb", name=words[0], known=VERBS)))
+    else:
+        sys.exit(_guarded(lambda: VERBS[words[0]](words[1:])))
+    sys.exit(VALID)
+
+
+def list_benchmarks(words: Sequence[str]) -> int:
+    """Benchmarks and launchers."""
+    argparse.ArgumentParser("train-bench list", description=list_benchmarks.__doc__).parse_args(words)
+    from train_bench.plan import discover
+
+    print("benchmark=")
+    for variant in discover.variants():
+        described = discover.describe_variant(variant)
+        print(f"  {variant:18} {described['ruleset']:16} {described['about']}")
+    print("launcher=")
+    for name in discover.launchers():
+        print(f"  {name}")
+    return VALID
+
+
+def plan(words: Sequence[str]) -> int:
+    """What a run would do: the decided values and the exact commands."""
+    return _with_request("plan", words, lambda request: _show_plan(_planned(request)))
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a campaign of seeds, judge it and score it."""
+    return _with_request("run", words, lambda request: _score(_campaign(request)))
+
+
+def rcp(words: Sequence[str]) -> int:
+    """Run reference seeds and write a reference convergence point."""
+    return _with_request("rcp", words, lambda request: _point(_campaign(request, reference_runs=True)))
+
+
+def prepare(words: Sequence[str]) -> int:
+    """Prepare the data of a benchmark."""
+    return _with_request("prepare", words, _prepare)
+
+
+def judge(words: Sequence[str]) -> int:
+    """What the rules say of a finished campaign."""
+    from train_bench.report import findings
+
+    judgement, as_json = _judged("judge", words)
+    _tell(judgement.as_json(), as_json, findings.show)
+    return VALID if judgement.score.valid else INVALID
+
+
+def score(words: Sequence[str]) -> int:
+    """The score of a finished campaign."""
+    from train_bench.report import table
+
+    judgement, as_json = _judged("score", words)
+    _tell(judgement.score.as_json(), as_json, table.show_score)
+    return VALID if judgement.score.valid else INVALID
+
+
+VERBS: dict[str, Callable[[Sequence[str]], int]] = {
+    "list": list_benchmarks,
+    "plan": plan,
+    "run": run,
+    "judge": judge,
+    "score": score,
+    "rcp": rcp,
+    "prepare": prepare,
+}
+
+
+def _with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]) -> int:
+    """Errors of one job of a sweep are told at once, so that the other jobs still run."""
+    from train_bench import ask
+
+    return ask.with_request(verb, words, lambda request: _guarded(lambda: act(request)))
+
+
+def _planned(request: Request, *, reference_runs: bool = False) -> Plan:
+    from train_bench.plan import discover
+    from train_bench.plan.launch import revision
+    from train_bench.plan.plan import Provenance, make_plan
+    from train_bench.rules import ruleset
+
+    provenance = Provenance(
+        now=datetime.now(timezone.utc),
+        version=__version__,
+        revision=revision(discover.ROOT),
+        variant=request.variant,
+        cache=discover.cache(),
+    )
+    rules = ruleset.load(request.config.benchmark.ruleset)
+    return make_plan(request.config, rules, provenance, reference_runs=reference_runs)
+
+
+def _campaign(request: Request, *, reference_runs: bool = False) -> Path:
+    """Run what is asked, or what is missing of a campaign that was begun; returns its folder."""
+    from rich.console import Console
+
+    from train_bench import campaign
+    from train_bench.report.live import Terminal
+
+    if request.config.resume is None:
+        planned = _planned(request, reference_runs=reference_runs)
+        campaign.prepare_data(planned)
+        campaign.begin(planned)
+    else:
+        _refuse_other_overrides(request)
+        planned = campaign.open_folder(Path(request.config.resume))
+    folder = planned.jobs[0].folder
+    print(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}", flush=True)
+    campaign.run_all(planned, Terminal(Console()), retry_failed=request.config.retry_failed)
+    return folder
+
+
+def _refuse_other_overrides(request: Request) -> None:
+    others = [word for word in request.overrides if word.partition("=")[0] not in ("resume", "retry_failed")]
+    if others:
+        raise RequestError(
+            f"A resumed campaign keeps its plan; leave out {', '.join(others)} or start another campaign."
+        )
+
+
+def _score(folder: Path) -> int:
+    from rich.console import Console
+
+    from train_bench import papers
+    from train_bench.report import table
+
+    judged = _judgement(folder, None)
+    for record in judged.records:
+        papers.write_json(folder / f"record_{record.index}.json", record.as_json())
+    scored = judged.score.as_json()
+    papers.write_json(folder / "score.json", scored)
+    table.show_score(scored, Console())
+    return VALID if judged.score.valid else INVALID
+
+
+def _point(folder: Path) -> int:
+    from train_bench import reference_point
+    from train_bench.plan import discover
+
+    path = reference_point.add(_judgement(folder, None), folder, discover.RCP)
+    print(f"The reference convergence point is in {path}.")
+    return VALID
+
+
+def _prepare(request: Request) -> int:
+    from train_bench import campaign
+
+    source = request.config.source
+    planned = _planned(request)
+    campaign.prepare_data(planned, Path(source).expanduser() if source else None)
+    print(f"The data of {planned.variant} are in {planned.jobs[0].config['data_dir']}.")
+    return VALID
+
+
+def _show_plan(planned: Plan) -> int:
+    import cattrs
+
+    from train_bench import campaign
+    from train_bench.plan.launch import rank_argv
+
+    launcher = campaign.launcher_of(planned)
+    print(json.dumps(cattrs.unstructure(planned) | {"jobs": len(planned.jobs)}, indent=2, default=str))
+    for job in planned.jobs:
+        launch = launcher.launch(job, rank_argv(job))
+        env = [f"{name}={value}" for name, value in launch.env.items()]
+        print(shlex.join([*env, *launch.argv]))
+    return VALID
+
+
+def _judged(verb: str, words: Sequence[str]) -> tuple[Any, bool]:
+    parser = argparse.ArgumentParser(f"train-bench {verb}", description=VERBS[verb].__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folder does not say it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args(words)
+    return _judgement(options.folder, options.ruleset), options.json
+
+
+def _judgement(folder: Path, ruleset: str | None) -> Any:
+    from train_bench.judge.folder import judge_folder
+    from train_bench.plan import discover
+
+    return judge_folder(folder, ruleset=ruleset, rcp_folder=discover.RCP)
+
+
+def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:
+    if as_json:
+        print(json.dumps(value, indent=2, allow_nan=False))
+    else:
+        from rich.console import Console
+
+        show(value, Console())
+
+
+def _guarded(act: Callable[[], int]) -> int:
+    try:
+        return act()
+    except TrainBenchError as error:
+        return _fail(error)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        raise SystemExit(INVALID) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INVALID
+
+
+def _fail(error: TrainBenchError) -> int:
+    print(f"train-bench: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,71 @@
+"""What a user may ask: the typed configuration that Hydra composes from `conf/` and overrides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+from train_bench.job import Device, Precision
+from train_bench.launcher import LauncherConfig
+from train_bench.plan import discover
+from train_bench.task import BenchmarkConfig
+
+
+@dataclass(slots=True, kw_only=True)
+class SystemConfig:
+    """The machine, as the log names it; None is answered by what is found there."""
+
+    submission_platform: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SubmissionConfig:
+    """Who runs this, in which division and availability category."""
+
+    submission_org: str = MISSING
+    submission_division: str = MISSING
+    submission_status: str = MISSING
+
+
+@dataclass(slots=True, kw_only=True)
+class RunConfig:
+    """A request to `run`, `plan`, `rcp` or `prepare`.
+
+    device        auto, cpu or cuda
+    precision     fp32, tf32, bf16 or fp16
+    runs          how many runs; None is what the ruleset asks
+    seed          base of the runs' seeds; None takes them from the operating system's entropy
+    output        folder of the campaign; None makes one under results/
+    resume        folder of a campaign to continue; nothing else but retry_failed goes with it
+    retry_failed  repeat the runs whose processes died instead of counting them as failed
+    drop_caches   drop the page caches before each run (needs root)
+    data_dir      folder of the prepared data; None is the user's cache folder
+    source        folder of the raw data, for `prepare`
+    """
+
+    benchmark: BenchmarkConfig = MISSING
+    launcher: LauncherConfig = MISSING
+    system: SystemConfig = MISSING
+    submission: SubmissionConfig = MISSING
+    device: Device = Device.AUTO
+    precision: Precision = Precision.FP32
+    runs: int | None = None
+    seed: int | None = None
+    output: str | None = None
+    resume: str | None = None
+    retry_failed: bool = False
+    drop_caches: bool = False
+    data_dir: str | None = None
+    source: str | None = None
+
+
+def register() -> None:
+    """Make the schemas known to Hydra: `run_schema`, and `<name>_schema` of every sibling."""
+    store = ConfigStore.instance()
+    store.store(name="run_schema", node=RunConfig)
+    for name in discover.references():
+        store.store(group="benchmark", name=f"{name}_schema", node=discover.reference_config(name))
+    for name in discover.launchers():
+        store.store(group="launcher", name=f"{name}_schema", node=discover.launcher_config(name))

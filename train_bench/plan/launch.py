@@ -1,0 +1,99 @@
+"""Carries a launch out: writes its files, starts it, waits, leaves no process behind. The only
+subprocess in the house."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from train_bench import papers
+from train_bench.errors import LaunchError
+from train_bench.job import Job
+from train_bench.launcher import Launch
+
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 10.0
+PR_SET_PDEATHSIG = 1
+
+
+def rank_argv(job: Job) -> tuple[str, ...]:
+    """The command of one rank of `job`."""
+    return (sys.executable, "-m", "train_bench.run.rank", str(job.folder / "plan.json"), str(job.index))
+
+
+def carry_out(launch: Launch, job: Job, tick: Callable[[], None]) -> tuple[int, str]:
+    """Start `launch`, call `tick` a few times a second until it ends. Returns its exit code (negative
+    is a signal) and its standard error.
+
+    When anything interrupts the wait, every process of the launch is ended before the exception
+    travels on; when this process is killed, the kernel ends them.
+    """
+    for path, text in launch.files.items():
+        papers.write(path, text)
+    job.ranks_folder.mkdir(parents=True, exist_ok=True)
+    out, err = (job.ranks_folder / f"launcher.{name}" for name in ("stdout", "stderr"))
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        try:
+            process = subprocess.Popen(
+                launch.argv,
+                env=os.environ | dict(launch.env),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )
+        except OSError as error:
+            raise LaunchError(f"{launch.argv[0]} could not be started: {error.strerror}.") from error
+        try:
+            exit_code = _wait(process, tick)
+        finally:
+            _end(process)
+    return exit_code, err.read_text(encoding="utf-8", errors="replace")
+
+
+def revision(root: Path) -> str | None:
+    """The git revision of a checkout, with `+changes` if files differ from it; None without git."""
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return head + "+changes" if _git(root, "status", "--porcelain") else head
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(root: Path, *words: str) -> str:
+    command = ("git", "-C", str(root), *words)
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout.strip()
+
+
+def _wait(process: subprocess.Popen[bytes], tick: Callable[[], None]) -> int:
+    while True:
+        try:
+            return process.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            tick()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the group to end, wait, then kill what is left of it."""
+    if process.poll() is None:
+        _signal_group(process, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)
+    _signal_group(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

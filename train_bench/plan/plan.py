@@ -1,0 +1,203 @@
+"""A request and the rules -> a plan: N complete jobs. What the rules forbid is refused here, before any
+process is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from train_bench import seeds
+from train_bench.errors import RequestError
+from train_bench.job import Job, Precision
+from train_bench.plan import discover
+from train_bench.plan.config import RunConfig
+from train_bench.progress import EvalSchedule, Mark, Unit
+from train_bench.rules.explain import explain
+from train_bench.rules.ruleset import BenchmarkRules, Ruleset, preflight
+from train_bench.task import BenchmarkConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What will be done: provenance, and one job per run. Paper 1, `plan.json`."""
+
+    created: str
+    train_bench: str
+    revision: str | None
+    benchmark: str
+    variant: str
+    reference: str
+    ruleset: str
+    ruleset_digest: str
+    launcher: str
+    world_size: int
+    seeds: str
+    runs_required: int
+    request: Mapping[str, Any]
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What a plan has to know of the world around it."""
+
+    now: datetime
+    version: str
+    revision: str | None
+    variant: str
+    cache: Path
+
+
+def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, reference_runs: bool) -> Plan:
+    """Decide everything. `reference_runs` plans the at least 2 N runs of a reference convergence point
+    instead of the N runs of a result.
+
+    Raises `RequestError` where the rules, the launcher or arithmetic forbid the request.
+    """
+    rules = ruleset.benchmark(asked.benchmark.benchmark)
+    _refuse_launcher(asked)
+    config = _complete(asked, rules, provenance)
+    announcement = asdict(asked.submission) | asdict(asked.system)
+    announcement["submission_benchmark"] = config.benchmark
+    _refuse_what_the_rules_forbid(asked, rules, config, announcement)
+    runs = _number_of_runs(asked, rules, reference_runs=reference_runs)
+    if reference_runs and asked.precision is not Precision.FP32:
+        raise RequestError(
+            f"A reference convergence point is made in fp32; precision={asked.precision.value} was asked."
+        )
+    chosen = seeds.from_entropy(runs) if asked.seed is None else seeds.from_base(asked.seed, runs)
+    folder = _folder(asked, config, provenance)
+    job = Job(
+        benchmark=config.benchmark,
+        reference=config.reference,
+        launcher=asked.launcher.name,
+        index=0,
+        seed=0,
+        nodes=asked.launcher.nodes,
+        nproc_per_node=asked.launcher.nproc_per_node,
+        threads_per_rank=asked.launcher.threads_per_rank,
+        device=asked.device,
+        precision=asked.precision,
+        drop_caches=asked.drop_caches,
+        config=asdict(config),
+        announcement=announcement,
+        target=rules.target,
+        unit=rules.unit,
+        schedule=_schedule(config, rules.unit),
+        folder=folder,
+    )
+    return Plan(
+        created=provenance.now.isoformat(timespec="seconds"),
+        train_bench=provenance.version,
+        revision=provenance.revision,
+        benchmark=config.benchmark,
+        variant=provenance.variant,
+        reference=config.reference,
+        ruleset=ruleset.name,
+        ruleset_digest=ruleset.digest,
+        launcher=asked.launcher.name,
+        world_size=job.world_size,
+        seeds="entropy" if asked.seed is None else "fixed",
+        runs_required=2 * rules.runs if reference_runs else rules.runs,
+        request=asdict(asked),
+        jobs=tuple(replace(job, index=index, seed=seed) for index, seed in enumerate(chosen)),
+    )
+
+
+def _refuse_launcher(asked: RunConfig) -> None:
+    reason = discover.launcher(asked.launcher).refuse()
+    if reason:
+        raise RequestError(reason)
+    hyperparameters = asked.benchmark.hyperparameters
+    batch, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
+    ranks = asked.launcher.nodes * asked.launcher.nproc_per_node
+    if steps < 1:
+        raise RequestError(f"gradient_accumulation_steps is {steps}; it has to be at least 1.")
+    if batch < 1 or batch % (ranks * steps):
+        raise RequestError(
+            f"global_batch_size {batch} cannot be divided into {ranks} ranks x {steps} gradient "
+            f"accumulation steps; choose a multiple of {ranks * steps}."
+        )
+
+
+def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -> BenchmarkConfig:
+    """The benchmark's configuration with what the rules and the machine's user decide filled in."""
+    config = asked.benchmark
+    default = rules.schedule.default()
+    evaluation = replace(
+        config.evaluation,
+        first=default.first if config.evaluation.first is None else config.evaluation.first,
+        period=default.period if config.evaluation.period is None else config.evaluation.period,
+    )
+    data = Path(asked.data_dir).expanduser() if asked.data_dir else provenance.cache / config.benchmark
+    return replace(config, evaluation=evaluation, data_dir=str(data.resolve()))
+
+
+def _refuse_what_the_rules_forbid(
+    asked: RunConfig, rules: BenchmarkRules, config: BenchmarkConfig, announcement: Mapping[str, Any]
+) -> None:
+    problems = []
+    first, period = config.evaluation.first, config.evaluation.period
+    reason = rules.schedule.refuse(first, period)
+    if reason:
+        problems.append(reason)
+    # The platform's name is found by the ranks where the user gives none.
+    values = dict(announcement, submission_platform=announcement["submission_platform"] or "as found")
+    values |= {key: value for key, value in asdict(config.hyperparameters).items() if value is not None}
+    problems += [explain(failure) for failure in preflight(rules, values)]
+    if asked.seed is not None and not rules.fixed_seeds_allowed:
+        problems.append(
+            f"seed={asked.seed} fixes the seeds; {rules.ruleset} demands seeds from entropy. Leave seed out."
+        )
+    if not asked.drop_caches and not rules.uncleared_cache_allowed:
+        problems.append(f"{rules.ruleset} demands cleared caches before each run; set drop_caches=true.")
+    if problems:
+        raise RequestError(" ".join(problems))
+
+
+def _number_of_runs(asked: RunConfig, rules: BenchmarkRules, *, reference_runs: bool) -> int:
+    if reference_runs:
+        runs = 2 * rules.runs if asked.runs is None else asked.runs
+        if runs < 2 * rules.runs:
+            raise RequestError(
+                f"A reference convergence point of {rules.name} takes at least {2 * rules.runs} runs; "
+                f"runs={runs} was asked."
+            )
+        return runs
+    runs = rules.runs if asked.runs is None else asked.runs
+    if not 1 <= runs <= rules.runs:
+        raise RequestError(
+            f"runs={runs} was asked; {rules.ruleset} allows 1 to {rules.runs} runs of {rules.name} "
+            f"(fewer than {rules.runs} make the score incomplete)."
+        )
+    return runs
+
+
+def _folder(asked: RunConfig, config: BenchmarkConfig, provenance: Provenance) -> Path:
+    if asked.output:
+        return Path(asked.output).expanduser().resolve()
+    stamp = provenance.now.strftime("%Y%m%dT%H%M%SZ")
+    return Path(f"results/{stamp}_{config.benchmark}_{asked.launcher.name}").resolve()
+
+
+def _schedule(config: BenchmarkConfig, unit: Unit) -> tuple[Mark, ...]:
+    evaluation = config.evaluation
+    if evaluation.first is None or evaluation.period is None:
+        raise RequestError("The ruleset gives no evaluation schedule; set benchmark.evaluation.")
+    schedule = EvalSchedule(first=evaluation.first, period=evaluation.period, until=evaluation.until)
+    marks = schedule.marks(samples_per_unit=(config.train_samples or 1) if unit is Unit.EPOCH else 1)
+    if not marks:
+        raise RequestError(
+            f"benchmark.evaluation.until={evaluation.until:g} ends before the first evaluation at "
+            f"{evaluation.first:g}."
+        )
+    return marks
+
+
+def jobs_to_do(jobs: Sequence[Job], *, retry_failed: bool, failed: Sequence[int]) -> tuple[Job, ...]:
+    """The jobs of a campaign that have no result yet, and the failed ones if they are to be repeated."""
+    again = set(failed) if retry_failed else set()
+    return tuple(job for job in jobs if not job.result_file.exists() or job.index in again)

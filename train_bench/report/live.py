@@ -1,0 +1,137 @@
+"""What a person sees while a campaign runs: a live line on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from train_bench.event import Event
+from train_bench.job import Job
+
+
+class Watcher(Protocol):
+    """Told by the campaign what happens; never on the clock, never in the ranks."""
+
+    def campaign_started(self, *, total: int, done: int) -> None: ...
+
+    def run_started(self, job: Job) -> None: ...
+
+    def event(self, event: Event) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def run_ended(self, job: Job, *, failed: bool) -> None: ...
+
+    def campaign_ended(self) -> None: ...
+
+
+class Terminal:
+    """Progress on a console: run k of N, epoch, quality against target, elapsed, time left.
+
+    On a terminal the current run is one line that is redrawn; otherwise every evaluation is a plain
+    line. `clock` gives seconds.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._total = self._done = 0
+        self._durations: list[float] = []
+        self._job: Job | None = None
+        self._started = 0.0
+        self._doing = ""
+        self._evaluated: tuple[float, float] | None = None
+
+    def campaign_started(self, *, total: int, done: int) -> None:
+        """`done` of `total` runs have a result already."""
+        self._total, self._done = total, done
+        if done:
+            self._say(f"{done} of {total} runs have a result already")
+        if self._console.is_terminal:
+            self._live.start()
+
+    def run_started(self, job: Job) -> None:
+        """A run is being launched."""
+        self._job, self._started, self._evaluated = job, self._clock(), None
+        self._doing = "starting"
+        if not self._console.is_terminal:
+            self._say(f"{self._name(job)}: seed {job.seed}, {job.world_size} rank(s), target {job.target}")
+
+    def event(self, event: Event) -> None:
+        """A new line of the run's log."""
+        job = self._job
+        if job is None:
+            return
+        if event.key == "init_start":
+            self._doing = "building"
+        elif event.key == "block_start":
+            self._doing = f"training from {job.unit.value} {event.metadata.get('first_epoch_num')}"
+        elif event.key == "eval_accuracy":
+            number = event.metadata.get("epoch_num")
+            self._evaluated = (float(number or 0), self._clock())
+            self._doing = f"{job.unit.value} {number}: {_value(event.value)} (target {job.target})"
+            if not self._console.is_terminal:
+                self._say(f"{self._name(job)}: {self._doing}, {_duration(self._elapsed())}")
+
+    def tick(self) -> None:
+        """Redraw."""
+        if self._job is not None and self._console.is_terminal:
+            parts = (self._name(self._job), self._doing, _duration(self._elapsed()), self._time_left())
+            self._live.update(Text("  ".join(part for part in parts if part)), refresh=True)
+
+    def run_ended(self, job: Job, *, failed: bool) -> None:
+        """A run has ended, well or badly."""
+        self._durations.append(self._elapsed())
+        self._done += 1
+        self._job = None
+        outcome = "failed" if failed else "finished"
+        self._say(f"{self._name(job)}: {outcome}, {self._doing}, {_duration(self._durations[-1])} in all")
+        left = self._time_left()
+        if left and not self._console.is_terminal:
+            self._say(left)
+
+    def campaign_ended(self) -> None:
+        """No more runs."""
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def _name(self, job: Job) -> str:
+        return f"run {job.index + 1} of {self._total}"
+
+    def _elapsed(self) -> float:
+        return self._clock() - self._started
+
+    def _time_left(self) -> str:
+        """From the mean of finished runs; before there is one, the longest that this run may take."""
+        remaining = self._total - self._done
+        if self._durations and remaining:
+            mean = sum(self._durations) / len(self._durations)
+            spent = self._elapsed() if self._job is not None else 0.0
+            return f"about {_duration(max(0.0, remaining * mean - spent))} left"
+        if self._job is not None and self._evaluated is not None and self._evaluated[0] > 0:
+            number, when = self._evaluated
+            last = self._job.schedule[-1].epoch_num
+            per_unit = (when - self._started) / number
+            return f"at most {_duration(per_unit * (last - number) + per_unit * last * (remaining - 1))} left"
+        return ""
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value(number)}" for name, number in value.items())
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,71 @@
+"""A score as a table for a terminal. Takes the object of `score.json`, computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def show_score(score: Mapping[str, Any], console: Console) -> None:
+    """One line per run, then the score, its two factors, the RCP verdict and whether it is valid."""
+    table = Table(title=_title(score), title_justify="left")
+    for heading in ("run", "seed", "status", "minutes", "quality", score["unit"] + "s", "samples/s", ""):
+        table.add_column(heading, justify="left" if heading in ("status", "") else "right")
+    for run in score["runs"]:
+        table.add_row(
+            str(run["index"]),
+            str(run["seed"]),
+            run["status"],
+            _number(run["minutes"], 4),
+            _quality(run["quality"]),
+            _number(run["convergence"], 3),
+            _number(run["samples_per_second"], 1),
+            "dropped" if run["dropped"] else "",
+        )
+    console.print(table)
+    for line in _summary(score):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _title(score: Mapping[str, Any]) -> str:
+    launcher = f", {score['launcher']}" if score["launcher"] else ""
+    ranks = f", {score['world_size']} rank(s)" if score["world_size"] else ""
+    return f"{score['variant'] or score['benchmark']} under {score['ruleset']}{launcher}{ranks}"
+
+
+def _summary(score: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if score["olympic_minutes"] is not None:
+        spread = ""
+        if score["stdev_minutes"] is not None and score["ci95_minutes"] is not None:
+            low, high = score["ci95_minutes"]
+            spread = (
+                f", standard deviation {score['stdev_minutes'] * 60:.2f} s, 95 % interval of the mean "
+                f"{low * 60:.2f} to {high * 60:.2f} s"
+            )
+        minutes = score["olympic_minutes"]
+        lines.append(f"olympic mean {minutes:.4f} min ({minutes * 60:.2f} s){spread}")
+    rcp = score["rcp"]
+    lines.append(f"RCP {rcp['verdict']}: {rcp['message']}")
+    if score["seeds"] == "fixed":
+        lines.append("seeds: fixed (derived from seed=BASE, not from entropy)")
+    if score["score_minutes"] is not None:
+        minutes = score["score_minutes"]
+        lines.append(f"score {minutes:.4f} min ({minutes * 60:.2f} s), factor {rcp['factor'] or 1:.4f}")
+    lines.append("VALID" if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
+    return lines
+
+
+def _quality(quality: Any) -> str:
+    if isinstance(quality, Mapping):
+        return " ".join(f"{name} {_number(value, 4)}" for name, value in quality.items())
+    return _number(quality, 4)
+
+
+def _number(value: float | None, digits: int) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.{digits}f}"

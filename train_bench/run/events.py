@@ -1,0 +1,139 @@
+"""The words of a result: typed verbs that become mllog lines. The only importer of mlperf_logging."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mlperf_logging.mllog import constants
+from mlperf_logging.mllog.mllog import MLLogger
+
+from train_bench.progress import Mark, Progress
+from train_bench.quality import Quality
+from train_bench.task import DataFacts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SUCCESS: str = constants.SUCCESS
+ABORTED: str = constants.ABORTED
+
+
+def wall_clock_ms() -> Callable[[], int]:
+    """A clock in milliseconds since the epoch that never steps back: one reading of the wall clock,
+    then the monotonic clock."""
+    wall, start = time.time(), time.monotonic()
+    return lambda: int((wall + time.monotonic() - start) * 1000)
+
+
+class _Witness(logging.FileHandler):
+    """A log file whose failures are not swallowed: a result that cannot be written ends the run."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        raise
+
+
+class Log:
+    """The result of one run, line by line. Only rank 0 has a file; on the others nothing is written.
+
+    Lines name the caller of the verb in `timed_run.py` as their place, so that a line of the log leads
+    to the line of the referee that spoke it.
+    """
+
+    def __init__(self, path: Path | None, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._mllog: MLLogger | None = None
+        self._witness: _Witness | None = None
+        if path is not None:
+            self._witness = _Witness(path, mode="w", encoding="utf-8")
+            logger = logging.Logger("train_bench.result", logging.INFO)
+            logger.addHandler(self._witness)
+            self._mllog = MLLogger(logger, root_dir=re.escape(str(ROOT)))
+            # The first line of a file reads source text to name its caller; do that before the clock.
+            self._mllog.logger.disabled = True
+            self._point("warm_up", None)
+            self._mllog.logger.disabled = False
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._witness is not None:
+            self._witness.close()
+
+    def cache_clear(self, dropped: bool) -> None:
+        """Whether the caches were really dropped."""
+        self._point(constants.CACHE_CLEAR, dropped)
+
+    def announce(self, values: Mapping[str, Any], *, seed: int) -> None:
+        """Everything that was decided before the run, by mllog key; None is not logged."""
+        for key, value in values.items():
+            if value is not None:
+                self._point(key, value)
+        self._point(constants.SEED, seed)
+
+    def init_start(self) -> None:
+        """Model construction begins; not timed."""
+        self._start(constants.INIT_START)
+
+    def initialized(self, tensors: Sequence[str]) -> None:
+        """One line per initialised tensor."""
+        for tensor in tensors:
+            self._point(constants.WEIGHTS_INITIALIZATION, None, {constants.TENSOR: tensor})
+
+    def init_stop(self) -> None:
+        """Everything is built and warm; no data were touched."""
+        self._end(constants.INIT_STOP)
+
+    def run_start(self) -> None:
+        """The clock starts."""
+        self._start(constants.RUN_START)
+
+    def data(self, facts: DataFacts) -> None:
+        """Sizes of the data sets, where they are known."""
+        if facts.train_samples is not None:
+            self._point(constants.TRAIN_SAMPLES, facts.train_samples)
+        if facts.eval_samples is not None:
+            self._point(constants.EVAL_SAMPLES, facts.eval_samples)
+
+    @contextmanager
+    def block(self, mark: Mark) -> Iterator[None]:
+        """A block of training up to the next evaluation."""
+        first = {constants.FIRST_EPOCH_NUM: mark.first_epoch_num}
+        self._start(constants.BLOCK_START, first | {constants.EPOCH_COUNT: mark.epoch_count}, depth=2)
+        yield
+        self._end(constants.BLOCK_STOP, first, depth=2)
+
+    def extras(self, mark: Mark, progress: Progress) -> None:
+        """What the rules want logged for a block of this benchmark, beyond the block itself."""
+        for key, value in progress.extras.items():
+            self._point(key, value, {constants.EPOCH_NUM: mark.epoch_num})
+
+    @contextmanager
+    def evaluation(self, mark: Mark) -> Iterator[None]:
+        """An evaluation."""
+        self._start(constants.EVAL_START, {constants.EPOCH_NUM: mark.epoch_num}, depth=2)
+        yield
+        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: mark.epoch_num}, depth=2)
+
+    def accuracy(self, mark: Mark, quality: Quality) -> None:
+        """The quality that an evaluation found."""
+        self._point(constants.EVAL_ACCURACY, quality.logged, {constants.EPOCH_NUM: mark.epoch_num})
+
+    def run_stop(self, status: str) -> None:
+        """The clock stops: `success`, or `aborted`."""
+        self._end(constants.RUN_STOP, {constants.STATUS: status})
+
+    def _point(self, key: str, value: Any, metadata: Mapping[str, Any] | None = None) -> None:
+        if self._mllog is not None:
+            self._mllog.event(key, value, metadata=metadata, time_ms=self._clock(), stack_offset=2)
+
+    def _start(self, key: str, metadata: Mapping[str, Any] | None = None, depth: int = 0) -> None:
+        if self._mllog is not None:
+            self._mllog.start(key, metadata=metadata, time_ms=self._clock(), stack_offset=2 + depth)
+
+    def _end(self, key: str, metadata: Mapping[str, Any] | None = None, depth: int = 0) -> None:
+        if self._mllog is not None:
+            self._mllog.end(key, metadata=metadata, time_ms=self._clock(), stack_offset=2 + depth)

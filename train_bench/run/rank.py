@@ -1,0 +1,120 @@
+"""Entry point of one rank: `python -m train_bench.run.rank PLAN.json INDEX`.
+
+Reads its job, joins the other ranks, and hands over to the referee. What it was doing when it ended
+is left in `ranks/run_<index>/rank_<rank>.json`; its output in `.stdout` and `.stderr` beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import cattrs
+import torch
+
+from train_bench import papers
+from train_bench.errors import LaunchError, TrainBenchError
+from train_bench.job import Job
+from train_bench.parallel import Parallel
+from train_bench.run import events, system
+from train_bench.run.timed_run import timed_run
+from train_bench.task import Task
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Run one rank of one job to its end."""
+    _end_with_parent()
+    job = _read_job(Path(sys.argv[1]), int(sys.argv[2]))
+    threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
+    torch.set_num_threads(threads)
+    parallel = cast(Parallel, importlib.import_module(f"launchers.{job.launcher}.parallel").join(job))
+    state = _State(job, parallel.rank)
+    try:
+        _check_world(job, parallel)
+        _run(job, parallel)
+        state.write("finished")
+    except TrainBenchError as error:
+        state.fail(str(error))
+    except Exception as error:
+        traceback.print_exc()
+        state.fail(f"{type(error).__name__}: {error}")
+    parallel.leave()
+
+
+def _run(job: Job, parallel: Parallel) -> None:
+    machine = system.found()
+    platform = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
+    job = replace(job, announcement={**job.announcement, "submission_platform": platform})
+    if parallel.rank == 0 and not (job.folder / "system.json").exists():
+        papers.write_json(job.folder / "system.json", machine | {"platform": platform})
+    task = _task(job)
+    log = events.Log(job.growing_file if parallel.rank == 0 else None, events.wall_clock_ms())
+    try:
+        timed_run(task, job, parallel, log)
+    finally:
+        log.close()
+        task.close()
+
+
+def _task(job: Job) -> Task:
+    config_type = importlib.import_module(f"references.{job.reference}.config").Config
+    task_type = importlib.import_module(f"references.{job.reference}.task").Task
+    return cast(Task, task_type(cattrs.structure(job.config, config_type)))
+
+
+def _read_job(plan: Path, index: int) -> Job:
+    jobs = {job["index"]: job for job in papers.read_json(plan)["jobs"]}
+    return cattrs.structure(jobs[index], Job)
+
+
+def _check_world(job: Job, parallel: Parallel) -> None:
+    if parallel.size != job.world_size:
+        raise LaunchError(f"{job.world_size} ranks were asked for, but {parallel.size} answered.")
+
+
+class _State:
+    """What this rank is doing, for whoever finds it dead; its output goes to files from here on."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        job.ranks_folder.mkdir(parents=True, exist_ok=True)
+        self._path = job.ranks_folder / f"rank_{rank}.json"
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            with (job.ranks_folder / f"rank_{rank}.{name}").open("ab") as file:
+                os.dup2(file.fileno(), descriptor)
+        signal.signal(signal.SIGTERM, self._terminated)
+        self.write("running")
+
+    def write(self, state: str, error: str | None = None) -> None:
+        record = {"state": state, "pid": os.getpid(), "host": os.uname().nodename, "error": error}
+        self._path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+    def fail(self, error: str) -> None:
+        """Leave the error for the parent and end without waiting for ranks that may be stuck."""
+        print(error, file=sys.stderr, flush=True)  # noqa: T201
+        self.write("failed", error)
+        sys.stdout.flush()
+        os._exit(1)
+
+    def _terminated(self, number: int, _frame: object) -> None:
+        self.write("terminated")
+        os._exit(128 + number)
+
+
+def _end_with_parent() -> None:
+    """Have the kernel kill this process when the launcher dies, however it dies (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The machine and its software as found by a rank, as opposed to what was asked."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "deepspeed", "horovod")
+
+
+def found() -> dict[str, Any]:
+    """Processors, memory, accelerators, operating system and versions, as plain data."""
+    return {
+        "host": platform.node(),
+        "processor": _processor(),
+        "cores": cores(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "operating_system": _operating_system(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": _versions(),
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        "threads_per_rank": torch.get_num_threads(),
+    }
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def platform_name(machine: dict[str, Any], *, nodes: int) -> str:
+    """One line that names a machine: hosts, and accelerators or else processors."""
+    accelerators = machine["accelerators"]
+    if accelerators:
+        return f"{nodes} x ({len(accelerators)} x {accelerators[0]})"
+    return f"{nodes} x ({machine['cores']} cores of {machine['processor']})"
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _operating_system() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.platform()
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions

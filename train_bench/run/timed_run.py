@@ -1,0 +1,55 @@
+"""THE CLOCK. The only file that starts or stops it.
+
+What is timed is what the rules time (training_rules, "Run Results"): from the moment before any part
+of the system touches the dataset to the moment at which the target is known to be reached,
+evaluations included, without a pause. Building and warming up the model come before, on the init
+budget. The clock counts blocks between evaluations, never batches: the loop is the task's own.
+"""
+
+from __future__ import annotations
+
+from train_bench.job import Job
+from train_bench.parallel import Parallel
+from train_bench.run import caches
+from train_bench.run.events import ABORTED, SUCCESS, Log
+from train_bench.task import Task
+
+
+def timed_run(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
+    """Train `task` until the job's target is reached or its schedule ends; returns the status.
+
+    Whatever goes wrong after the clock has started, the log says `run_stop` with `aborted` before the
+    exception travels on.
+    """
+    log.cache_clear(caches.drop(asked=job.drop_caches and parallel.local_rank == 0))
+    log.announce({**job.announcement, **job.config["hyperparameters"]}, seed=job.seed)
+    parallel.barrier()
+    log.init_start()
+    task.build(job.seed, parallel)
+    log.initialized(task.initialized_tensors())
+    parallel.barrier()
+    log.init_stop()
+    log.run_start()
+    try:
+        status = _train(task, job, parallel, log)
+    except BaseException:
+        log.run_stop(ABORTED)
+        raise
+    log.run_stop(status)
+    return status
+
+
+def _train(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
+    log.data(task.open_data())
+    for mark in job.schedule:
+        with log.block(mark):
+            progress = task.train_until(mark)
+        log.extras(mark, progress)
+        with log.evaluation(mark):
+            quality = parallel.from_rank_zero(task.evaluate())
+            log.accuracy(mark, quality)
+        if job.target.reached(quality):
+            return SUCCESS
+        if quality.diverged:
+            return ABORTED
+    return ABORTED
