@@ -13,6 +13,7 @@ from typing import Any
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
+from train_bench.papers import cannot_write
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.task import DataFacts
@@ -30,11 +31,25 @@ def wall_clock_ms() -> Callable[[], int]:
     return lambda: int((wall + time.monotonic() - start) * 1000)
 
 
-class _Witness(logging.FileHandler):
-    """A log file whose failures are not swallowed: a result that cannot be written ends the run."""
+class _Witness(logging.Handler):
+    """A log file without a buffer: a line is on its way to the disk or the run ends."""
 
-    def handleError(self, record: logging.LogRecord) -> None:
-        raise
+    def __init__(self, path: Path) -> None:
+        super().__init__(logging.INFO)
+        self._path = path
+        self._file = path.open("wb", buffering=0)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = f"{record.getMessage()}\n".encode()
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class Log:
@@ -49,7 +64,7 @@ class Log:
         self._mllog: MLLogger | None = None
         self._witness: _Witness | None = None
         if path is not None:
-            self._witness = _Witness(path, mode="w", encoding="utf-8")
+            self._witness = _Witness(path)
             logger = logging.Logger("train_bench.result", logging.INFO)
             logger.addHandler(self._witness)
             self._mllog = MLLogger(logger, root_dir=re.escape(str(ROOT)))
@@ -81,7 +96,7 @@ class Log:
     def initialized(self, tensors: Sequence[str]) -> None:
         """One line per initialised tensor."""
         for tensor in tensors:
-            self._point(constants.WEIGHTS_INITIALIZATION, None, {constants.TENSOR: tensor})
+            self._point(constants.WEIGHTS_INITIALIZATION, None, {"tensor": tensor})
 
     def init_stop(self) -> None:
         """Everything is built and warm; no data were touched."""
@@ -102,9 +117,9 @@ class Log:
     def block(self, mark: Mark) -> Iterator[None]:
         """A block of training up to the next evaluation."""
         first = {constants.FIRST_EPOCH_NUM: mark.first_epoch_num}
-        self._start(constants.BLOCK_START, first | {constants.EPOCH_COUNT: mark.epoch_count}, depth=2)
+        self._start(constants.BLOCK_START, first | {constants.EPOCH_COUNT: mark.epoch_count}, depth=1)
         yield
-        self._end(constants.BLOCK_STOP, first, depth=2)
+        self._end(constants.BLOCK_STOP, first, depth=1)
 
     def extras(self, mark: Mark, progress: Progress) -> None:
         """What the rules want logged for a block of this benchmark, beyond the block itself."""
@@ -114,9 +129,9 @@ class Log:
     @contextmanager
     def evaluation(self, mark: Mark) -> Iterator[None]:
         """An evaluation."""
-        self._start(constants.EVAL_START, {constants.EPOCH_NUM: mark.epoch_num}, depth=2)
+        self._start(constants.EVAL_START, {constants.EPOCH_NUM: mark.epoch_num}, depth=1)
         yield
-        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: mark.epoch_num}, depth=2)
+        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: mark.epoch_num}, depth=1)
 
     def accuracy(self, mark: Mark, quality: Quality) -> None:
         """The quality that an evaluation found."""
@@ -128,12 +143,12 @@ class Log:
 
     def _point(self, key: str, value: Any, metadata: Mapping[str, Any] | None = None) -> None:
         if self._mllog is not None:
-            self._mllog.event(key, value, metadata=metadata, time_ms=self._clock(), stack_offset=2)
+            self._mllog.event(key, value, metadata=metadata, time_ms=self._clock(), stack_offset=3)
 
     def _start(self, key: str, metadata: Mapping[str, Any] | None = None, depth: int = 0) -> None:
         if self._mllog is not None:
-            self._mllog.start(key, metadata=metadata, time_ms=self._clock(), stack_offset=2 + depth)
+            self._mllog.start(key, metadata=metadata, time_ms=self._clock(), stack_offset=3 + depth)
 
     def _end(self, key: str, metadata: Mapping[str, Any] | None = None, depth: int = 0) -> None:
         if self._mllog is not None:
-            self._mllog.end(key, metadata=metadata, time_ms=self._clock(), stack_offset=2 + depth)
+            self._mllog.end(key, metadata=metadata, time_ms=self._clock(), stack_offset=3 + depth)

@@ -1,0 +1,35 @@
+# Everything happens in one virtual environment, .venv; PYTHON chooses what it is made with.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check honesty bench clean
+
+demo: .venv/installed       ## train the default benchmark five times, judge and score it
+	$(BIN)/train-bench run benchmark=resnet_mini seed=1
+
+test: .venv/installed-dev   ## all tests
+	$(BIN)/python -m pytest
+
+check: .venv/installed-dev  ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+honesty: .venv/installed-dev  ## with permuted training labels no mini benchmark may reach its target
+	$(BIN)/python bench/honesty.py
+
+bench: .venv/installed-dev  ## cost of the harness, time to start
+	$(BIN)/python bench/harness_overhead.py
+	$(BIN)/python bench/startup.py
+
+clean:
+	rm -rf .venv
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --constraint constraints.txt --editable .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,181 @@
+"""The architecture as tests: who may import whom, and what siblings share."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from train_bench.plan import discover
+from train_bench.rules import ruleset
+
+ROOT = Path(__file__).parents[2]
+LEAVES = {"errors", "progress", "quality", "event", "seeds", "papers", "job"}
+CONTRACTS = {"task", "launcher", "parallel"}
+DOOR = {"cli", "ask", "campaign", "reference_point", "__main__"}
+
+MAY_SEE = {
+    "rules": LEAVES,
+    "plan": LEAVES | CONTRACTS | {"rules"},
+    "run": LEAVES | CONTRACTS,
+    "judge": LEAVES | {"rules"},
+    "report": LEAVES | {"judge", "rules"},
+}
+
+ONLY_IN = {
+    "hydra": {"train_bench/ask.py", "train_bench/plan/config.py"},
+    "omegaconf": {"train_bench/ask.py", "train_bench/plan/config.py"},
+    "mlperf_logging": {"train_bench/run/events.py"},
+    "subprocess": {"train_bench/plan/launch.py"},
+}
+
+TORCH_ROOMS = ("references/", "train_bench/run/", "launchers/_parts/ddp.py")
+
+
+def python_files():
+    for folder in ("train_bench", "references", "launchers"):
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def imports(path, *, with_type_checking=True):
+    """Modules that a file imports, functions included."""
+    tree = ast.parse(path.read_text())
+    if not with_type_checking:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = [ast.Pass()]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def ours(path):
+    """Rooms, leaves and contracts of train_bench that a file imports."""
+    names = {name.split(".")[1] for name in imports(path) if name.startswith("train_bench.")}
+    return names - {"__version__"}
+
+
+@pytest.mark.parametrize("room", MAY_SEE)
+def test_a_room_sees_only_the_rooms_it_may(room):
+    for path in (ROOT / "train_bench" / room).rglob("*.py"):
+        assert ours(path) <= MAY_SEE[room] | {room}, path
+
+
+def test_leaves_see_only_leaves_and_contracts_only_leaves_and_contracts():
+    for name in LEAVES:
+        assert ours(ROOT / "train_bench" / f"{name}.py") <= LEAVES, name
+    for name in CONTRACTS:
+        assert ours(ROOT / "train_bench" / f"{name}.py") <= LEAVES | CONTRACTS, name
+
+
+def test_every_file_of_the_top_is_a_leaf_a_contract_or_part_of_the_door():
+    top = {path.stem for path in (ROOT / "train_bench").glob("*.py")} - {"__init__"}
+    assert top == LEAVES | CONTRACTS | DOOR
+
+
+def test_siblings_see_contracts_and_leaves_and_nothing_else_of_train_bench():
+    for path in python_files():
+        if not path.is_relative_to(ROOT / "train_bench"):
+            assert ours(path) <= LEAVES | CONTRACTS, path
+
+
+def test_train_bench_imports_no_sibling_by_name():
+    for path in (ROOT / "train_bench").rglob("*.py"):
+        assert not [name for name in imports(path) if name.split(".")[0] in ("references", "launchers")], path
+
+
+@pytest.mark.parametrize("package", ONLY_IN)
+def test_a_heavy_or_delicate_package_is_imported_in_its_place_alone(package):
+    users = {
+        str(path.relative_to(ROOT))
+        for path in python_files()
+        if any(name.split(".")[0] == package for name in imports(path))
+    }
+    assert users <= ONLY_IN[package]
+
+
+def test_torch_is_imported_by_references_and_ranks_alone():
+    for path in python_files():
+        relative = str(path.relative_to(ROOT))
+        if relative.startswith(TORCH_ROOMS) or re.fullmatch(r"launchers/\w+/parallel\.py", relative):
+            continue
+        names = {name.split(".")[0] for name in imports(path, with_type_checking=False)}
+        assert not names & {"torch", "torchvision"}, path
+
+
+def test_configurations_import_neither_torch_nor_hydra():
+    for path in (*ROOT.glob("references/*/config.py"), *ROOT.glob("launchers/*/config.py")):
+        assert not {name.split(".")[0] for name in imports(path)} & {"torch", "hydra", "omegaconf"}, path
+
+
+def test_only_the_referee_says_the_words_of_the_clock():
+    words = re.compile(r"\.(init_start|init_stop|run_start|run_stop)\(")
+    speakers = {str(path.relative_to(ROOT)) for path in python_files() if words.search(path.read_text())}
+    assert speakers == {"train_bench/run/timed_run.py"}
+
+
+def test_nothing_is_called_a_drawer():
+    for path in python_files():
+        assert path.stem not in ("utils", "common", "helpers", "misc", "base", "manager"), path
+
+
+@pytest.mark.parametrize("name", discover.references())
+def test_a_reference_has_the_agreed_files(name):
+    folder = ROOT / "references" / name
+    for file in ("README.md", "config.py", "model.py", "data.py", "task.py"):
+        assert (folder / file).is_file(), file
+    assert {name, f"{name}_mini"} <= set(discover.variants())
+
+
+@pytest.mark.parametrize("name", discover.launchers())
+def test_a_launcher_has_the_agreed_files(name):
+    for file in ("config.py", "start.py", "parallel.py"):
+        assert (ROOT / "launchers" / name / file).is_file(), file
+    assert (ROOT / "conf" / "launcher" / f"{name}.yaml").is_file()
+
+
+def test_all_readmes_of_references_have_the_same_headings():
+    headings = {
+        tuple(re.findall(r"^## (.+)$", path.read_text(), re.MULTILINE))
+        for path in ROOT.glob("references/*/README.md")
+    }
+    assert len(headings) == 1
+    assert len(next(iter(headings))) == 6
+
+
+def test_no_benchmark_is_named_in_the_code_of_train_bench():
+    named = re.compile(rf"[\"']({'|'.join((*discover.references(), *discover.variants()))})[\"']")
+    for path in (ROOT / "train_bench").rglob("*.py"):
+        assert not named.search(path.read_text()), path
+
+
+@pytest.mark.parametrize("variant", discover.variants())
+def test_a_benchmark_has_rules_and_its_reference_exists(variant):
+    described = discover.describe_variant(variant)
+    rules = ruleset.load(described["ruleset"]).benchmark(described["benchmark"])
+    assert rules.reference == described["reference"]
+    assert described["reference"] in discover.references()
+    assert described["about"], "the first line of the yaml says what it is"
+
+
+def test_reference_convergence_points_belong_to_references():
+    for path in discover.RCP.glob("*/*.json"):
+        assert path.stem in discover.references()
+
+
+def test_yaml_holds_values_and_no_arithmetic():
+    for path in (ROOT / "conf").rglob("*.yaml"):
+        assert "${" not in path.read_text(), path
+        yaml.safe_load(path.read_text())
+
+
+def test_every_verb_is_in_the_readme():
+    from train_bench.cli import VERBS
+
+    readme = (ROOT / "README.md").read_text()
+    for verb in VERBS:
+        assert f"train-bench {verb}" in readme, verb

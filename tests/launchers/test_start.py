@@ -1,0 +1,86 @@
+"""Parent side of the launchers: text in, text out."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from launchers.inline.config import Config as InlineConfig
+from launchers.inline.start import Launcher as Inline
+from launchers.torchrun.config import Config as TorchrunConfig
+from launchers.torchrun.start import Launcher as Torchrun
+from tests.run.fakes import job
+from train_bench.launcher import Death
+
+RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "0")
+
+REPORT = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train_bench.run.rank FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-21_02:00:00
+  host      : somewhere
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 11)
+  error_file: <N/A>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_01:59:59
+  host      : somewhere
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 12)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 12
+============================================================
+"""
+
+
+def test_inline_starts_the_rank_itself():
+    assert Inline(InlineConfig()).launch(job(Path("out")), RANK).argv == RANK
+
+
+def test_inline_refuses_more_than_one_process_and_names_the_way_out():
+    reason = Inline(InlineConfig(nproc_per_node=2)).refuse()
+    assert reason is not None
+    assert "nproc_per_node=2" in reason
+    assert "launcher=torchrun" in reason
+    assert Inline(InlineConfig()).refuse() is None
+
+
+def test_inline_names_the_signal_that_killed_the_rank():
+    assert Inline(InlineConfig()).deaths(-9, "") == (Death(rank=0, how="killed by SIGKILL"),)
+    assert Inline(InlineConfig()).deaths(3, "") == (Death(rank=0, how="ended with exit code 3"),)
+    assert Inline(InlineConfig()).deaths(0, "") == ()
+
+
+def test_torchrun_starts_as_many_ranks_as_were_asked():
+    launch = Torchrun(TorchrunConfig(nproc_per_node=3)).launch(job(Path("out"), nproc_per_node=3), RANK)
+    assert launch.argv == (
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1"),
+        *("--nproc-per-node=3", "-m", "train_bench.run.rank", "plan.json", "0"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"), [({"nproc_per_node": 0}, "at least 1"), ({"nodes": 2}, "one machine")]
+)
+def test_torchrun_refuses_what_it_cannot_start(asked, word):
+    reason = Torchrun(TorchrunConfig(**asked)).refuse()
+    assert reason is not None
+    assert word in reason
+
+
+def test_torchrun_finds_every_death_in_the_agents_report():
+    deaths = Torchrun(TorchrunConfig()).deaths(1, REPORT)
+    assert set(deaths) == {
+        Death(rank=1, how="killed by SIGKILL"),
+        Death(rank=0, how="ended with exit code 1"),
+    }
+
+
+def test_torchrun_without_a_report_died_itself():
+    assert Torchrun(TorchrunConfig()).deaths(-15, "") == (Death(rank=None, how="torchrun killed by SIGTERM"),)

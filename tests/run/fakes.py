@@ -1,0 +1,107 @@
+"""Fakes of the contracts: a task that tells what was done to it, one rank, a clock that counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from train_bench.job import Device, Job, Precision
+from train_bench.progress import EvalSchedule, Mark, Progress, Unit
+from train_bench.quality import Quality, Target, Threshold
+from train_bench.task import DataFacts
+
+
+class CountingClock:
+    """Every look at it costs one millisecond; `pass_ms` lets time pass."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+    def pass_ms(self, amount: int) -> None:
+        self.now_ms += amount
+
+
+class FakeTask:
+    """Reaches each quality of `qualities` in turn, one per evaluation, and writes a diary."""
+
+    def __init__(self, qualities: list[float], clock: CountingClock | None = None, fail_in: str = "") -> None:
+        self.qualities = list(qualities)
+        self.diary: list[str] = []
+        self.clock = clock or CountingClock()
+        self.fail_in = fail_in
+
+    def _note(self, what: str) -> None:
+        self.diary.append(what)
+        if what == self.fail_in:
+            raise ValueError(f"broken in {what}")
+
+    def build(self, seed: int, parallel: object) -> None:
+        self.clock.pass_ms(5_000)
+        self._note("build")
+
+    def initialized_tensors(self) -> list[str]:
+        return ["conv0_weight", "fc1_bias"]
+
+    def open_data(self) -> DataFacts:
+        self._note("open_data")
+        return DataFacts(train_samples=100, eval_samples=10)
+
+    def train_until(self, mark: Mark) -> Progress:
+        self.clock.pass_ms(60_000)
+        self._note(f"train_until {mark.count}")
+        return Progress(samples=mark.count)
+
+    def evaluate(self) -> Quality:
+        self.clock.pass_ms(1_000)
+        self._note("evaluate")
+        return Quality(metrics={"top1": self.qualities.pop(0)})
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
+
+    def close(self) -> None:
+        self._note("close")
+
+
+class OneRank:
+    """A rank without others."""
+
+    rank = local_rank = 0
+    size = 1
+    device = torch.device("cpu")
+
+    def from_rank_zero(self, value):
+        return value
+
+    def barrier(self) -> None: ...
+
+
+def job(folder: Path, **changes) -> Job:
+    """A job of a benchmark that evaluates after epochs 1 to 4."""
+    schedule = EvalSchedule(first=1, period=1, until=4)
+    values = {
+        "benchmark": "fake",
+        "reference": "fake",
+        "launcher": "inline",
+        "index": 0,
+        "seed": 7,
+        "nodes": 1,
+        "nproc_per_node": 1,
+        "threads_per_rank": None,
+        "device": Device.CPU,
+        "precision": Precision.FP32,
+        "drop_caches": False,
+        "config": {"hyperparameters": {"global_batch_size": 32, "lars_epsilon": None}},
+        "announcement": {"submission_benchmark": "fake"},
+        "target": Target(thresholds=(Threshold(metric="top1", value=0.9),)),
+        "unit": Unit.EPOCH,
+        "schedule": schedule.marks(samples_per_unit=100),
+        "folder": folder,
+    }
+    return Job(**(values | changes))

@@ -1,0 +1,151 @@
+"""The order of a run is behaviour, tested by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.run.fakes import CountingClock, FakeTask, OneRank, job
+from train_bench.errors import WriteError
+from train_bench.run.events import Log
+from train_bench.run.timed_run import timed_run
+
+
+def run(tmp_path, task, **changes):
+    log = Log(tmp_path / "result.txt", task.clock)
+    try:
+        status = timed_run(task, job(tmp_path, **changes), OneRank(), log)
+    finally:
+        log.close()
+    return status, lines(tmp_path)
+
+
+def lines(tmp_path):
+    text = (tmp_path / "result.txt").read_text()
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in text.splitlines()]
+
+
+def keys(events):
+    return [event["key"] for event in events]
+
+
+def only(events, key):
+    return [event for event in events if event["key"] == key]
+
+
+def test_events_come_in_the_order_that_the_rules_demand(tmp_path):
+    _, events = run(tmp_path, FakeTask([0.5, 0.95]))
+    cycle = ["block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop"]
+    assert keys(events) == [
+        "cache_clear",
+        "submission_benchmark",
+        "global_batch_size",
+        "seed",
+        "init_start",
+        "weights_initialization",
+        "weights_initialization",
+        "init_stop",
+        "run_start",
+        "train_samples",
+        "eval_samples",
+        *cycle,
+        *cycle,
+        "run_stop",
+    ]
+
+
+def test_the_model_is_built_before_the_clock_and_data_are_opened_after_it_started(tmp_path):
+    task = FakeTask([0.95])
+    _, events = run(tmp_path, task)
+    assert task.diary[:2] == ["build", "open_data"]
+    started = only(events, "run_start")[0]["time_ms"]
+    assert only(events, "init_stop")[0]["time_ms"] < started < only(events, "train_samples")[0]["time_ms"]
+    assert started - only(events, "init_start")[0]["time_ms"] > 5_000
+
+
+def test_the_timed_window_holds_training_and_evaluation_and_nothing_else(tmp_path):
+    _, events = run(tmp_path, FakeTask([0.5, 0.95]))
+    window = only(events, "run_stop")[0]["time_ms"] - only(events, "run_start")[0]["time_ms"]
+    looks_at_the_clock = len(events) - keys(events).index("run_start") - 1
+    assert window == 2 * (60_000 + 1_000) + looks_at_the_clock
+
+
+def test_training_stops_at_the_first_evaluation_that_reaches_the_target(tmp_path):
+    task = FakeTask([0.5, 0.91, 0.99])
+    status, events = run(tmp_path, task)
+    assert status == "success"
+    assert task.diary == ["build", "open_data", "train_until 100", "evaluate", "train_until 200", "evaluate"]
+    assert only(events, "run_stop")[0]["metadata"]["status"] == "success"
+
+
+def test_a_run_that_never_reaches_the_target_ends_with_its_schedule_and_says_aborted(tmp_path):
+    status, events = run(tmp_path, FakeTask([0.1, 0.2, 0.3, 0.4, 0.99]))
+    assert status == "aborted"
+    assert [event["metadata"]["epoch_num"] for event in only(events, "eval_accuracy")] == [1, 2, 3, 4]
+    assert only(events, "run_stop")[0]["metadata"]["status"] == "aborted"
+
+
+def test_a_run_that_diverges_ends_at_once(tmp_path):
+    status, events = run(tmp_path, FakeTask([0.1, float("nan"), 0.95]))
+    assert status == "aborted"
+    assert len(only(events, "eval_accuracy")) == 2
+
+
+@pytest.mark.parametrize("moment", ["open_data", "train_until 200", "evaluate"])
+def test_an_exception_on_the_clock_leaves_an_aborted_run_stop_and_travels_on(tmp_path, moment):
+    task = FakeTask([0.1, 0.2], fail_in=moment)
+    with pytest.raises(ValueError, match=moment):
+        run(tmp_path, task)
+    assert only(lines(tmp_path), "run_stop")[0]["metadata"]["status"] == "aborted"
+
+
+def test_an_exception_before_the_clock_leaves_no_run_stop(tmp_path):
+    with pytest.raises(ValueError, match="build"):
+        run(tmp_path, FakeTask([], fail_in="build"))
+    assert "run_start" not in keys(lines(tmp_path))
+    assert "run_stop" not in keys(lines(tmp_path))
+
+
+def test_blocks_and_evaluations_agree_on_their_epochs(tmp_path):
+    _, events = run(tmp_path, FakeTask([0.1, 0.95]))
+    blocks = [event["metadata"] for event in only(events, "block_start")]
+    assert [(block["first_epoch_num"], block["epoch_count"]) for block in blocks] == [(1, 1), (2, 1)]
+    assert [event["metadata"]["epoch_num"] for event in only(events, "eval_stop")] == [1, 2]
+
+
+def test_a_hyperparameter_that_is_none_is_not_logged(tmp_path):
+    _, events = run(tmp_path, FakeTask([0.95]))
+    assert "lars_epsilon" not in keys(events)
+    assert only(events, "global_batch_size")[0]["value"] == 32
+
+
+def test_caches_that_were_not_dropped_are_logged_as_such(tmp_path):
+    _, events = run(tmp_path, FakeTask([0.95]))
+    assert only(events, "cache_clear")[0]["value"] is False
+
+
+def test_every_line_names_its_place_in_the_referee(tmp_path):
+    _, events = run(tmp_path, FakeTask([0.95]))
+    assert {event["metadata"]["file"] for event in events} == {"train_bench/run/timed_run.py"}
+
+
+def test_the_seed_is_logged_once_and_from_one_line_in_every_run(tmp_path):
+    _, first = run(tmp_path, FakeTask([0.95]), seed=1)
+    _, second = run(tmp_path, FakeTask([0.95]), seed=2)
+    assert [event["value"] for event in only(first, "seed") + only(second, "seed")] == [1, 2]
+    assert only(first, "seed")[0]["metadata"] == only(second, "seed")[0]["metadata"]
+
+
+def test_a_full_disk_ends_the_run_instead_of_losing_lines():
+    log = Log(Path("/dev/full"), CountingClock())
+    try:
+        with pytest.raises(WriteError, match="No space is left"):
+            log.init_start()
+    finally:
+        log.close()
+
+
+def test_other_ranks_than_the_first_write_nothing(tmp_path):
+    log = Log(None, CountingClock())
+    assert timed_run(FakeTask([0.95]), job(tmp_path), OneRank(), log) == "success"
+    assert list(tmp_path.iterdir()) == []
