@@ -1,0 +1,240 @@
+"""The data of the image classification benchmark: preparing, opening, the order of a run, look-alikes.
+
+The order: epoch after epoch, a fresh permutation of the training set each, form one endless stream of
+examples, and step k trains on positions k GBS to (k + 1) GBS of it. A batch may so span two epochs
+(rules, "Data": mixed batch); every example comes exactly once per epoch and every batch is full.
+Order and augmentation are functions of the seed and the position alone, never of the number of ranks,
+of micro-batches or of loader processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from references.resnet import shards, sources
+from references.resnet.config import Config, Data
+from references.resnet.images import decode, for_evaluation, for_training
+from train_bench import papers
+from train_bench.errors import RequestError, UnknownName
+from train_bench.seeds import derive
+from train_bench.task import DataFacts
+
+PADDING_LABEL = -1
+"""The label of examples that fill the last evaluation batch; no prediction equals it."""
+
+PERMUTATION_SEED = 0
+"""The labels of `permute_labels` are the same in every run."""
+
+Batch = tuple[Tensor, Tensor]
+"""float32 (samples, 3, image_size, image_size) from 0 to 255, and int64 (samples,) labels."""
+
+
+def facts(config: Config) -> DataFacts:
+    """Sizes of the data set as configured; touches nothing. `open_images` verifies them."""
+    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Pack the data set into shards under `folder`, once and for all; verified and resumable.
+
+    `source` is the data set as distributed (not needed for the digits). Returns at once if `folder` is
+    complete. Never downloads.
+    """
+    if config.data.layout == "folder":
+        _check_counts(config, {split: len(sources.list_classes(folder, split)[0]) for split in shards.SPLITS})
+        return
+    manifest = shards.read_manifest(folder)
+    if manifest is None:
+        manifest = _pack(config, _source(config, source), folder)
+    _check(config, folder, manifest, contents=config.data.verify)
+
+
+def _source(config: Config, source: Path | None) -> sources.Source:
+    origins = {"imagenet": sources.imagenet, "cifar10": sources.cifar10}
+    if config.data.origin == "digits":
+        return sources.digits()
+    if config.data.origin not in origins:
+        raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "digits"])
+    if source is None or not source.is_dir():
+        raise RequestError(
+            f"{config.benchmark} needs the data set '{config.data.origin}' as it is distributed, and it is "
+            f"not downloaded for you: give the folder that holds it as source (seen: {source})."
+        )
+    return origins[config.data.origin](source)
+
+
+def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
+    _check_counts(config, source.counts)
+    if len(source.classes) > config.model.num_classes:
+        raise RequestError(
+            f"The source has {len(source.classes)} classes; model.num_classes is {config.model.num_classes}."
+        )
+    splits: dict[str, list] = {}
+    for split in shards.SPLITS:
+        splits[split] = []
+        for number, first in enumerate(range(0, source.counts[split], config.data.shard_samples)):
+            indices = range(first, min(first + config.data.shard_samples, source.counts[split]))
+            path = shards.shard_path(folder, split, number)
+            entry = shards.finished(path, len(indices)) or shards.write_shard(
+                path, (source.example(split, index) for index in indices)
+            )
+            splits[split].append(entry)
+    manifest = {
+        "format": shards.FORMAT,
+        "origin": config.data.origin,
+        "shape": source.shape and list(source.shape),
+        "classes": list(source.classes),
+        "splits": splits,
+    }
+    papers.write_json(folder / shards.MANIFEST, manifest)
+    return manifest
+
+
+def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
+    shards.verify(folder, manifest, contents=contents)
+    _check_counts(config, {split: shards.count(manifest, split) for split in shards.SPLITS})
+    digest = shards.content_digest(manifest)
+    if config.data.sha256 not in (None, digest):
+        raise RequestError(
+            f"The images in {folder} have sha256 {digest}; {config.benchmark} is defined on "
+            f"{config.data.sha256}. Remove the folder and prepare again."
+        )
+
+
+def _check_counts(config: Config, counts: dict[str, int]) -> None:
+    wanted = {"train": config.train_samples, "val": config.eval_samples}
+    if counts != wanted:
+        raise RequestError(
+            f"{config.benchmark} has {wanted['train']} training and {wanted['val']} evaluation images; "
+            f"found {counts['train']} and {counts['val']}."
+        )
+
+
+class FolderImages:
+    """Encoded images in class folders, as `sources.list_classes` finds them."""
+
+    def __init__(self, root: Path, split: str) -> None:
+        self._paths, self.labels, _ = sources.list_classes(root, split)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        return decode(self._paths[index].read_bytes()), sources.NO_BOXES
+
+
+def open_images(config: Config) -> tuple[shards.Images, shards.Images]:
+    """Training and evaluation images of `config.data_dir`: the first touch of the data set."""
+    if config.data_dir is None:
+        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
+    folder = Path(config.data_dir)
+    train: shards.Images
+    val: shards.Images
+    if config.data.layout == "folder":
+        train, val = FolderImages(folder, "train"), FolderImages(folder, "val")
+        _check_counts(config, {"train": len(train.labels), "val": len(val.labels)})
+    else:
+        manifest = shards.read_manifest(folder)
+        if manifest is None:
+            raise RequestError(
+                f"There are no prepared data of {config.benchmark} in {folder}; "
+                f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
+            )
+        _check(config, folder, manifest, contents=config.data.verify)
+        train, val = (shards.ShardedImages(folder, split, manifest) for split in shards.SPLITS)
+    if config.data.permute_labels:
+        train.labels = np.random.default_rng(PERMUTATION_SEED).permutation(train.labels)
+    return train, val
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Positions of the stream that one rank trains on, a list per micro-batch, from `first_step` on."""
+
+    samples: int
+    seed: int
+    global_batch_size: int
+    microbatches: int
+    rank: int
+    ranks: int
+    first_step: int = 0
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        """Micro-batches of (index of the example, its position in the stream), without end."""
+        share = self.global_batch_size // (self.microbatches * self.ranks)
+        epoch, order = -1, np.zeros(0, dtype=np.int64)
+        start = self.first_step * self.global_batch_size + self.rank * share
+        while True:
+            batch = []
+            for position in range(start, start + share):
+                if position // self.samples != epoch:
+                    epoch = position // self.samples
+                    order = np.random.default_rng(derive(self.seed, "order", epoch)).permutation(self.samples)
+                batch.append((int(order[position % self.samples]), position))
+            yield batch
+            start += share * self.ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet(Dataset):
+    """Augmented examples by (index, position); the position decides the augmentation."""
+
+    images: shards.Images
+    data: Data
+    seed: int
+
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, int]:
+        index, position = item
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        pixels, boxes = self.images[index]
+        return for_training(pixels, boxes, self.data, rng), int(self.images.labels[index])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSet(Dataset):
+    """Centre crops by index; an index beyond the end is padding."""
+
+    images: shards.Images
+    data: Data
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        count = len(self.images.labels)
+        pixels, _ = self.images[index % count]
+        label = int(self.images.labels[index]) if index < count else PADDING_LABEL
+        return for_evaluation(pixels, self.data), label
+
+
+def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[int]]:
+    """Every index once over all ranks, in full batches; what fills the last one is >= `samples`."""
+    mine = list(range(rank, samples, ranks))
+    mine += [samples] * (-len(mine) % batch_size)
+    return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
+
+
+def loader(
+    dataset: Dataset, batches: Order | list[list[int]], data: Data, device: torch.device
+) -> DataLoader:
+    """Batches of `dataset` in the given order, from as many processes as configured."""
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,
+        num_workers=data.workers,
+        prefetch_factor=data.prefetch if data.workers else None,
+        persistent_workers=data.workers > 0,
+        pin_memory=device.type == "cuda",
+    )
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
+    """Look-alike of a batch, from a generator of its own: noise over a grey level per class, which can
+    be learnt. Reads nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    side = config.data.image_size
+    labels = torch.randint(config.model.num_classes, (samples,), generator=generator)
+    level = 255.0 * torch.rand(config.model.num_classes, 3, 1, 1, generator=generator)
+    noise = 255.0 * torch.rand(samples, 3, side, side, generator=generator)
+    return 0.5 * noise + 0.5 * level[labels], labels

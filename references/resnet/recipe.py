@@ -1,0 +1,91 @@
+"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from references._parts.lars import LARS
+from references._parts.lr_schedules import PolynomialDecay
+from references.resnet.config import Config, Hyperparameters
+from references.resnet.model import is_batch_norm
+from train_bench.errors import RequestError, UnknownName
+
+OPTIMIZERS = ("lars", "sgd")
+
+T = TypeVar("T")
+
+
+def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimizer:
+    """LARS or momentum SGD over `model`, at rate 0 until the schedule speaks.
+
+    LARS: batch norm and biases get neither decay nor trust ratio. SGD: every variable but those of batch
+    norm has the L2 loss wd sum(w^2), whose gradient is 2 wd w, hence torch's `weight_decay` is 2 wd.
+    torch.optim.SGD (listed in the rules) keeps the rate outside the momentum buffer: w := w - lr b,
+    b := m b + g; the TensorFlow reference keeps it inside. The two are equal while the rate is constant,
+    and differ by the factor lr(t) / lr(t-1) on the buffer while it changes.
+    """
+    if asked.opt_name not in OPTIMIZERS:
+        raise UnknownName(what="optimizer (opt_name)", name=asked.opt_name, known=OPTIMIZERS)
+    named = list(model.named_parameters())
+    if asked.opt_name == "lars":
+        plain = [weight for name, weight in named if is_batch_norm(name) or name.endswith("bias")]
+        adapted = [weight for name, weight in named if not (is_batch_norm(name) or name.endswith("bias"))]
+        return LARS(
+            [{"params": adapted}, {"params": plain, "layer_adaptation": False}],
+            lr=0.0,
+            momentum=_given(asked.lars_opt_momentum, "lars_opt_momentum"),
+            weight_decay=_given(asked.lars_opt_weight_decay, "lars_opt_weight_decay"),
+            epsilon=_given(asked.lars_epsilon, "lars_epsilon"),
+        )
+    decay = 2.0 * _given(asked.sgd_opt_weight_decay, "sgd_opt_weight_decay")
+    decayed = [weight for name, weight in named if not is_batch_norm(name)]
+    plain = [weight for name, weight in named if is_batch_norm(name)]
+    return torch.optim.SGD(
+        [{"params": decayed, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}],
+        lr=0.0,
+        momentum=_given(asked.sgd_opt_momentum, "sgd_opt_momentum"),
+        foreach=True,
+    )
+
+
+def steps_per_epoch(config: Config) -> int:
+    """Steps of the global batch per epoch, rounded up as the schedule counts them."""
+    return math.ceil(_given(config.train_samples, "train_samples") / config.hyperparameters.global_batch_size)
+
+
+def schedule_of(config: Config) -> PolynomialDecay:
+    """Warm-up and polynomial decay of the optimizer that `opt_name` says, in steps."""
+    asked = config.hyperparameters
+    name = asked.opt_name
+    if name not in OPTIMIZERS:
+        raise UnknownName(what="optimizer (opt_name)", name=name, known=OPTIMIZERS)
+    warmup_key = (
+        "lars_opt_learning_rate_warmup_epochs" if name == "lars" else "opt_learning_rate_warmup_epochs"
+    )
+    value = {
+        key: _given(getattr(asked, key), key)
+        for key in (
+            warmup_key,
+            f"{name}_opt_base_learning_rate",
+            f"{name}_opt_end_learning_rate",
+            f"{name}_opt_learning_rate_decay_poly_power",
+            f"{name}_opt_learning_rate_decay_steps",
+        )
+    }
+    return PolynomialDecay(
+        base=value[f"{name}_opt_base_learning_rate"],
+        end=value[f"{name}_opt_end_learning_rate"],
+        power=value[f"{name}_opt_learning_rate_decay_poly_power"],
+        warmup_steps=value[warmup_key] * steps_per_epoch(config),
+        decay_steps=value[f"{name}_opt_learning_rate_decay_steps"],
+    )
+
+
+def _given(value: T | None, key: str) -> T:
+    if value is None:
+        raise RequestError(f"{key} is not set; the chosen optimizer needs it.")
+    return value

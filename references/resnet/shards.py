@@ -1,0 +1,189 @@
+"""Packed images: a few large files that are read at random, each with an index and a digest.
+
+A folder of shards is
+
+    manifest.json                 format, encoding, classes; per split the list of its shards
+    <split>/00000.bin             records one after the other
+    <split>/00000.npy             int64 (samples, 4): offset, image bytes, label, number of object boxes
+    <split>/00000.json            samples, sizes and sha256 of the two, written last
+
+A record is its object boxes (float32, four each: x_min, y_min, x_max, y_max as shares of the image) and
+then the image: encoded bytes as they were, or raw uint8 pixels of one shape for all. Numbers are
+little-endian, so a digest holds on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from references.resnet.images import as_rgb, decode
+from train_bench import papers
+from train_bench.errors import RequestError, WriteError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SPLITS = ("train", "val")
+BOX_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One image to be packed: encoded or raw bytes, its label from 0, and (n, 4) object boxes."""
+
+    content: bytes
+    label: int
+    boxes: np.ndarray
+
+
+class Images(Protocol):
+    """Examples of one split by position; `labels` is int64 (samples,)."""
+
+    labels: np.ndarray
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """uint8 (height, width, 3) pixels and (n, 4) object boxes."""
+
+
+def shard_path(folder: Path, split: str, number: int) -> Path:
+    """The record file of a shard; index and digest lie beside it."""
+    return folder / split / f"{number:05d}.bin"
+
+
+def write_shard(path: Path, examples: Iterable[Example]) -> dict[str, Any]:
+    """Pack `examples` into one shard, visible only when whole. Holds one image in memory."""
+    part = path.with_suffix(".bin.part")
+    index: list[tuple[int, int, int, int]] = []
+    digest = hashlib.sha256()
+    offset = 0
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            for example in examples:
+                record = example.boxes.astype("<f4").tobytes() + example.content
+                index.append((offset, len(example.content), example.label, len(example.boxes)))
+                digest.update(record)
+                offset += file.write(record)
+        table = np.array(index, dtype="<i8").reshape(-1, 4)
+        digest.update(table.tobytes())
+        np.save(path.with_suffix(".npy"), table, allow_pickle=False)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise WriteError(
+            f"{path} cannot be written: {error.strerror or error}. Shards that are finished are kept; "
+            "make room and prepare again to continue."
+        ) from error
+    entry = {"samples": len(index), "bytes": offset, "sha256": digest.hexdigest()}
+    papers.write_json(path.with_suffix(".json"), entry)
+    return entry
+
+
+def finished(path: Path, samples: int) -> dict[str, Any] | None:
+    """What `write_shard` returned for `path`, if that shard is whole and has `samples` images."""
+    note = path.with_suffix(".json")
+    if not (note.exists() and path.exists()):
+        return None
+    entry = papers.read_json(note)
+    whole = entry["samples"] == samples and entry["bytes"] == path.stat().st_size
+    return entry if whole else None
+
+
+def content_digest(manifest: Mapping[str, Any]) -> str:
+    """One digest of all images, labels and boxes of all splits."""
+    hashes = [entry["sha256"] for split in SPLITS for entry in manifest["splits"][split]]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def count(manifest: Mapping[str, Any], split: str) -> int:
+    """Number of images of a split."""
+    return sum(entry["samples"] for entry in manifest["splits"][split])
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder of shards; None if there is none (yet)."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = papers.read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise RequestError(
+            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
+        )
+    return manifest
+
+
+def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None:
+    """Refuse missing or cut shards; with `contents`, changed ones too (reads every byte)."""
+    for split in SPLITS:
+        for number, entry in enumerate(manifest["splits"][split]):
+            path = shard_path(folder, split, number)
+            size = path.stat().st_size if path.exists() else 0
+            if size != entry["bytes"] or not path.with_suffix(".npy").exists():
+                raise RequestError(
+                    f"{path} has {size} of {entry['bytes']} bytes or lacks its index; "
+                    f"remove {folder} and prepare again."
+                )
+            if contents and _digest(path) != entry["sha256"]:
+                raise RequestError(
+                    f"{path} is corrupt: its sha256 is not the one of {folder / MANIFEST}; "
+                    f"remove {folder} and prepare again."
+                )
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    for block in _blocks(path):
+        digest.update(block)
+    digest.update(_table(path).tobytes())
+    return digest.hexdigest()
+
+
+def _blocks(path: Path, size: int = 1 << 20) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(size):
+            yield block
+
+
+def _table(path: Path) -> np.ndarray:
+    try:
+        return np.load(path.with_suffix(".npy"), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise RequestError(f"The index of {path} is corrupt; remove its folder and prepare again.") from error
+
+
+class ShardedImages:
+    """One split of a folder of shards, memory-mapped; opens each file when it is first needed, in
+    whichever process needs it."""
+
+    def __init__(self, folder: Path, split: str, manifest: Mapping[str, Any]) -> None:
+        numbers = range(len(manifest["splits"][split]))
+        self._paths = [shard_path(folder, split, number) for number in numbers]
+        self._shape: list[int] | None = manifest["shape"]
+        tables = [_table(path) for path in self._paths]
+        self._table = np.concatenate(tables) if tables else np.zeros((0, 4), dtype=np.int64)
+        self._shard = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        self._maps: dict[int, np.memmap] = {}
+        self.labels = self._table[:, 2].astype(np.int64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maps": {}}
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        offset, length, _, boxes = (int(value) for value in self._table[index])
+        shard = self._map(int(self._shard[index]))
+        start = offset + boxes * BOX_BYTES
+        content = shard[start : start + length]
+        found = np.frombuffer(shard[offset:start].tobytes(), dtype="<f4").reshape(-1, 4)
+        if self._shape is None:
+            return decode(content.tobytes()), found
+        return as_rgb(np.asarray(content).reshape(self._shape)), found
+
+    def _map(self, number: int) -> np.memmap:
+        if number not in self._maps:
+            self._maps[number] = np.memmap(self._paths[number], dtype=np.uint8, mode="r")
+        return self._maps[number]

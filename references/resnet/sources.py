@@ -1,0 +1,183 @@
+"""Data sets as they are distributed, read one example at a time for packing.
+
+Nothing here unpickles: the python version of CIFAR-10 is not read, its binary version is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from references.resnet.images import decode
+from references.resnet.shards import SPLITS, Example
+from train_bench.errors import RequestError
+
+IMAGE_SUFFIXES = (".jpeg", ".jpg", ".png")
+JPEG_QUALITY = 100
+BOXES_FILE = "imagenet_2012_bounding_boxes.csv"
+CIFAR_SHAPE = (32, 32, 3)
+CIFAR_RECORD = 1 + 3 * 32 * 32
+DIGITS_TRAIN, DIGITS_LEVELS, DIGITS_ENLARGE, DIGITS_MARGIN = 897, 15, 2, 4
+NO_BOXES = np.zeros((0, 4), dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A data set to be packed. `shape` is that of raw pixels, None for encoded images."""
+
+    counts: dict[str, int]
+    example: Callable[[str, int], Example]
+    classes: Sequence[str]
+    shape: tuple[int, int, int] | None
+
+
+def list_classes(root: Path, split: str) -> tuple[list[Path], np.ndarray, list[str]]:
+    """Images of `root/<split>/<class>/*` in sorted order, their labels, and the sorted class names."""
+    folder = root / split
+    classes = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    paths: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        found = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+        paths += found
+        labels += [label] * len(found)
+    return paths, np.array(labels, dtype=np.int64), classes
+
+
+def imagenet(root: Path) -> Source:
+    """ILSVRC2012 as `train/<synset>/*.JPEG`, `val/<synset>/*`, with object boxes in the csv of the
+    reference (file name, x_min, y_min, x_max, y_max) where it lies beside them."""
+    listed = {split: list_classes(root, split) for split in SPLITS}
+    boxes = _read_boxes(root / BOXES_FILE)
+
+    def example(split: str, index: int) -> Example:
+        path, label = listed[split][0][index], int(listed[split][1][index])
+        found = boxes.get(path.name, NO_BOXES) if split == "train" else NO_BOXES
+        return Example(content=as_rgb_jpeg(path.read_bytes()), label=label, boxes=found)
+
+    counts = {split: len(listed[split][0]) for split in SPLITS}
+    return Source(counts=counts, example=example, classes=listed["train"][2], shape=None)
+
+
+def as_rgb_jpeg(content: bytes) -> bytes:
+    """PNG or CMYK images re-encoded as RGB JPEG of quality 100; every other image untouched."""
+    with Image.open(io.BytesIO(content)) as image:
+        if image.format != "PNG" and image.mode != "CMYK":
+            return content
+        repaired = io.BytesIO()
+        image.convert("RGB").save(repaired, format="JPEG", quality=JPEG_QUALITY)
+    return repaired.getvalue()
+
+
+def _read_boxes(path: Path) -> dict[str, np.ndarray]:
+    if not path.exists():
+        return {}
+    rows: dict[str, list[list[float]]] = defaultdict(list)
+    with path.open(newline="", encoding="utf-8") as file:
+        for name, *corners in csv.reader(file):
+            rows[name].append([float(corner) for corner in corners])
+    return {name: np.array(boxes, dtype=np.float32) for name, boxes in rows.items()}
+
+
+def cifar10(root: Path) -> Source:
+    """CIFAR-10 as its binary version, as class folders, or as train.zip and test.zip of such folders."""
+    for folder in (root, root / "cifar-10-batches-bin"):
+        if (folder / "test_batch.bin").exists():
+            return _cifar10_binary(folder)
+    if (root / "train.zip").exists() and (root / "test.zip").exists():
+        return _cifar10_zip(root)
+    if (root / "train").is_dir():
+        return _cifar10_folders(root)
+    raise RequestError(
+        f"{root} holds no CIFAR-10 that can be read: neither data_batch_1.bin to 5 with test_batch.bin "
+        "(the binary version), nor train/<class>/ with test/<class>/, nor train.zip with test.zip."
+    )
+
+
+def _cifar10_binary(root: Path) -> Source:
+    """Records of one label byte and 3072 bytes: the red, green and blue plane, row by row."""
+    files = {"train": sorted(root.glob("data_batch_*.bin")), "val": [root / "test_batch.bin"]}
+    records = {
+        split: np.concatenate([np.fromfile(path, dtype=np.uint8).reshape(-1, CIFAR_RECORD) for path in paths])
+        for split, paths in files.items()
+    }
+
+    def example(split: str, index: int) -> Example:
+        record = records[split][index]
+        pixels = record[1:].reshape(3, 32, 32).transpose(1, 2, 0)
+        return Example(content=pixels.tobytes(), label=int(record[0]), boxes=NO_BOXES)
+
+    counts = {split: len(table) for split, table in records.items()}
+    names = [str(label) for label in range(10)]
+    return Source(counts=counts, example=example, classes=names, shape=CIFAR_SHAPE)
+
+
+def _cifar10_folders(root: Path) -> Source:
+    second = "test" if (root / "test").is_dir() else "val"
+    listed = {"train": list_classes(root, "train"), "val": list_classes(root, second)}
+
+    def example(split: str, index: int) -> Example:
+        paths, labels, _ = listed[split]
+        return _cifar10_pixels(paths[index].read_bytes(), int(labels[index]))
+
+    counts = {split: len(listed[split][0]) for split in SPLITS}
+    return Source(counts=counts, example=example, classes=listed["train"][2], shape=CIFAR_SHAPE)
+
+
+def _cifar10_zip(root: Path) -> Source:
+    archives = {"train": zipfile.ZipFile(root / "train.zip"), "val": zipfile.ZipFile(root / "test.zip")}
+    members = {
+        split: sorted(name for name in archive.namelist() if name.lower().endswith(IMAGE_SUFFIXES))
+        for split, archive in archives.items()
+    }
+    classes = sorted({name.split("/")[-2] for name in members["train"]})
+
+    def example(split: str, index: int) -> Example:
+        name = members[split][index]
+        return _cifar10_pixels(archives[split].read(name), classes.index(name.split("/")[-2]))
+
+    counts = {split: len(names) for split, names in members.items()}
+    return Source(counts=counts, example=example, classes=classes, shape=CIFAR_SHAPE)
+
+
+def _cifar10_pixels(content: bytes, label: int) -> Example:
+    pixels = decode(content)
+    if pixels.shape != CIFAR_SHAPE:
+        raise RequestError(f"A CIFAR-10 image has shape {pixels.shape}; allowed is 32 x 32 x 3.")
+    return Example(content=pixels.tobytes(), label=label, boxes=NO_BOXES)
+
+
+def digits() -> Source:
+    """The handwritten digits that scikit-learn carries (Alpaydin and Kaynak 1998, UCI): 1797 images of
+    8x8 with grey levels 0 to 16. The first 897 are for training, the last 900 for evaluation, written by
+    other people. Each is enlarged by repetition to 16x16 and put on a margin of 4 pixels, all in integers.
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    levels = np.asarray(bunch.images).astype(np.uint8) * np.uint8(DIGITS_LEVELS)
+    enlarged = levels.repeat(DIGITS_ENLARGE, axis=1).repeat(DIGITS_ENLARGE, axis=2)
+    margin = (DIGITS_MARGIN, DIGITS_MARGIN)
+    pixels = np.pad(enlarged, ((0, 0), margin, margin))
+    first = {"train": 0, "val": DIGITS_TRAIN}
+
+    def example(split: str, index: int) -> Example:
+        position = first[split] + index
+        label = int(bunch.target[position])
+        return Example(content=pixels[position].tobytes(), label=label, boxes=NO_BOXES)
+
+    side = pixels.shape[1]
+    return Source(
+        counts={"train": DIGITS_TRAIN, "val": len(pixels) - DIGITS_TRAIN},
+        example=example,
+        classes=[str(label) for label in range(10)],
+        shape=(side, side, 1),
+    )
