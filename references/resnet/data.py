@@ -83,7 +83,7 @@ def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
             indices = range(first, min(first + config.data.shard_samples, source.counts[split]))
             path = shards.shard_path(folder, split, number)
             entry = shards.finished(path, len(indices)) or shards.write_shard(
-                path, (source.example(split, index) for index in indices)
+                path, _examples(source, split, indices)
             )
             splits[split].append(entry)
     manifest = {
@@ -95,6 +95,15 @@ def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
     }
     papers.write_json(folder / shards.MANIFEST, manifest)
     return manifest
+
+
+def _examples(source: sources.Source, split: str, indices: range) -> Iterator[shards.Example]:
+    for index in indices:
+        try:
+            example = source.example(split, index)
+        except OSError as error:
+            raise RequestError(f"Image {index} of the split '{split}' cannot be read: {error}.") from error
+        yield example
 
 
 def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:

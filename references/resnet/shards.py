@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -74,7 +75,8 @@ def write_shard(path: Path, examples: Iterable[Example]) -> dict[str, Any]:
         np.save(path.with_suffix(".npy"), table, allow_pickle=False)
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise WriteError(
             f"{path} cannot be written: {error.strerror or error}. Shards that are finished are kept; "
             "make room and prepare again to continue."

@@ -1,0 +1,24 @@
+"""Composed benchmark configurations, as Hydra would hand them to a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from references.resnet.config import Config
+
+CONF = Path(__file__).parents[2] / "conf"
+RESNETS = sorted(path.stem for path in (CONF / "benchmark").glob("resnet*.yaml"))
+
+
+def resnet(name: str, *overrides: str) -> Config:
+    """`conf/benchmark/<name>.yaml` with overrides such as `data.flip=0.5`."""
+    ConfigStore.instance().store(group="benchmark", name="resnet_schema", node=Config)
+    with initialize_config_dir(str(CONF), version_base=None):
+        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(composed.benchmark)
+    assert isinstance(config, Config)
+    return config

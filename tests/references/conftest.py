@@ -1,0 +1,34 @@
+"""Prepared mini data, built once per test session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from references.resnet.config import Config
+from references.resnet.data import prepare
+from tests.references.configs import resnet
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Small tensors gain nothing from threads, and numbers stay comparable."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def digits_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The handwritten digits, packed."""
+    folder = tmp_path_factory.mktemp("digits")
+    prepare(resnet("resnet_mini"), folder, None)
+    return folder
+
+
+@pytest.fixture
+def mini(digits_folder: Path) -> Config:
+    """The mini benchmark, told where its data lie."""
+    config = resnet("resnet_mini")
+    config.data_dir = str(digits_folder)
+    return config
