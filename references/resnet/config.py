@@ -5,7 +5,7 @@ Imports nothing heavy, so that listing and planning need no torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from train_bench import task
 
@@ -17,7 +17,7 @@ class Hyperparameters(task.Hyperparameters):
     A run has either the `lars_*` keys or the `sgd_*` keys, as `opt_name` says, never both.
     Rates are per step of the global batch; `*_decay_steps` counts steps after the warm-up;
     `*_warmup_epochs` counts epochs; `model_bn_span` counts samples per batch-norm statistic (None: as
-    many as one rank has in a micro-batch).
+    many as one rank has in a micro-batch; `Config.for_ranks` fills it in).
     """
 
     opt_name: str
@@ -117,3 +117,19 @@ class Config(task.BenchmarkConfig):
     data: Data
     label_smoothing: float = 0.1
     warm_up_steps: int = 2
+
+    def local_batch_size(self, ranks: int) -> int:
+        """Samples per rank and micro-batch, rounded down."""
+        asked = self.hyperparameters
+        return asked.global_batch_size // (ranks * asked.gradient_accumulation_steps)
+
+    def batch_norm_ranks(self, ranks: int) -> int:
+        """Neighbouring ranks that share batch-norm statistics: as many as `model_bn_span` has room for,
+        at least one and at most all."""
+        local = max(1, self.local_batch_size(ranks))
+        return max(1, min(ranks, (self.hyperparameters.model_bn_span or local) // local))
+
+    def for_ranks(self, ranks: int) -> Config:
+        """With `model_bn_span` as it will be: the micro-batches of the ranks that share statistics."""
+        span = self.batch_norm_ranks(ranks) * self.local_batch_size(ranks)
+        return replace(self, hyperparameters=replace(self.hyperparameters, model_bn_span=max(1, span)))

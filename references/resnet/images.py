@@ -92,7 +92,7 @@ def for_evaluation(pixels: np.ndarray, data: Data) -> Tensor:
 
 def resize(pixels: np.ndarray, rows: int, columns: int) -> Tensor:
     """uint8 (height, width, 3) -> float32 (3, rows, columns) by bilinear interpolation."""
-    image = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).unsqueeze(0).float()
+    image = torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1).unsqueeze(0)
     if image.shape[2:] == (rows, columns):
         return image[0]
     return functional.interpolate(

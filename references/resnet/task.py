@@ -41,16 +41,15 @@ class Task:
         config = self.config
         self._seed, self._parallel = seed, parallel
         self._microbatches = config.hyperparameters.gradient_accumulation_steps
-        self._share = _local_batch_size(config, parallel.size)
+        _refuse_uneven_batches(config, parallel.size)
+        self._share = config.local_batch_size(parallel.size)
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
         layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
         model: nn.Module = ResNet(config.model).to(parallel.device).to(memory_format=layout)
         self._layout = layout
         self._names = tensor_names(model)
-        span = config.hyperparameters.model_bn_span or self._share
-        ranks = max(1, min(parallel.size, span // self._share))
-        self._model = parallel.batch_norm(model, ranks=ranks)
+        self._model = parallel.batch_norm(model, ranks=config.batch_norm_ranks(parallel.size))
         if config.compile:
             self._model.compile()
         self._optimizer = optimizer_of(self._model, config.hyperparameters)
@@ -193,14 +192,12 @@ class Task:
         self._batches = self._train = self._eval = None
 
 
-def _local_batch_size(config: Config, ranks: int) -> int:
-    """Samples per rank and micro-batch."""
+def _refuse_uneven_batches(config: Config, ranks: int) -> None:
     total = config.hyperparameters.global_batch_size
     parts = ranks * config.hyperparameters.gradient_accumulation_steps
-    if total % parts:
+    if total % parts or total < parts:
         raise RequestError(
             f"global_batch_size {total} cannot be divided among {ranks} ranks with "
             f"{config.hyperparameters.gradient_accumulation_steps} micro-batches each; "
             f"choose a multiple of {parts}."
         )
-    return total // parts

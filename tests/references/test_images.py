@@ -54,6 +54,12 @@ def test_resizing_is_bilinear_without_antialias(shape: tuple[int, int, int, int]
     np.testing.assert_allclose(result, slow_resize(pixels, rows, columns), atol=1e-3)
 
 
+def test_read_only_pixels_are_welcome() -> None:
+    pixels = noise(6, 6)
+    pixels.flags.writeable = False
+    assert resize(pixels, 6, 6).shape == (3, 6, 6)
+
+
 def test_crops_stay_inside_and_keep_area_aspect_and_object() -> None:
     data = resnet("resnet").data
     rng = np.random.default_rng(0)

@@ -234,6 +234,15 @@ def test_batch_norm_spans_as_many_ranks_as_its_samples_need(mini: Config) -> Non
     assert asked == [1, 1, 1, 2, 4]
 
 
+@pytest.mark.parametrize(("span", "ranks", "told"), [(None, 1, 64), (None, 2, 32), (32, 4, 32), (8, 4, 16)])
+def test_the_plan_is_told_the_batch_norm_span_that_will_hold(
+    mini: Config, span: int | None, ranks: int, told: int
+) -> None:
+    mini.hyperparameters.model_bn_span = span
+    assert mini.for_ranks(ranks).hyperparameters.model_bn_span == told
+    assert mini.hyperparameters.model_bn_span == span
+
+
 @pytest.mark.parametrize("name", ["resnet", "resnet_sgd"])
 def test_full_resnet50_takes_a_step_on_two_small_images(name: str) -> None:
     config = resnet(
