@@ -31,6 +31,7 @@ class Task:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self._taken = 0
         self._step = 0
         self._train: DataLoader | None = None
         self._eval: DataLoader | None = None
@@ -71,7 +72,7 @@ class Task:
             if config.warm_up_steps:
                 self._forward.eval()
                 self._count(data.synthetic(config, config.data.eval_batch_size))
-        self._step = 0
+        self._taken = self._step = 0
         self._last_loss = torch.zeros((), device=parallel.device)
 
     def initialized_tensors(self) -> Sequence[str]:
@@ -102,19 +103,20 @@ class Task:
             microbatches=self._microbatches,
             rank=self._parallel.rank,
             ranks=self._parallel.size,
-            first_step=self._step,
+            first_step=self._taken,
         )
         self._train = data.loader(self._train_images, order, self.config.data, self._parallel.device)
         return iter(self._train)
 
     def train_until(self, mark: Mark) -> Progress:
-        """Whole steps until `mark.count` samples are consumed."""
+        """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
+        was skipped for an overflow; the data do not."""
         assert self._batches is not None, "open_data comes first"
         batch_size = self.config.hyperparameters.global_batch_size
         self._forward.train()
-        for _ in range(self._step, math.ceil(mark.count / batch_size)):
+        for _ in range(self._taken, math.ceil(mark.count / batch_size)):
             self._train_step(self._batches)
-        return Progress(samples=self._step * batch_size)
+        return Progress(samples=self._taken * batch_size)
 
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
         """One step of the global batch: the loss is the mean over it (reference: sum / GBS)."""
@@ -129,6 +131,7 @@ class Task:
                 parallel.backward(loss / self._microbatches)
         self._last_loss = loss.detach()
         self._step += int(parallel.step())
+        self._taken += 1
 
     def _on_device(self, batch: data.Batch) -> data.Batch:
         """The batch on this rank's device with the means subtracted."""
@@ -170,6 +173,7 @@ class Task:
                 "parallel": self._parallel.state_dict(),
                 "seed": self._seed,
                 "step": self._step,
+                "taken": self._taken,
             }
             torch.save(state, part)
             part.replace(folder / CHECKPOINT)
@@ -183,7 +187,7 @@ class Task:
         self._model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._parallel.load_state_dict(state["parallel"])
-        self._seed, self._step = state["seed"], state["step"]
+        self._seed, self._step, self._taken = state["seed"], state["step"], state["taken"]
         if self._batches is not None:
             self.open_data()
 

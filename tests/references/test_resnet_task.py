@@ -85,6 +85,19 @@ def test_training_twice_advances_by_whole_batches(mini: Config) -> None:
     task.close()
 
 
+def test_a_skipped_step_holds_the_schedule_and_not_the_data(mini: Config) -> None:
+    class Overflowing(OneRank):
+        def step(self, *, clip_norm: float | None = None) -> bool:
+            return super().step(clip_norm=clip_norm) and self.steps_taken != 1
+
+    mini.warm_up_steps = 0
+    task = built(mini, parallel=Overflowing())
+    task.open_data()
+    assert task.train_until(mark(256)).samples == 256
+    assert task._step == 3
+    task.close()
+
+
 def test_the_loss_falls_on_synthetic_batches(mini: Config) -> None:
     mini.hyperparameters.opt_learning_rate_warmup_epochs = 0
     task = built(mini)
