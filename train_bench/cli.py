@@ -237,7 +237,7 @@ def _judgement(folder: Path, ruleset: str | None) -> Any:
     from train_bench.judge.folder import judge_folder
     from train_bench.plan import discover
 
-    return judge_folder(folder, ruleset=ruleset, rcp_folder=discover.RCP)
+    return judge_folder(folder, asked=ruleset, rcp_folder=discover.RCP)
 
 
 def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from train_bench.parallel import Parallel
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 
@@ -49,8 +52,16 @@ class BenchmarkConfig:
     eval_samples: int | None = None
     data_dir: str | None = None
     evaluation: Evaluation
-    hyperparameters: Hyperparameters
     compile: bool = False
+
+    if TYPE_CHECKING:
+        # Every reference declares this field with its own type. It is no field here, because Hydra
+        # would hold the reference's values to this narrower schema.
+        hyperparameters: Hyperparameters
+
+    def for_ranks(self, ranks: int) -> Self:
+        """This configuration with the values that follow from the number of ranks filled in."""
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

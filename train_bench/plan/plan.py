@@ -15,8 +15,9 @@ from train_bench.job import Job, Precision
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig
 from train_bench.progress import EvalSchedule, Mark, Unit
+from train_bench.rules.checks import preflight
 from train_bench.rules.explain import explain
-from train_bench.rules.ruleset import BenchmarkRules, Ruleset, preflight
+from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 from train_bench.task import BenchmarkConfig
 
 
@@ -125,7 +126,7 @@ def _refuse_launcher(asked: RunConfig) -> None:
 
 def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -> BenchmarkConfig:
     """The benchmark's configuration with what the rules and the machine's user decide filled in."""
-    config = asked.benchmark
+    config = asked.benchmark.for_ranks(asked.launcher.nodes * asked.launcher.nproc_per_node)
     default = rules.schedule.default()
     evaluation = replace(
         config.evaluation,

@@ -26,7 +26,7 @@ def show_score(score: Mapping[str, Any], console: Console) -> None:
             "dropped" if run["dropped"] else "",
         )
     console.print(table)
-    for line in _summary(score):
+    for line in summary(score):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -36,7 +36,8 @@ def _title(score: Mapping[str, Any]) -> str:
     return f"{score['variant'] or score['benchmark']} under {score['ruleset']}{launcher}{ranks}"
 
 
-def _summary(score: Mapping[str, Any]) -> list[str]:
+def summary(score: Mapping[str, Any]) -> list[str]:
+    """The lines below the table."""
     lines = []
     if score["olympic_minutes"] is not None:
         spread = ""

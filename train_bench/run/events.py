@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
