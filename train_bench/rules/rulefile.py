@@ -1,29 +1,34 @@
-"""A rule file in the official format -> compiled rules. Strict where the official reader is lax."""
+"""One rule file in the official format, read strictly and compiled once.
+
+A file is a list of records: at most one BEGIN (CODE that fills the shared state `s`), any number of KEY
+(what a log line of that key has to satisfy), at most one END (checks after the last line). In an
+expression `v` is the line's value and metadata, `ll` the line, `s` the state. Only files of the installed
+mlperf-logging package and of our own rounds are ever compiled.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from train_bench.errors import RequestError
+import yaml
 
 KEY_FIELDS = {"NAME", "REQ", "PRE", "CHECK", "POST", "FIRST_CHECK", "ATLEAST_ONE_CHECK"}
-REQUIREMENT = re.compile(
-    r"EXACTLY_ONE|AT_LEAST_ONE|OPTIONAL|AT_LEAST\(\d+\)|AT_LEAST_ONE_OR\(\w+(\s*,\s*\w+)*\)"
-)
+END_FIELDS = {"PRE", "CHECK"}
+REQUIREMENT = re.compile(r"EXACTLY_ONE|AT_LEAST_ONE|OPTIONAL|AT_LEAST\(\d+\)|AT_LEAST_ONE_OR\([\w, ]+\)")
 
 
-class RuleFileError(RequestError):
-    """A rule file that cannot be taken at its word."""
+class RuleFileError(ValueError):
+    """A rule file breaks its own format. A defect of the file, never of a user's request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snippet:
-    """A piece of rule code: its text for people, its compiled form for the judge."""
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An expression that has to be true: its text and its code."""
 
     text: str
     code: CodeType
@@ -31,172 +36,99 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRule:
-    """What a rule file says of one key. `required` is the text of REQ."""
+    """What holds for the lines of one key."""
 
     name: str
-    required: str | None
-    pre: Snippet | None
-    checks: tuple[Snippet, ...]
-    post: Snippet | None
-    first_checks: tuple[Snippet, ...]
-    at_least_one_check: Snippet | None
+    requirement: str | None
+    before: CodeType | None
+    checks: tuple[Check, ...]
+    first_checks: tuple[Check, ...]
+    at_least_one: Check | None
+    after: CodeType | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFile:
-    """One rule file; `name` is its path as other rule files spell it."""
+    """A compiled file."""
 
-    name: str
-    begin: Snippet | None
+    begin: CodeType | None
     keys: Mapping[str, KeyRule]
-    end_pre: Snippet | None
-    end_checks: tuple[Snippet, ...]
+    end_before: CodeType | None
+    end_checks: tuple[Check, ...]
 
 
-def parse(text: str, name: str, *, duplicates_allowed: bool = False) -> RuleFile:
-    """Read and compile a rule file. Compiling is trusting: only files of the installed package and of
-    our own rounds may come here.
+class _StrictLoader(yaml.BaseLoader):
+    """Scalars stay strings, as the official checker reads them; a key written twice is an error."""
 
-    A field given twice, an unknown field, an unknown requirement or code that does not compile raises
-    `RuleFileError`. `duplicates_allowed` (an erratum) lets the last of two equal fields hold, which is
-    how the official reader takes it.
-    """
-    records = _load(text, name, duplicates_allowed=duplicates_allowed) or []
-    begin = end_pre = None
-    end_checks: tuple[Snippet, ...] = ()
+
+def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[str, Any]:
+    built = loader.construct_object
+    pairs = [(built(key), built(value, deep=True)) for key, value in node.value]
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise RuleFileError(f"{node.start_mark}: '{key}' is written twice")
+    return dict(pairs)
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+def read(path: Path) -> RuleFile:
+    """Read and compile one file. Raises `RuleFileError` for anything that the format does not have."""
+    records = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader) or []
+    begins, ends = _records(records, "BEGIN"), _records(records, "END")
     keys: dict[str, KeyRule] = {}
-    seen: set[str] = set()
-    for word, body in _records(records, name):
-        if word == "KEY":
-            rule = _key_rule(body, name)
-            if rule.name in keys and not duplicates_allowed:
-                raise RuleFileError(f"{name} has two rules for the key {rule.name}; one would be lost.")
-            keys[rule.name] = rule
-            continue
-        if word in seen:
-            raise RuleFileError(f"{name} has two {word} blocks; at most one is read.")
-        seen.add(word)
-        if word == "BEGIN":
-            _expect_fields(body, {"CODE"}, f"{name}, BEGIN")
-            begin = _statements(body.get("CODE"), name)
-        else:
-            _expect_fields(body, {"PRE", "CHECK"}, f"{name}, END")
-            end_pre = _statements(body.get("PRE"), name)
-            end_checks = _expressions(body.get("CHECK"), name)
-    return RuleFile(name=name, begin=begin, keys=keys, end_pre=end_pre, end_checks=end_checks)
-
-
-def _load(text: str, name: str, *, duplicates_allowed: bool) -> Any:
-    """YAML with every value a string, as the official reader takes it."""
-    import yaml
-
-    class Loader(yaml.BaseLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            fields = [self.construct_object(key) for key, _ in node.value]
-            twice = sorted({str(field) for field in fields if fields.count(field) > 1})
-            if twice and not duplicates_allowed:
-                line = node.start_mark.line + 1
-                raise RuleFileError(
-                    f"{name}, line {line}: {', '.join(twice)} is given twice; one would be lost."
-                )
-            return super().construct_mapping(node, deep)
-
-    try:
-        return yaml.load(text, Loader=Loader)
-    except yaml.YAMLError as error:
-        raise RuleFileError(f"{name} is not YAML: {error}.") from error
-
-
-def _records(records: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    if not isinstance(records, list):
-        raise RuleFileError(f"{name} is not a list of KEY, BEGIN and END records.")
-    for record in records:
-        word = next(iter(record)) if isinstance(record, dict) and len(record) == 1 else None
-        if word not in ("KEY", "BEGIN", "END") or not isinstance(record[word], dict):
-            raise RuleFileError(f"{name} has a record that is none of KEY, BEGIN and END: {record!r:.80}.")
-        yield word, record[word]
-
-
-def _key_rule(body: dict[str, Any], name: str) -> KeyRule:
-    key = body.get("NAME")
-    if not isinstance(key, str) or not key:
-        raise RuleFileError(f"{name} has a KEY without a NAME.")
-    where = f"{name}, key {key}"
-    _expect_fields(body, KEY_FIELDS, where)
-    required = body.get("REQ")
-    if required is not None:
-        required = str(required).strip()
-        if not REQUIREMENT.fullmatch(required):
-            raise RuleFileError(f"{where}: the requirement {required!r} is unknown.")
-    at_least_one = _expressions(body.get("ATLEAST_ONE_CHECK"), where)
-    if len(at_least_one) > 1:
-        raise RuleFileError(f"{where}: ATLEAST_ONE_CHECK takes one expression.")
-    return KeyRule(
-        name=key,
-        required=required,
-        pre=_statements(body.get("PRE"), where),
-        checks=_expressions(body.get("CHECK"), where),
-        post=_statements(body.get("POST"), where),
-        first_checks=_expressions(body.get("FIRST_CHECK"), where),
-        at_least_one_check=at_least_one[0] if at_least_one else None,
+    for record in _records(records, "KEY"):
+        rule = _key_rule(record, path)
+        if rule.name in keys:
+            raise RuleFileError(f"{path}: two records for the key '{rule.name}'")
+        keys[rule.name] = rule
+    if len(keys) + len(begins) + len(ends) != len(records) or len(begins) > 1 or len(ends) > 1:
+        raise RuleFileError(f"{path}: expected KEY records, at most one BEGIN and at most one END")
+    end = ends[0] if ends else {}
+    _refuse_strange_fields(end, END_FIELDS, path)
+    return RuleFile(
+        begin=_code(begins[0]["CODE"], path) if begins else None,
+        keys=keys,
+        end_before=_code(end.get("PRE"), path),
+        end_checks=_checks(end.get("CHECK"), path),
     )
 
 
-def _expect_fields(body: dict[str, Any], allowed: set[str], where: str) -> None:
-    unknown = sorted(set(body) - allowed)
-    if unknown:
-        raise RuleFileError(
-            f"{where}: the field {unknown[0]} is unknown; known are {', '.join(sorted(allowed))}."
-        )
+def _records(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [record[kind] for record in records if kind in record]
 
 
-def _statements(text: Any, where: str) -> Snippet | None:
-    return None if text is None else _compiled(text, "exec", where)
+def _key_rule(record: dict[str, Any], path: Path) -> KeyRule:
+    _refuse_strange_fields(record, KEY_FIELDS, path)
+    requirement = record["REQ"].strip() if "REQ" in record else None
+    if requirement is not None and not REQUIREMENT.fullmatch(requirement):
+        raise RuleFileError(f"{path}: unknown requirement {requirement} of {record['NAME']}")
+    at_least_one = _checks(record.get("ATLEAST_ONE_CHECK"), path)
+    return KeyRule(
+        name=record["NAME"].strip(),
+        requirement=requirement,
+        before=_code(record.get("PRE"), path),
+        checks=_checks(record.get("CHECK"), path),
+        first_checks=_checks(record.get("FIRST_CHECK"), path),
+        at_least_one=at_least_one[0] if at_least_one else None,
+        after=_code(record.get("POST"), path),
+    )
 
 
-def _expressions(texts: Any, where: str) -> tuple[Snippet, ...]:
-    if texts is None:
+def _refuse_strange_fields(record: dict[str, Any], allowed: set[str], path: Path) -> None:
+    strange = sorted(set(record) - allowed)
+    if strange:
+        raise RuleFileError(f"{path}: unknown field {', '.join(strange)} in {record.get('NAME', 'END')}")
+
+
+def _checks(texts: str | list[str] | None, path: Path) -> tuple[Check, ...]:
+    if not texts:
         return ()
-    return tuple(_compiled(text, "eval", where) for text in (texts if isinstance(texts, list) else [texts]))
+    listed = [texts] if isinstance(texts, str) else texts
+    return tuple(Check(text.strip(), compile(text.strip(), str(path), "eval")) for text in listed)
 
 
-def _compiled(text: Any, mode: str, where: str) -> Snippet:
-    try:
-        return Snippet(text=text.strip(), code=compile(text.strip(), f"<{where}>", mode))
-    except (SyntaxError, ValueError, AttributeError) as error:
-        raise RuleFileError(f"{where}: {text!r} does not compile: {error}.") from error
-
-
-class Library:
-    """The rule files that a ruleset may read: those of its own folder, and what errata add.
-
-    `root` is the folder that rule files name each other from. Nothing outside is ever compiled, so a
-    log cannot lead the judge to a file of its choice.
-    """
-
-    def __init__(self, root: Path, folder: str, errata: tuple[Mapping[str, str], ...]) -> None:
-        self._root = root
-        self._duplicates = {erratum["duplicates"] for erratum in errata if "duplicates" in erratum}
-        self._names = {f"{folder}/{path.name}" for path in (root / folder).glob("*.yaml")}
-        for erratum in errata:
-            if erratum.get("in", "").startswith(f"{folder}/"):
-                self._names |= {path.relative_to(root).as_posix() for path in root.glob(erratum["reads"])}
-        self._files: dict[str, RuleFile] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All rule files that may be read."""
-        return tuple(sorted(self._names))
-
-    def content(self, name: str) -> bytes:
-        """What the digest of a ruleset is made of."""
-        return (self._root / name).read_bytes()
-
-    def get(self, name: str) -> RuleFile | None:
-        """A rule file, compiled once; None where this ruleset has none of this name."""
-        if name not in self._names:
-            return None
-        if name not in self._files:
-            text = self.content(name).decode("utf-8")
-            self._files[name] = parse(text, name, duplicates_allowed=name in self._duplicates)
-        return self._files[name]
+def _code(text: str | None, path: Path) -> CodeType | None:
+    return compile(text.strip(), str(path), "exec") if text and text.strip() else None
