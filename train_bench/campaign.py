@@ -60,11 +60,10 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
     discover.prepare(job.reference)(config, Path(str(config.data_dir)), source)
 
 
-def run_all(plan: Plan, watcher: Watcher, *, retry_failed: bool) -> None:
+def run_all(plan: Plan, launcher: Launcher, watcher: Watcher, *, retry_failed: bool) -> None:
     """Run every job that has no result yet. Stops at a run whose processes die, with a sentence that
     says which and how; a run that trains to the end of its schedule in vain is a result like any
     other."""
-    launcher = launcher_of(plan)
     failed = failed_runs(plan.jobs)
     todo = jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed)
     for job in todo:

@@ -163,7 +163,8 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path:
         planned = campaign.open_folder(Path(request.config.resume))
     folder = planned.jobs[0].folder
     print(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}", flush=True)
-    campaign.run_all(planned, Terminal(Console()), retry_failed=request.config.retry_failed)
+    launcher = campaign.launcher_of(planned)
+    campaign.run_all(planned, launcher, Terminal(Console()), retry_failed=request.config.retry_failed)
     return folder
 
 

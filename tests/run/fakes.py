@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from train_bench.job import Device, Job, Precision
 from train_bench.progress import EvalSchedule, Mark, Progress, Unit
 from train_bench.quality import Quality, Target, Threshold
@@ -74,7 +72,6 @@ class OneRank:
 
     rank = local_rank = 0
     size = 1
-    device = torch.device("cpu")
 
     def from_rank_zero(self, value):
         return value

@@ -56,8 +56,8 @@ class RunVerdict:
 def judge_run(record: RunRecord, log: Log, rules: BenchmarkRules) -> RunVerdict:
     """All findings about one log by itself."""
     findings = [
-        *_unreadable(log),
         *_how_it_ended(record),
+        *_unreadable(log),
         *_rules(record, log, rules),
         *_another_benchmark(record, rules),
         *_out_of_order(record, log),
@@ -93,7 +93,7 @@ def _finding(
 
 def _unreadable(log: Log) -> list[Finding]:
     file = str(log.path)
-    findings = [
+    return [
         Finding(
             check="parse",
             file=file,
@@ -103,10 +103,6 @@ def _unreadable(log: Log) -> list[Finding]:
         )
         for problem in log.problems
     ]
-    if not log.events and not log.problems:
-        message = "The file has no line of a result (':::MLLOG {...}')."
-        findings.append(Finding(check="died", file=file, line=0, key=None, message=message))
-    return findings
 
 
 def _how_it_ended(record: RunRecord) -> list[Finding]:

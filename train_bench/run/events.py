@@ -118,26 +118,26 @@ class Log:
     @contextmanager
     def block(self, mark: Mark) -> Iterator[None]:
         """A block of training up to the next evaluation."""
-        first = {constants.FIRST_EPOCH_NUM: mark.first_epoch_num}
-        self._start(constants.BLOCK_START, first | {constants.EPOCH_COUNT: mark.epoch_count}, depth=1)
+        first = {constants.FIRST_EPOCH_NUM: _tidy(mark.first_epoch_num)}
+        self._start(constants.BLOCK_START, first | {constants.EPOCH_COUNT: _tidy(mark.epoch_count)}, depth=1)
         yield
         self._end(constants.BLOCK_STOP, first, depth=1)
 
     def extras(self, mark: Mark, progress: Progress) -> None:
         """What the rules want logged for a block of this benchmark, beyond the block itself."""
         for key, value in progress.extras.items():
-            self._point(key, value, {constants.EPOCH_NUM: mark.epoch_num})
+            self._point(key, value, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
 
     @contextmanager
     def evaluation(self, mark: Mark) -> Iterator[None]:
         """An evaluation."""
-        self._start(constants.EVAL_START, {constants.EPOCH_NUM: mark.epoch_num}, depth=1)
+        self._start(constants.EVAL_START, {constants.EPOCH_NUM: _tidy(mark.epoch_num)}, depth=1)
         yield
-        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: mark.epoch_num}, depth=1)
+        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: _tidy(mark.epoch_num)}, depth=1)
 
     def accuracy(self, mark: Mark, quality: Quality) -> None:
         """The quality that an evaluation found."""
-        self._point(constants.EVAL_ACCURACY, quality.logged, {constants.EPOCH_NUM: mark.epoch_num})
+        self._point(constants.EVAL_ACCURACY, quality.logged, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
 
     def run_stop(self, status: str) -> None:
         """The clock stops: `success`, or `aborted`."""
@@ -154,3 +154,8 @@ class Log:
     def _end(self, key: str, metadata: Mapping[str, Any] | None = None, depth: int = 0) -> None:
         if self._mllog is not None:
             self._mllog.end(key, metadata=metadata, time_ms=self._clock(), stack_offset=3 + depth)
+
+
+def _tidy(number: float) -> float:
+    """Whole numbers are logged as integers, as epochs are counted."""
+    return int(number) if number == int(number) else number

@@ -1,0 +1,99 @@
+"""Campaigns of the default benchmark whose ranks run a fake task, in a second instead of a minute."""
+
+import signal
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from train_bench import campaign
+from train_bench.judge.folder import judge_folder
+from train_bench.launcher import Death, Launch
+from train_bench.plan import discover
+from train_bench.plan.config import register
+from train_bench.plan.plan import Provenance, make_plan
+from train_bench.rules import ruleset
+
+ROOT = Path(__file__).parents[2]
+
+
+def asked_config(*overrides):
+    """A request as Hydra composes it."""
+    register()
+    with initialize_config_dir(str(discover.CONF), version_base="1.3"):
+        return OmegaConf.to_object(compose("config", overrides=list(overrides)))
+
+
+def make(*overrides, reference_runs=False):
+    """A plan of that request."""
+    asked = asked_config(*overrides)
+    provenance = Provenance(
+        now=datetime(2026, 11, 21, 1, 2, 3, tzinfo=timezone.utc),
+        version="0",
+        revision=None,
+        variant="resnet_mini",
+        cache=Path("/nowhere"),
+    )
+    rules = ruleset.load(asked.benchmark.ruleset)
+    return make_plan(asked, rules, provenance, reference_runs=reference_runs)
+
+
+class FakeLauncher:
+    """Starts the fake rank; `behaviours` says what run INDEX does, all others converge."""
+
+    def __init__(self, **behaviours):
+        self.behaviours = behaviours
+
+    def refuse(self):
+        return None
+
+    def launch(self, job, rank_argv):
+        behaviour = self.behaviours.get(f"run_{job.index}", "converge")
+        module = ("-m", "tests.campaign.rank_without_torch", str(job.folder / "plan.json"))
+        argv = (sys.executable, *module, str(job.index), behaviour)
+        return Launch(argv=argv, env={"PYTHONPATH": str(ROOT)})
+
+    def deaths(self, exit_code, stderr):
+        how = f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else "failed"
+        return (Death(rank=0, how=how),) if exit_code else ()
+
+
+class Diary:
+    """A watcher that remembers, and may do something at every tick."""
+
+    def __init__(self, at_tick=lambda: None):
+        self.events = []
+        self.ended = []
+        self.at_tick = at_tick
+
+    def campaign_started(self, *, total, done):
+        self.started = (total, done)
+
+    def run_started(self, job): ...
+
+    def event(self, event):
+        self.events.append(event.key)
+
+    def tick(self):
+        self.at_tick()
+
+    def run_ended(self, job, *, failed):
+        self.ended.append((job.index, failed))
+
+    def campaign_ended(self): ...
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A campaign of five runs that has not run yet."""
+    plan = make(f"output={tmp_path / 'campaign'}", "seed=1")
+    campaign.begin(plan)
+    return plan
+
+
+def judged(plan):
+    """The judgement of a campaign's folder, without reference convergence points."""
+    return judge_folder(plan.jobs[0].folder, asked=None, rcp_folder=Path("/nowhere"))

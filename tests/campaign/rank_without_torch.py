@@ -1,0 +1,55 @@
+"""A rank that runs the real referee over a fake task: `PLAN.json INDEX BEHAVIOUR`.
+
+BEHAVIOUR is what happens in the middle of the run: `converge`, `miss` the target, get `killed`, `hang`, `raise`,
+`vanish` before anything is logged.
+"""
+
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import cattrs
+
+from tests.run.fakes import CountingClock, FakeTask, OneRank
+from train_bench import papers
+from train_bench.job import Job
+from train_bench.run.events import Log
+from train_bench.run.timed_run import timed_run
+
+
+class Misbehaving(FakeTask):
+    def __init__(self, qualities, behaviour, clock):
+        super().__init__(qualities, clock)
+        self.behaviour = behaviour
+
+    def evaluate(self):
+        quality = super().evaluate()
+        if self.behaviour == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.behaviour == "raise":
+            raise RuntimeError("the loss is not what it was")
+        if self.behaviour == "hang":
+            time.sleep(600)
+        return quality
+
+
+def main():
+    plan, index, behaviour = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    if behaviour == "vanish":
+        sys.exit(3)
+    job = cattrs.structure(papers.read_json(Path(plan))["jobs"][index], Job)
+    job = replace(job, announcement={**job.announcement, "submission_platform": "fake"})
+    clock = CountingClock()
+    qualities = [0.5] * (5 + index) + [0.999]
+    if behaviour == "miss":
+        qualities = [0.5] * len(job.schedule)
+    log = Log(job.growing_file, clock)
+    timed_run(Misbehaving(qualities, behaviour, clock), job, OneRank(), log)
+    log.close()
+
+
+if __name__ == "__main__":
+    main()

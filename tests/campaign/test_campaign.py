@@ -1,0 +1,190 @@
+"""What a campaign keeps, whatever happens to its runs."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.campaign.conftest import ROOT, Diary, FakeLauncher, judged, make
+from train_bench import campaign
+from train_bench.errors import LaunchError, RequestError, TrainBenchError
+
+
+def run(plan, launcher=None, watcher=None, **options):
+    campaign.run_all(
+        plan, launcher or FakeLauncher(), watcher or Diary(), **({"retry_failed": False} | options)
+    )
+
+
+def results(plan):
+    return sorted(path.name for path in plan.jobs[0].folder.glob("result_*"))
+
+
+def test_a_campaign_of_five_converging_runs_is_a_valid_score(begun):
+    watcher = Diary()
+    run(begun, watcher=watcher)
+    score = judged(begun).score
+    assert score.valid, score.reasons
+    assert [run.convergence for run in score.runs] == [6, 7, 8, 9, 10]
+    assert [run.dropped for run in score.runs] == [True, False, False, False, True]
+    assert watcher.ended == [(index, False) for index in range(5)]
+    assert watcher.events.count("run_stop") == 5
+
+
+def test_the_score_is_the_olympic_mean_of_what_the_clock_counted(begun):
+    run(begun)
+    score = judged(begun).score
+    # Each epoch is 61 s of the fake task's time and 5 looks at a clock that costs 1 ms a look; 4 more a run.
+    minutes = [(epochs * (61_000 + 5) + 3) / 60_000 for epochs in (7, 8, 9)]
+    assert score.olympic_minutes == pytest.approx(sum(minutes) / 3, abs=1e-9)
+
+
+def test_a_run_that_misses_the_target_is_kept_and_counts_as_slowest(begun):
+    run(begun, FakeLauncher(run_1="miss"))
+    score = judged(begun).score
+    assert score.valid, score.reasons
+    assert score.runs[1].status == "aborted"
+    assert score.runs[1].dropped
+
+
+def test_two_runs_that_miss_the_target_invalidate_the_score_and_the_text_says_why(begun):
+    run(begun, FakeLauncher(run_1="miss", run_3="miss"))
+    score = judged(begun).score
+    assert not score.valid
+    assert "2 runs did not converge (index 1, 3)" in " ".join(score.reasons)
+    assert score.olympic_minutes is None
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "how"), [("killed", "killed by SIGKILL"), ("raise", "failed"), ("vanish", "failed")]
+)
+def test_a_dead_run_stops_the_campaign_and_leaves_the_finished_ones_intact(begun, behaviour, how):
+    with pytest.raises(LaunchError, match=f"Run 3 of 5 failed: rank 0 {how}.*resume="):
+        run(begun, FakeLauncher(run_2=behaviour))
+    assert results(begun) == ["result_0.txt", "result_1.txt", "result_2.txt"]
+    judgement = judged(begun)
+    assert [verdict.converged for verdict in judgement.verdicts] == [True, True, False]
+    assert how in judgement.verdicts[2].findings[0].message
+    assert "Incomplete: 3 of 5" in " ".join(judgement.score.reasons)
+
+
+def test_resuming_completes_the_campaign_and_keeps_the_dead_run_as_failed(begun):
+    with pytest.raises(LaunchError):
+        run(begun, FakeLauncher(run_2="killed"))
+    before = (begun.jobs[0].folder / "result_0.txt").read_bytes()
+    watcher = Diary()
+    run(campaign.open_folder(begun.jobs[0].folder), watcher=watcher)
+    assert watcher.started == (5, 3)
+    assert [index for index, _ in watcher.ended] == [3, 4]
+    score = judged(begun).score
+    assert score.valid, score.reasons
+    assert score.runs[2].dropped
+    assert score.runs[2].status == "died"
+    assert (begun.jobs[0].folder / "result_0.txt").read_bytes() == before
+
+
+def test_a_dead_run_is_repeated_if_told_and_its_log_is_put_aside(begun):
+    with pytest.raises(LaunchError):
+        run(begun, FakeLauncher(run_2="killed"))
+    run(campaign.open_folder(begun.jobs[0].folder), retry_failed=True)
+    assert [verdict.converged for verdict in judged(begun).verdicts] == [True] * 5
+    assert (begun.jobs[0].folder / "failed" / "result_2_1.txt").exists()
+
+
+def test_a_log_without_run_stop_is_cut_off_and_not_a_broken_rule(begun):
+    with pytest.raises(LaunchError):
+        run(begun, FakeLauncher(run_0="killed"))
+    verdict = judged(begun).verdicts[0]
+    assert verdict.compliant, verdict.findings
+    assert not verdict.converged
+
+
+def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
+    def interrupt_run_two():
+        if (begun.jobs[2].ranks_folder / "launcher.stdout").exists() and begun.jobs[2].growing_file.exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(campaign.Interrupted, match="2 of 5 runs are finished"):
+        run(begun, FakeLauncher(run_2="hang"), Diary(interrupt_run_two))
+    assert results(begun) == ["result_0.txt", "result_1.txt", "result_2.txt.part"]
+    assert not _processes_with(str(begun.jobs[0].folder))
+    run(campaign.open_folder(begun.jobs[0].folder))
+    assert judged(begun).score.valid
+
+
+def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):
+    folder = str(begun.jobs[0].folder)
+    code = (
+        "from pathlib import Path; from train_bench import campaign; "
+        "from tests.campaign.conftest import Diary, FakeLauncher; "
+        f"plan = campaign.open_folder(Path({folder!r})); "
+        "campaign.run_all(plan, FakeLauncher(run_0='hang'), Diary(), retry_failed=False)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    _wait_for(lambda: begun.jobs[0].growing_file.exists())
+    parent.kill()
+    parent.wait()
+    _wait_for(lambda: not _processes_with(folder))
+
+
+def test_a_folder_that_holds_another_campaign_is_refused(begun):
+    with pytest.raises(RequestError, match=r"is not empty.*resume="):
+        campaign.begin(begun)
+
+
+def test_a_folder_without_a_plan_cannot_be_resumed(tmp_path):
+    with pytest.raises(RequestError, match="holds no campaign"):
+        campaign.open_folder(tmp_path)
+
+
+def test_a_campaign_moved_to_another_place_goes_on_there(begun, tmp_path):
+    moved = tmp_path / "elsewhere"
+    begun.jobs[0].folder.rename(moved)
+    assert campaign.open_folder(moved).jobs[0].folder == moved
+
+
+def test_a_plan_survives_its_json(begun):
+    read = campaign.open_folder(begun.jobs[0].folder)
+    assert read.jobs == begun.jobs
+    assert read.seeds == "fixed"
+
+
+def test_a_run_on_a_full_disk_fails_with_a_sentence_and_keeps_the_finished_ones(tmp_path):
+    """A small file system of its own, so that it is the disk that says no."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk]).returncode
+    ):
+        pytest.skip("mounting a file system needs root")
+    try:
+        plan = make(f"output={disk / 'campaign'}", "seed=1")
+        campaign.begin(plan)
+        with pytest.raises(LaunchError):
+            run(plan, FakeLauncher(run_2="killed"))
+
+        with (disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while True:
+                filler.write(b"x" * 4096)
+        with pytest.raises(TrainBenchError, match=r"No space is left"):
+            run(campaign.open_folder(plan.jobs[0].folder))
+        (disk / "filler").unlink()
+        assert [verdict.converged for verdict in judged(plan).verdicts[:2]] == [True, True]
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def _processes_with(text):
+    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if text in line and "rank_without_torch" in line]
+
+
+def _wait_for(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
