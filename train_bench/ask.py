@@ -38,9 +38,15 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
     """
     register()
     codes: list[int] = []
+    refused: list[RequestError] = []
 
     def job(config: DictConfig) -> None:
-        codes.append(act(_request(config)))
+        try:
+            request = _request(config)
+        except (OmegaConfBaseException, RequestError) as error:
+            refused.append(error if isinstance(error, RequestError) else _explained(error))
+        else:
+            codes.append(act(request))
 
     sys.argv = [f"train-bench {verb}", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
@@ -49,13 +55,20 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
         application()
     except (HydraException, OmegaConfBaseException) as error:
         raise _explained(error) from error
+    if refused:
+        raise refused[0]
     return max(codes, default=0)
 
 
 def _request(config: DictConfig) -> Request:
     hydra_config = HydraConfig.get()
+    try:
+        asked = cast(RunConfig, OmegaConf.to_object(config))
+    except AttributeError as error:  # an option that was added with `+` has no place in the schema
+        name = str(error).rpartition("attribute ")[2]
+        raise RequestError(f"There is no option {name}; leave out what adds it.") from error
     return Request(
-        config=cast(RunConfig, OmegaConf.to_object(config)),
+        config=asked,
         variant=str(hydra_config.runtime.choices["benchmark"]),
         overrides=tuple(hydra_config.overrides.task),
     )
@@ -67,12 +80,16 @@ def _explained(error: Exception) -> RequestError:
         cause = cause.__cause__
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
-        return UnknownName(what=group or "configuration", name=name, known=error.options or ())
+        return UnknownName(what=group or "configuration", name=name, known=_choices(error))
     if isinstance(cause, MissingMandatoryValue):
         return RequestError(f"{cause.full_key} has no value; set it, for example {cause.full_key}=VALUE.")
     if isinstance(cause, OmegaConfBaseException) and cause.full_key is not None and cause.msg is not None:
         return _explained_key(cause)
     return RequestError(_one_line(str(error)))
+
+
+def _choices(error: MissingConfigException) -> list[str]:
+    return [name for name in error.options or () if not name.endswith("_schema")]
 
 
 def _explained_key(cause: OmegaConfBaseException) -> RequestError:
@@ -84,7 +101,7 @@ def _explained_key(cause: OmegaConfBaseException) -> RequestError:
         hint = f" Did you mean '{key[: -len(leaf)]}{near[0]}'?" if near else ""
         known = ", ".join(str(name) for name in keys)
         return RequestError(f"There is no option '{key}'.{hint} Known there: {known}.")
-    return RequestError(f"{key}: {_one_line(str(cause.msg))}.")
+    return RequestError(f"{key}: {_one_line(str(cause.msg).splitlines()[0])}.")
 
 
 def _one_line(text: str) -> str:

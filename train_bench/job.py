@@ -13,20 +13,21 @@ from train_bench.quality import Target
 
 
 class Device(str, Enum):
-    """Where tensors live. `auto` is a GPU where torch finds one, else the CPU."""
+    """Where tensors live. `auto` is a GPU where torch finds one, else the CPU. Members are spelled as users
+    spell them, because OmegaConf reads the names of an enumeration."""
 
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
 
 
 class Precision(str, Enum):
     """Numerics of the forward and backward pass. Master weights and optimizer state stay fp32."""
 
-    FP32 = "fp32"
-    TF32 = "tf32"
-    BF16 = "bf16"
-    FP16 = "fp16"
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+    fp16 = "fp16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from train_bench.job import Device, Job, Precision
 
 T = TypeVar("T")
 
-AUTOCAST = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+AUTOCAST = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
 class TorchParallel:
@@ -26,7 +26,7 @@ class TorchParallel:
         self.device = _device(job.device, local_rank)
         self.precision = job.precision
         _set_matmul_precision(job.precision, self.device)
-        self._scaler = torch.amp.GradScaler(self.device.type, enabled=job.precision is Precision.FP16)
+        self._scaler = torch.amp.GradScaler(self.device.type, enabled=job.precision is Precision.fp16)
         self._model: torch.nn.Module | None = None
         self._wrapped: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
@@ -176,8 +176,8 @@ class TorchParallel:
 
 
 def _device(asked: Device, local_rank: int) -> torch.device:
-    found = torch.cuda.device_count() if asked is not Device.CPU else 0
-    if asked is Device.CPU or (asked is Device.AUTO and found == 0):
+    found = torch.cuda.device_count() if asked is not Device.cpu else 0
+    if asked is Device.cpu or (asked is Device.auto and found == 0):
         return torch.device("cpu")
     if local_rank >= found:
         raise LaunchError(
@@ -189,7 +189,7 @@ def _device(asked: Device, local_rank: int) -> torch.device:
 
 
 def _set_matmul_precision(precision: Precision, device: torch.device) -> None:
-    tf32 = precision is Precision.TF32
+    tf32 = precision is Precision.tf32
     if tf32 and device.type != "cuda":
         raise LaunchError("precision=tf32 exists on GPUs only; on a CPU use fp32, bf16 or fp16.")
     torch.set_float32_matmul_precision("high" if tf32 else "highest")

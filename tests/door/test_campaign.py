@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.campaign.conftest import ROOT, Diary, FakeLauncher, judged, make
+from tests.door.conftest import ROOT, Diary, FakeLauncher, judged, make
 from train_bench import campaign
 from train_bench.errors import LaunchError, RequestError, TrainBenchError
 
@@ -119,7 +119,7 @@ def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):
     folder = str(begun.jobs[0].folder)
     code = (
         "from pathlib import Path; from train_bench import campaign; "
-        "from tests.campaign.conftest import Diary, FakeLauncher; "
+        "from tests.door.conftest import Diary, FakeLauncher; "
         f"plan = campaign.open_folder(Path({folder!r})); "
         "campaign.run_all(plan, FakeLauncher(run_0='hang'), Diary(), retry_failed=False)"
     )

@@ -128,7 +128,7 @@ def test_clipping_limits_the_global_norm_of_the_gradient():
 
 
 def test_a_step_that_overflows_in_fp16_is_skipped_and_says_so():
-    parallel = alone(precision=Precision.FP16)
+    parallel = alone(precision=Precision.fp16)
     model = torch.nn.Linear(4, 1)
     wrapped = parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
     before = model.weight.detach().clone()
@@ -144,7 +144,7 @@ def test_a_step_that_overflows_in_fp16_is_skipped_and_says_so():
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype"), [(Precision.FP32, torch.float32), (Precision.BF16, torch.bfloat16)]
+    ("precision", "dtype"), [(Precision.fp32, torch.float32), (Precision.bf16, torch.bfloat16)]
 )
 def test_precision_decides_the_numerics_of_forward_and_inference(precision, dtype):
     parallel = alone(precision=precision)
@@ -159,13 +159,13 @@ def test_precision_decides_the_numerics_of_forward_and_inference(precision, dtyp
 
 def test_tf32_is_refused_on_a_cpu():
     with pytest.raises(LaunchError, match="GPUs only"):
-        alone(precision=Precision.TF32)
+        alone(precision=Precision.tf32)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(LaunchError, match="needs a GPU of its own, but 0 were found"):
-        alone(device=Device.CUDA)
+        alone(device=Device.cuda)
 
 
 def test_batch_norm_over_one_rank_changes_nothing_and_over_several_needs_gpus():
@@ -180,7 +180,7 @@ def test_batch_norm_over_one_rank_changes_nothing_and_over_several_needs_gpus():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("precision", list(Precision))
 def test_every_precision_takes_a_step_on_a_gpu(precision):
-    parallel = alone(device=Device.CUDA, precision=precision)
+    parallel = alone(device=Device.cuda, precision=precision)
     model = torch.nn.Linear(4, 1).to(parallel.device)
     wrapped = parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
     with parallel.forward():

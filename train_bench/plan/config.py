@@ -49,8 +49,8 @@ class RunConfig:
     launcher: LauncherConfig = MISSING
     system: SystemConfig = MISSING
     submission: SubmissionConfig = MISSING
-    device: Device = Device.AUTO
-    precision: Precision = Precision.FP32
+    device: Device = Device.auto
+    precision: Precision = Precision.fp32
     runs: int | None = None
     seed: int | None = None
     output: str | None = None

@@ -65,7 +65,7 @@ def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, ref
     announcement["submission_benchmark"] = config.benchmark
     _refuse_what_the_rules_forbid(asked, rules, config, announcement)
     runs = _number_of_runs(asked, rules, reference_runs=reference_runs)
-    if reference_runs and asked.precision is not Precision.FP32:
+    if reference_runs and asked.precision is not Precision.fp32:
         raise RequestError(
             f"A reference convergence point is made in fp32; precision={asked.precision.value} was asked."
         )

@@ -1,0 +1,99 @@
+"""Every wrong request gets one clear sentence and exit code 2, and starts nothing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.door.conftest import ROOT
+
+
+def train_bench(*words, cwd=ROOT):
+    """Run the command line as a user does."""
+    command = [sys.executable, "-m", "train_bench", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentences"),
+    [
+        (["run", "benchmark=resnet_mimi"], ["no benchmark 'resnet_mimi'", "Did you mean 'resnet_mini'?"]),
+        (["run", "launcher=torchrum"], ["no launcher 'torchrum'", "Did you mean 'torchrun'?"]),
+        (["run", "sede=1"], ["no option 'sede'", "Did you mean 'seed'?"]),
+        (
+            ["run", "benchmark.hyperparameters.sgd_opt_momentun=0.9"],
+            ["no option 'benchmark.hyperparameters.sgd_opt_momentun'", "hyperparameters.sgd_opt_momentum'?"],
+        ),
+        (["run", "+foo=1"], ["no option 'foo'"]),
+        (["run", "runs=many"], ["runs", "'many'"]),
+        (["run", "precision=fp64"], ["precision", "'fp64'", "fp32, tf32, bf16, fp16"]),
+        (
+            ["run", "benchmark.hyperparameters.sgd_opt_momentum=0.8"],
+            ["sgd_opt_momentum is 0.8", "allowed: only 0.9"],
+        ),
+        (
+            ["run", "benchmark.hyperparameters.sgd_opt_weight_decay=0.0003"],
+            ["sgd_opt_weight_decay is 0.0003", "0.0001 times a power of two"],
+        ),
+        (
+            ["run", "benchmark.hyperparameters.opt_name=adam"],
+            ["opt_name is 'adam'", "one of 'sgd', 'lars'"],
+        ),
+        (
+            ["run", "launcher=torchrun", "launcher.nproc_per_node=7"],
+            ["global_batch_size 64 cannot be divided into 7 ranks", "multiple of 7"],
+        ),
+        (["run", "launcher.nproc_per_node=2"], ["launcher=inline runs one process", "launcher=torchrun"]),
+        (["run", "benchmark.ruleset=mini-2.0"], ["no ruleset 'mini-2.0'", "Did you mean 'mini-1.0'?"]),
+        (["run", "runs=9"], ["runs=9", "1 to 5 runs"]),
+        (["run", "benchmark.evaluation.period=2"], ["evaluation.period is 2", "allowed: only 1"]),
+        (["rcp", "runs=3"], ["at least 10 runs", "runs=3"]),
+        (["rcp", "precision=bf16"], ["made in fp32", "precision=bf16"]),
+        (["run", "benchmark=resnet", "seed=1"], ["seed=1 fixes the seeds", "drop_caches=true"]),
+        (["run", "resume=/nowhere/at/all"], ["holds no campaign"]),
+        (["run", "resume=/nowhere", "runs=3"], ["keeps its plan", "runs=3"]),
+        (["run", "benchmark"], ["benchmark"]),
+        (["prepare", "benchmark=resnet_cifar10", "data_dir=/tmp/nowhere"], ["not downloaded", "source"]),
+        (["rum"], ["no verb 'rum'", "Did you mean 'run'?"]),
+        (["judge", "/nowhere/at/all"], ["no folder /nowhere/at/all"]),
+    ],
+)
+def test_a_wrong_request_is_answered_by_one_sentence(words, sentences):
+    answer = train_bench(*words)
+    assert answer.returncode == 2, answer.stderr
+    assert answer.stdout == ""
+    for sentence in sentences:
+        assert sentence in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_forbidden_value_stops_before_anything_is_written_or_started(tmp_path):
+    answer = train_bench(
+        "run", "benchmark.hyperparameters.sgd_opt_momentum=0.8", f"output={tmp_path / 'new'}"
+    )
+    assert answer.returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_folder_that_holds_another_campaign_is_left_alone(begun):
+    folder = begun.jobs[0].folder
+    before = sorted(path.name for path in folder.iterdir())
+    answer = train_bench("run", f"output={folder}")
+    assert answer.returncode == 2
+    assert "is not empty" in answer.stderr
+    assert f"resume={folder}" in answer.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_folder_without_results_is_judged_with_exit_code_1(begun):
+    answer = train_bench("judge", str(begun.jobs[0].folder))
+    assert answer.returncode == 1
+    assert "holds no result_*.txt" in answer.stderr
+
+
+def test_a_folder_of_somebody_else_asks_for_the_ruleset(tmp_path):
+    (tmp_path / "result_0.txt").write_text("nothing\n")
+    answer = train_bench("judge", str(tmp_path))
+    assert answer.returncode == 2
+    assert "--ruleset" in answer.stderr

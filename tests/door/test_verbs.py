@@ -1,0 +1,116 @@
+"""The verbs that run nothing."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.door.conftest import Diary, FakeLauncher
+from tests.door.test_bad_input import train_bench
+from train_bench import campaign
+from train_bench.plan import discover
+
+
+def test_list_names_every_benchmark_and_launcher():
+    answer = train_bench("list")
+    assert answer.returncode == 0
+    for name in (*discover.variants(), *discover.launchers()):
+        assert name in answer.stdout
+
+
+@pytest.mark.parametrize("words", [["list"], ["--help"], ["judge", "--help"]])
+def test_light_verbs_start_without_torch_and_hydra(words):
+    code = (
+        f"import sys; sys.argv = ['train-bench', *{words!r}]\n"
+        "from train_bench.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit:\n    pass\n"
+        "print(sorted({'torch', 'hydra', 'numpy', 'mlperf_logging'} & set(sys.modules)))\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines()[-1] == "[]"
+
+
+def test_judging_a_campaign_imports_no_torch(begun):
+    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
+    folder = str(begun.jobs[0].folder)
+    code = (
+        "import sys, pathlib\nfrom train_bench.judge.folder import judge_folder\n"
+        f"judge_folder(pathlib.Path({folder!r}), asked=None, rcp_folder=pathlib.Path('/nowhere'))\n"
+        "print(sorted({'torch', 'hydra', 'mlperf_logging'} & set(sys.modules)))\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_plan_prints_the_decided_values_and_the_command_of_every_run_and_writes_nothing(tmp_path):
+    answer = train_bench(
+        "plan", "runs=2", f"output={tmp_path / 'out'}", "launcher=torchrun", "launcher.nproc_per_node=2"
+    )
+    assert answer.returncode == 0, answer.stderr
+    *_, first, second = answer.stdout.splitlines()
+    assert first.endswith(f"train_bench.run.rank {tmp_path / 'out'}/plan.json 0")
+    assert second.endswith("1")
+    assert "--nproc-per-node=2" in first
+    decided = json.loads(answer.stdout[: answer.stdout.rindex("}") + 1])
+    assert (decided["benchmark"], decided["world_size"], decided["runs_required"]) == ("resnet_mini", 2, 5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_is_a_hydra_application():
+    answer = train_bench("run", "--cfg", "job", "runs=3")
+    assert answer.returncode == 0
+    assert "runs: 3" in answer.stdout
+    assert train_bench("run", "--help").returncode == 0
+
+
+def test_a_sweep_tells_the_worst_exit_code_and_goes_on_after_a_wrong_job():
+    answer = train_bench("plan", "-m", "runs=9,1", "output=/tmp/never_made")
+    assert answer.returncode == 2
+    assert "runs=9" in answer.stderr
+    assert "plan.json 0" in answer.stdout
+
+
+@pytest.mark.parametrize("verb", ["judge", "score"])
+def test_json_is_one_object_and_nothing_else(begun, verb):
+    campaign.run_all(begun, FakeLauncher(run_1="miss"), Diary(), retry_failed=False)
+    answer = train_bench(verb, str(begun.jobs[0].folder), "--json")
+    told = json.loads(answer.stdout)
+    assert answer.stderr == ""
+    assert (answer.returncode == 0) == told["valid"]
+    demanded = {
+        *("benchmark", "variant", "ruleset", "launcher", "world_size", "seeds", "runs", "olympic_minutes"),
+        *("stdev_minutes", "ci95_minutes", "rcp", "score_minutes", "valid", "reasons"),
+    }
+    assert demanded <= set(told)
+    assert {"verdict", "message", "factor", "mean", "bound"} <= set(told["rcp"])
+    of_a_run = {
+        "index",
+        "seed",
+        "status",
+        "minutes",
+        "quality",
+        "convergence",
+        "samples_per_second",
+        "dropped",
+    }
+    assert of_a_run <= set(told["runs"][0])
+    assert len(told["runs"]) == 5
+
+
+def test_score_says_the_same_in_words(begun):
+    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
+    answer = train_bench("score", str(begun.jobs[0].folder))
+    assert "olympic mean" in answer.stdout
+    assert "95 % interval" in answer.stdout
+    assert "seeds: fixed" in answer.stdout
+    assert answer.stdout.count("dropped") == 2
+
+
+def test_documented_fields_are_those_of_the_score(begun):
+    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
+    told = json.loads(train_bench("judge", str(begun.jobs[0].folder), "--json").stdout)
+    documented = (discover.ROOT / "docs" / "json.md").read_text()
+    for field in (*told, *told["runs"][0], *told["rcp"], *told["runs"][0]["findings"][0:1]):
+        assert f"`{field}`" in documented, field
