@@ -1,0 +1,54 @@
+"""Folders of results for tests, made from the good log."""
+
+import json
+from pathlib import Path
+
+from train_bench.rules import ruleset
+
+LOGS = Path(__file__).parents[1] / "logs"
+MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
+
+
+def log_text(source, *, index, seconds=60.0):
+    """The log `source` as run `index`: a seed of its own, and a clock that runs `seconds`."""
+    lines = []
+    for text in (LOGS / f"{source}.txt").read_text().splitlines():
+        line = json.loads(text.partition(":::MLLOG ")[2])
+        if line["key"] == "seed":
+            line["value"] = 1000 + index
+        if line["key"] == "run_start":
+            started = line["time_ms"]
+        if line["key"] == "run_stop":
+            line["time_ms"] = started + round(seconds * 1000)
+        lines.append(f":::MLLOG {json.dumps(line)}\n")
+    return "".join(lines)
+
+
+def campaign(folder, sources, *, seconds=None):
+    """One result per source; run i takes 60 + i seconds unless `seconds` says otherwise."""
+    for index, source in enumerate(sources):
+        text = ""
+        if source == "died_at_once":
+            pass
+        elif source == "died_in_a_line":
+            text = (LOGS / f"{source}.txt").read_text()
+        else:
+            text = log_text(source, index=index, seconds=seconds[index] if seconds else 60 + index)
+        (folder / f"result_{index}.txt").write_text(text)
+    return folder
+
+
+def plan(folder, **changes):
+    """The keys of plan.json that a judge reads."""
+    content = {
+        "ruleset": MINI.ruleset,
+        "benchmark": MINI.name,
+        "reference": MINI.reference,
+        "variant": MINI.name,
+        "launcher": "torchrun",
+        "world_size": 2,
+        "seeds": "fixed",
+        "runs_required": MINI.runs,
+        "jobs": [{"index": index, "seed": 1000 + index} for index in range(MINI.runs)],
+    }
+    (folder / "plan.json").write_text(json.dumps(content | changes))

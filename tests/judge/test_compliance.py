@@ -1,0 +1,181 @@
+"""Each way in which a log can be bad is found, and told apart from a run that merely failed."""
+
+from pathlib import Path
+
+import pytest
+
+from train_bench.event import Event
+from train_bench.judge.compliance import judge_run, judge_together
+from train_bench.judge.log import Log
+from train_bench.judge.record import make_record, read_record
+from train_bench.rules import ruleset
+
+LOGS = Path(__file__).parents[1] / "logs"
+MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
+FULL = ruleset.load("training-1.1.0").benchmark("resnet")
+
+# The log -> the kinds of finding of which at least one has to be there.
+BAD = {
+    "bad_half_a_line": {"parse"},
+    "bad_momentum": {"sgd_opt_momentum"},
+    "bad_weight_decay": {"sgd_opt_weight_decay"},
+    "bad_learning_rate_step": {"sgd_opt_base_learning_rate"},
+    "bad_two_learning_rates": {"sgd_opt_base_learning_rate"},
+    "bad_both_optimizers": {"lars_epsilon"},
+    "bad_no_momentum": {"sgd_opt_momentum"},
+    "bad_optimizer": {"opt_name"},
+    "bad_division": {"submission_division"},
+    "bad_no_organisation": {"submission_org"},
+    "bad_other_benchmark": {"benchmark"},
+    "bad_unknown_benchmark": {"submission_benchmark"},
+    "bad_no_seed": {"seed"},
+    "bad_no_weights": {"weights_initialization"},
+    "bad_weights_twice": {"weights_initialization"},
+    "bad_no_batch_size": {"global_batch_size"},
+    "bad_two_batch_sizes": {"global_batch_size"},
+    "bad_run_before_init": {"run_start"},
+    "bad_slow_init": {"init_stop", "init budget"},
+    "bad_clock_steps_back": {"time"},
+    "bad_evaluation_left_out": {"schedule"},
+    "bad_late_first_evaluation": {"schedule"},
+    "bad_evaluated_twice": {"schedule"},
+    "bad_evaluated_without_epoch": {"schedule", "eval_accuracy"},
+    "bad_success_below_target": {"run_stop"},
+    "bad_went_on_after_target": {"stop"},
+    "bad_aborted_at_target": {"run_stop"},
+    "bad_status": {"run_stop"},
+    "bad_block_left_open": {"block_stop", "eval_start", "run_stop", "end"},
+    "bad_evaluation_left_open": {"eval_stop", "run_stop", "end"},
+    "bad_evaluation_inside_block": {"eval_start", "eval_accuracy", "block_stop", "end"},
+    "bad_run_start_twice": {"run_start", "time"},
+    "bad_run_stop_twice": {"run_stop", "time"},
+}
+
+FAILED = ["not_converged", "diverged", "died_at_once", "died_between_lines", "died_in_a_line"]
+FAILED += ["aborted_while_opening_data"]
+
+
+def verdict_of(name, rules=MINI):
+    record, read = read_record(LOGS / f"{name}.txt", rules)
+    return judge_run(record, read, rules)
+
+
+def kinds(verdict):
+    return {finding.check for finding in verdict.findings}
+
+
+def test_every_bad_log_has_its_expectation():
+    assert {path.stem for path in LOGS.glob("bad_*.txt")} == set(BAD)
+
+
+@pytest.mark.parametrize("name", ["good", "good_lars"])
+def test_a_good_log_has_no_findings(name):
+    verdict = verdict_of(name)
+    assert verdict.findings == ()
+    assert verdict.converged
+    assert verdict.compliant
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_log_breaks_the_rules_and_the_finding_says_which(name):
+    verdict = verdict_of(name)
+    assert not verdict.compliant
+    assert kinds(verdict) & BAD[name]
+    for finding in verdict.findings:
+        assert finding.message.endswith((".", ")")), finding.message
+        assert finding.file.endswith(f"{name}.txt")
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_a_run_that_failed_is_slow_and_not_broken(name):
+    verdict = verdict_of(name)
+    assert not verdict.converged
+    assert kinds(verdict) <= {"target", "died"}, [finding.message for finding in verdict.findings]
+    assert verdict.compliant
+    assert verdict.findings
+
+
+def test_a_finding_names_the_line():
+    (finding,) = [found for found in verdict_of("bad_momentum").findings if found.key == "sgd_opt_momentum"]
+    text = (LOGS / "bad_momentum.txt").read_text().splitlines()[finding.line - 1]
+    assert '"sgd_opt_momentum"' in text
+
+
+def test_a_value_that_breaks_a_rule_of_a_cut_off_run_still_breaks_it():
+    text = (LOGS / "bad_momentum.txt").read_text().splitlines()
+    from train_bench.judge.log import parse_line
+
+    events = tuple(parse_line(line, number) for number, line in enumerate(text[:30], start=1))
+    read = Log(path=Path("result_0.txt"), events=events, problems=(), sha256="0")
+    verdict = judge_run(make_record(read, index=0, unit=MINI.unit), read, MINI)
+    assert not verdict.compliant
+
+
+def together(*names, rules=MINI):
+    read = [read_record(LOGS / f"{name}.txt", rules) for name in names]
+    records = [record for record, _ in read]
+    return judge_together(records, [judge_run(record, log, rules) for record, log in read])
+
+
+def test_different_runs_do_not_disturb_each_other():
+    assert all(verdict.findings == () for verdict in together("good", "good_lars"))
+
+
+def test_a_copy_of_a_log_counts_once():
+    first, second = together("good", "good")
+    assert first.compliant
+    assert kinds(second) == {"duplicate"}
+    assert not second.compliant
+
+
+def test_a_copy_of_a_log_without_a_seed_is_a_copy_too():
+    _, second = together("bad_no_seed", "bad_no_seed")
+    assert "duplicate" in kinds(second)
+
+
+def campaign_of_two(second):
+    good = read_record(LOGS / "good.txt", MINI)
+    events = tuple(second(event) for event in good[1].events)
+    read = Log(path=Path("result_1.txt"), events=events, problems=(), sha256="other")
+    other = make_record(read, index=1, unit=MINI.unit)
+    verdicts = [judge_run(good[0], good[1], MINI), judge_run(other, read, MINI)]
+    return judge_together([good[0], other], verdicts)
+
+
+def with_value(key, value):
+    def change(event):
+        if event.key != key:
+            return event
+        return Event(
+            key=key, value=value, time_ms=event.time_ms, metadata=dict(event.metadata), line=event.line
+        )
+
+    return change
+
+
+def test_a_seed_is_used_once():
+    _, second = campaign_of_two(lambda event: event)
+    assert kinds(second) == {"seed"}
+    assert not second.compliant
+
+
+def test_runs_of_different_batch_sizes_are_no_campaign():
+    verdicts = campaign_of_two(
+        lambda event: with_value("global_batch_size", 128)(with_value("seed", 99)(event))
+    )
+    assert any("batch size" in kinds(verdict) for verdict in verdicts)
+
+
+def test_an_official_log_without_a_seed_breaks_the_rules():
+    """The rule files of the round do not ask for it; the seed rule of the closed division does."""
+    record, read = read_record(LOGS / "good.txt", FULL)
+    without = tuple(event for event in read.events if event.key != "seed")
+    changed = Log(path=read.path, events=without, problems=(), sha256="0")
+    record = make_record(changed, index=0, unit=FULL.unit)
+    assert "seed" in kinds(judge_run(record, changed, FULL))
+
+
+def test_an_official_log_of_a_run_with_warm_caches_breaks_the_rules():
+    """Rules, "Data state at start of run": caches are flushed; `cache_clear: false` says they were not."""
+    assert verdict_of("good").compliant, "the mini round allows it"
+    assert {"cache_clear", "cache"} & kinds(verdict_of("good", FULL))

@@ -1,0 +1,224 @@
+"""Reference convergence points against the official checker, here the oracle."""
+
+import dataclasses
+import json
+import random
+
+import pytest
+from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker, submission_runs
+
+from train_bench.errors import LogError
+from train_bench.judge import rcp
+from train_bench.judge.statistics import smallest_acceptable_mean
+from train_bench.rules import ruleset
+
+FULL = ruleset.load("training-1.1.0").benchmark("resnet")
+OFFICIAL = ruleset.package_folder("rcp_checker")
+
+
+def official_files():
+    for path in sorted(OFFICIAL.glob("training_*/rcps_*.json")):
+        name = path.stem.removeprefix("rcps_")
+        named = {record["Benchmark"] for record in json.loads(path.read_text()).values()}
+        if name in submission_runs["training"] and named == {name}:  # one file calls its benchmark otherwise
+            yield pytest.param(
+                path.parent.name.removeprefix("training_"), name, id=f"{path.parent.name}/{name}"
+            )
+
+
+FILES = pytest.mark.parametrize(("round_name", "name"), list(official_files()))
+
+
+def rules_of(round_name, name):
+    trimmed = 4 if "unet3d" in name else 1
+    return dataclasses.replace(
+        FULL,
+        ruleset=f"training-{round_name}",
+        name=name,
+        reference=name,
+        runs=submission_runs["training"][name],
+        drop=trimmed,
+    )
+
+
+def both(round_name, name, tmp_path):
+    rules = rules_of(round_name, name)
+    return rules, rcp.load(rules, tmp_path), RCP_Checker("training", round_name, name, False)
+
+
+@FILES
+def test_points_have_the_official_statistics(round_name, name, tmp_path):
+    rules, points, oracle = both(round_name, name, tmp_path)
+    assert [point.batch_size for point in points] == [record["BS"] for record in oracle.rcp_data.values()]
+    for point, record in zip(points, oracle.rcp_data.values(), strict=True):
+        assert point.mean == pytest.approx(record["RCP Mean"], rel=1e-9)
+        assert point.deviation == pytest.approx(record["RCP Stdev"], rel=1e-9)
+        n_reference = point.count - 2 * rules.drop
+        bound = smallest_acceptable_mean(point.mean, point.deviation, n_reference, rules.runs - 2)
+        assert max(bound, 0) == pytest.approx(record["Min Epochs"], abs=1e-4)
+
+
+@FILES
+def test_the_same_points_are_pruned(round_name, name, tmp_path):
+    _, points, oracle = both(round_name, name, tmp_path)
+    kept = sorted(record["BS"] for record in oracle.pruned_rcp_data.values())
+    assert sorted({point.batch_size for point in rcp.prune(points)}) == sorted(set(kept))
+
+
+def official_verdict(oracle, batch_size, values):
+    """The decision of the official `check_directory`, without its files."""
+    record = oracle._find_rcp(batch_size, "pruned_rcps")
+    low = oracle._find_top_min_rcp(batch_size, "pruned_rcps")
+    high = oracle._find_bottom_max_rcp(batch_size, "pruned_rcps")
+    if record is None and low is not None and high is not None:
+        record = oracle._create_interp_rcp(batch_size, low, high)[1]
+    elif record is None and high is None:
+        return "missing", 1.0, None
+    below_all = record is None
+    if below_all:
+        record = oracle._find_min_rcp("pruned_rcps")
+    passed, factor = oracle._eval_submission_record(dict(record), list(values), "")
+    verdict = "pass" if passed else ("missing" if below_all else "fail")
+    return verdict, float(factor), record["Min Epochs"]
+
+
+def batch_sizes(points, rng):
+    sizes = sorted(point.batch_size for point in points)
+    between = [rng.randint(sizes[0], sizes[-1]) for _ in range(4)]
+    return [*sizes, *between, max(1, sizes[0] // 2), sizes[-1] * 2]
+
+
+@FILES
+def test_random_submissions_get_the_official_verdict(round_name, name, tmp_path):
+    if name == "llama31_405b" and int(round_name[0]) >= 5:
+        pytest.skip("the official checker lowers the bound of this benchmark by a number in its code")
+    rules, points, oracle = both(round_name, name, tmp_path)
+    rng = random.Random(name)
+    seen = set()
+    for batch_size in batch_sizes(points, rng):
+        near = min(points, key=lambda point: abs(point.batch_size - batch_size))
+        for share in (0.9, 0.97, 0.99, 1.0, 1.05):
+            centre = near.mean * share
+            values = [max(1e-3, rng.gauss(centre, near.deviation)) for _ in range(rules.runs)]
+            if centre < 1e8:  # a failed run counts 1e9 officially, faster than a run of the largest models
+                values[0] = rng.choice((values[0], 1e9))
+            expected, factor, bound = official_verdict(oracle, batch_size, values)
+            mine = rcp.verdict(
+                points, rules, batch_size, [None if value == 1e9 else value for value in values]
+            )
+            if bound is not None and abs(mine.submission_mean - bound) < 2e-4:
+                continue  # within the tolerance of the official bisection
+            assert mine.verdict == expected, (batch_size, share)
+            if expected == "pass":
+                assert mine.factor == pytest.approx(factor, rel=1e-9)
+            if expected in ("pass", "fail"):
+                assert max(mine.bound, 0) == pytest.approx(bound, abs=1e-4)
+            seen.add(expected)
+    assert {"pass", "missing"} <= seen
+
+
+POINTS = {
+    "near": {
+        "Benchmark": FULL.name,
+        "BS": 64,
+        "Hyperparams": {},
+        "Epochs to converge": [9, 10, 10, 10, 10, 10, 10, 10, 10, 11],
+    }
+}
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """Rules of a round of our own and its folder of points."""
+    rules = ruleset.load("mini-1.0").benchmark("resnet_mini")
+    path = tmp_path / rules.ruleset / f"{rules.reference}.json"
+    path.parent.mkdir()
+    other = dict(POINTS["near"], Benchmark="another")
+    path.write_text(json.dumps({"a": dict(POINTS["near"], Benchmark=rules.name), "b": other}))
+    return rules, tmp_path
+
+
+def judged(ours, convergences, batch_size=64):
+    rules, folder = ours
+    return rcp.verdict(rcp.load(rules, folder), rules, batch_size, convergences)
+
+
+def test_only_points_of_the_benchmark_are_loaded(ours):
+    rules, folder = ours
+    (point,) = rcp.load(rules, folder)
+    assert (point.batch_size, point.mean, point.count) == (64, 10, 10)
+
+
+def test_a_benchmark_without_points_says_so(ours, tmp_path):
+    rules, _ = ours
+    verdict = rcp.verdict(rcp.load(rules, tmp_path / "nowhere"), rules, 64, [10] * 5)
+    assert (verdict.verdict, verdict.factor) == ("none", 1.0)
+
+
+def test_as_slow_as_the_reference_passes(ours):
+    assert judged(ours, [10, 10, 10, 11, 12]).verdict == "pass"
+
+
+def test_slower_than_the_reference_is_no_failure(ours):
+    verdict = judged(ours, [20] * 5)
+    assert (verdict.verdict, verdict.factor) == ("pass", 1.0)
+
+
+def test_a_little_faster_is_normalised(ours):
+    verdict = judged(ours, [9.9] * 5)
+    assert verdict.verdict == "pass"
+    assert verdict.factor == pytest.approx(10 / 9.9)
+
+
+def test_much_faster_fails_and_the_message_has_the_numbers(ours):
+    verdict = judged(ours, [5] * 5)
+    assert verdict.verdict == "fail"
+    assert verdict.bound < verdict.mean == 10
+    assert "5.00" in verdict.message
+    assert "10.00" in verdict.message
+
+
+def test_one_failed_run_is_dropped_and_two_are_too_many(ours):
+    assert judged(ours, [10, 10, 10, 10, None]).verdict == "pass"
+    verdict = judged(ours, [10, 10, 10, None, None])
+    assert verdict.verdict == "fail"
+    assert "insufficient convergence" in verdict.message.lower()
+
+
+def test_too_few_runs_are_not_called_insufficient_convergence(ours):
+    """Nothing failed to converge: the runs are not there."""
+    assert "did not converge" not in judged(ours, [10, 10]).message
+
+
+def test_above_all_points_a_point_is_missing(ours):
+    assert judged(ours, [10] * 5, 128).verdict == "missing"
+
+
+def test_below_all_points_slow_runs_pass_and_fast_ones_miss_a_point(ours):
+    assert judged(ours, [10] * 5, 32).verdict == "pass"
+    assert judged(ours, [5] * 5, 32).verdict == "missing"
+
+
+def test_runs_that_need_no_training_at_all_are_no_crash(ours):
+    rules, folder = ours
+    path = folder / rules.ruleset / f"{rules.reference}.json"
+    wide = dict(POINTS["near"], Benchmark=rules.name)
+    wide["Epochs to converge"] = [1, 1, 1, 1, 1, 1, 1, 1, 100, 100]
+    path.write_text(json.dumps({"a": wide}))
+    json.dumps(judged(ours, [0] * 5).as_json(), allow_nan=False)
+
+
+def test_a_point_of_our_own_for_an_official_round_counts(tmp_path):
+    """`train-bench rcp` writes it where the round has none at that batch size."""
+    path = tmp_path / FULL.ruleset / f"{FULL.reference}.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"own": dict(POINTS["near"], BS=131072)}))
+    assert rcp.verdict(rcp.load(FULL, tmp_path), FULL, 131072, [10] * 5).verdict == "pass"
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"a": {}}', '{"a": {"Benchmark": "resnet_mini", "BS": 64}}'])
+def test_a_file_that_holds_no_points_is_an_error(ours, content):
+    rules, folder = ours
+    (folder / rules.ruleset / f"{rules.reference}.json").write_text(content)
+    with pytest.raises(LogError):
+        rcp.load(rules, folder)

@@ -1,0 +1,57 @@
+"""The arithmetic against scipy."""
+
+import math
+import random
+import statistics
+
+import pytest
+import scipy.stats
+
+from train_bench.judge.statistics import confidence_interval, olympic_mean, smallest_acceptable_mean
+
+
+def test_the_olympic_mean_drops_both_ends():
+    assert olympic_mean([5, 1, 2, 3, 100], 1) == pytest.approx(10 / 3)
+    assert olympic_mean(range(40), 4) == pytest.approx(19.5)
+
+
+def test_one_failed_run_is_the_slowest_that_is_dropped():
+    assert olympic_mean([math.inf, 1, 2, 3, 4], 1) == 3
+
+
+def test_more_failed_runs_than_are_dropped_leave_no_mean():
+    assert olympic_mean([math.inf, math.inf, 1, 2, 3], 1) == math.inf
+
+
+def test_nothing_is_left_of_two_runs():
+    with pytest.raises(ValueError):
+        olympic_mean([1, 2], 1)
+
+
+def samples():
+    rng = random.Random(4)
+    for count in (2, 3, 5, 10, 40):
+        yield [rng.gauss(30, 2) for _ in range(count)]
+
+
+@pytest.mark.parametrize("values", list(samples()), ids=len)
+def test_the_interval_is_that_of_students_t(values):
+    expected = scipy.stats.t.interval(
+        0.95, len(values) - 1, loc=statistics.fmean(values), scale=scipy.stats.sem(values)
+    )
+    assert confidence_interval(values) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("n_reference", [8, 15, 18, 72])
+@pytest.mark.parametrize("n_submission", [1, 3, 8, 38])
+@pytest.mark.parametrize(("mean", "deviation"), [(35.0, 0.9), (2.5e6, 4e4), (1.2, 0.05)])
+def test_the_bound_is_where_the_one_sided_test_is_five_percent(n_reference, n_submission, mean, deviation):
+    bound = smallest_acceptable_mean(mean, deviation, n_reference, n_submission)
+    tested = scipy.stats.ttest_ind_from_stats(
+        bound, deviation, n_reference, mean, deviation, n_submission, equal_var=True, alternative="less"
+    )
+    assert tested.pvalue == pytest.approx(0.05, rel=1e-9)
+
+
+def test_without_deviation_the_bound_is_the_mean():
+    assert smallest_acceptable_mean(35.0, 0.0, 8, 3) == 35.0
