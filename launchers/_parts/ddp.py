@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar, cast
@@ -14,6 +15,13 @@ from train_bench.errors import LaunchError
 from train_bench.job import Device, Job, Precision
 
 T = TypeVar("T")
+
+# Batch-norm statistics are averaged before an evaluation, not broadcast before each forward pass. The
+# option that says so was renamed.
+_SYNC_OPTION = "forward_sync_buffers"
+if _SYNC_OPTION not in inspect.signature(DistributedDataParallel.__init__).parameters:
+    _SYNC_OPTION = "broadcast_buffers"
+_BUFFERS_STAY_LOCAL: dict[str, Any] = {_SYNC_OPTION: False}
 
 AUTOCAST = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
@@ -67,8 +75,8 @@ class TorchParallel:
             self._wrapped = DistributedDataParallel(
                 model,
                 device_ids=[self.local_rank] if self.device.type == "cuda" else None,
-                broadcast_buffers=False,
                 gradient_as_bucket_view=True,
+                **_BUFFERS_STAY_LOCAL,
             )
         return self._wrapped
 

@@ -7,6 +7,7 @@ the target is an honest slow run; a run that breaks a rule is no result.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,10 +24,15 @@ from train_bench.rules.ruleset import BenchmarkRules
 # Findings of these checks say that a run did not reach its target, not that it broke a rule.
 NOT_CONVERGED = frozenset({"target", "died"})
 
-# What a log without `run_stop` cannot have, because it was cut off.
+# What a log cannot have whose run was cut off, or aborted before its first evaluation.
 AFTER_THE_END = frozenset(
-    {"run_stop", "eval_stop", "block_stop", "eval_start", "eval_accuracy", "block_start"}
+    {
+        *("run_stop", "train_samples", "eval_samples", "block_start", "block_stop"),
+        *("eval_start", "eval_stop", "eval_accuracy"),
+    }
 )
+
+NO_CONTENT = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +63,9 @@ def judge_run(record: RunRecord, log: Log, rules: BenchmarkRules) -> RunVerdict:
     """All findings about one log by itself."""
     findings = [
         *_how_it_ended(record),
-        *_unreadable(log),
+        *_unreadable(record, log),
         *_rules(record, log, rules),
+        *_official_data(record, log, rules),
         *_another_benchmark(record, rules),
         *_out_of_order(record, log),
         *_schedule(record, rules),
@@ -91,18 +98,15 @@ def _finding(
     return Finding(check=check, file=record.file, line=line, key=key, message=message)
 
 
-def _unreadable(log: Log) -> list[Finding]:
-    file = str(log.path)
-    return [
-        Finding(
-            check="parse",
-            file=file,
-            line=problem.line,
-            key=None,
-            message=f"Unreadable line: {problem.message}.",
-        )
-        for problem in log.problems
-    ]
+def _unreadable(record: RunRecord, log: Log) -> list[Finding]:
+    """Lines that are no events. Half a line at the end of a run that was cut off is a sign of just that."""
+    last = log.events[-1].line if log.events else 0
+    findings = []
+    for problem in log.problems:
+        cut_off = record.status == DIED and problem.line > last
+        message = f"Unreadable line: {problem.message}."
+        findings.append(_finding(record, "died" if cut_off else "parse", message, line=problem.line))
+    return findings
 
 
 def _how_it_ended(record: RunRecord) -> list[Finding]:
@@ -129,18 +133,23 @@ def _kind(failure: Failure) -> str:
 
 
 def _follows_from_death(record: RunRecord, failure: Failure) -> bool:
-    """Missing events of a run that was cut off, or ended by an exception before its first evaluation,
-    are said once, by how it ended."""
-    cut_off = record.status == DIED or bool(record.deaths)
-    return (
-        cut_off
-        and failure.kind in ("count", "end")
-        and (failure.key in AFTER_THE_END or _never_began(record))
-    )
+    """Missing events of a run that did not get to them are said once, by how it ended."""
+    if record.status == SUCCESS or failure.kind not in ("count", "end"):
+        return False
+    return failure.key in AFTER_THE_END or record.minutes is None
 
 
-def _never_began(record: RunRecord) -> bool:
-    return record.minutes is None
+def _official_data(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
+    """What official rounds demand and their rule files do not check: a seed in every log (seed checker of
+    the closed division) and cleared caches (rules, start state of data)."""
+    findings = []
+    if not rules.fixed_seeds_allowed and record.seed is None and record.minutes is not None:
+        findings.append(_finding(record, "seed", "The log has no seed; log the one of this run.", key="seed"))
+    warm = [event for event in log.events if event.key == "cache_clear" and event.value is not True]
+    if not rules.uncleared_cache_allowed and warm:
+        message = f"cache_clear is {warm[0].value!r}: the run began with warm caches, which {rules.ruleset} forbids."
+        findings.append(_finding(record, "cache_clear", message, line=warm[0].line, key="cache_clear"))
+    return findings
 
 
 def _another_benchmark(record: RunRecord, rules: BenchmarkRules) -> list[Finding]:
@@ -210,7 +219,7 @@ def _among(record: RunRecord, earlier: Sequence[RunRecord], everyone: Sequence[R
     findings = []
     for other in earlier:
         name = Path(other.file).name
-        if other.sha256 == record.sha256 and record.seed is not None:
+        if other.sha256 == record.sha256 != NO_CONTENT:
             findings.append(
                 _finding(record, "duplicate", f"This log is a copy of {name}; a run counts once.")
             )

@@ -48,6 +48,8 @@ def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgem
         raise RequestError(
             f"{folder} has no plan.json that names its rules; add --ruleset, one of {', '.join(ruleset.names())}."
         )
+    if not isinstance(name, str):
+        raise LogError(f"The plan in {folder} names the ruleset {name!r}, which is no name.")
     if asked not in (None, name):
         raise RequestError(
             f"The plan in {folder} names the ruleset {name}; --ruleset {asked} contradicts it."
@@ -56,7 +58,7 @@ def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgem
     if not files:
         raise LogError(f"{folder} holds no result_*.txt yet.")
     rounds = ruleset.load(name)
-    rules = rounds.benchmark(plan.get("benchmark") or _benchmark(files))
+    rules = rounds.benchmark(str(plan.get("benchmark") or _benchmark(files)))
     read = [read_record(file, rules) for file in files]
     records = tuple(record for record, _ in read)
     verdicts = judge_together(records, [judge_run(record, log, rules) for record, log in read])

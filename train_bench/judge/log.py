@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from train_bench.errors import LogError
 from train_bench.event import Event
 
 TOKEN = ":::MLLOG "
+LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ def read(path: Path) -> Log:
         raise LogError(f"{path} cannot be read: {error.strerror}.") from error
     events: list[Event] = []
     problems: list[Problem] = []
-    for number, text in enumerate(content.decode("utf-8", errors="replace").split("\n"), start=1):
+    for number, text in enumerate(LINE_END.split(content.decode("utf-8", errors="replace")), start=1):
         found = parse_line(text, number)
         if isinstance(found, Event):
             events.append(found)

@@ -53,22 +53,28 @@ class RcpVerdict:
 
 
 def load(rules: BenchmarkRules, folder: Path) -> tuple[Point, ...]:
-    """All points of a benchmark: ours from `folder`/<round>/<reference>.json, those of official rounds
-    from the installed package. Empty where there are none."""
-    path = folder / rules.ruleset / f"{rules.reference}.json"
-    if rules.ruleset.startswith("training-"):
-        official = package_folder("rcp_checker") / rules.ruleset.replace("-", "_")
-        path = official / f"rcps_{rules.reference}.json"
+    """All points of a benchmark: ours from `folder`/<round>/<reference>.json, and those of official rounds
+    from the installed package, which count where both have a batch size. Empty where there are none."""
+    official = package_folder("rcp_checker") / rules.ruleset.replace("-", "_")
+    points = {
+        point.batch_size: point
+        for path in (
+            folder / rules.ruleset / f"{rules.reference}.json",
+            official / f"rcps_{rules.reference}.json",
+        )
+        for point in _read(path, rules)
+    }
+    return tuple(sorted(points.values(), key=lambda point: point.batch_size))
+
+
+def _read(path: Path, rules: BenchmarkRules) -> list[Point]:
     if not path.exists():
-        return ()
+        return []
     try:
-        records = json.loads(path.read_text(encoding="utf-8"))
-        points = [
-            _point(record, rules.drop) for record in records.values() if record["Benchmark"] == rules.name
-        ]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        records = json.loads(path.read_text(encoding="utf-8")).values()
+        return [_point(record, rules.drop) for record in records if record["Benchmark"] == rules.name]
+    except (ValueError, KeyError, AttributeError, TypeError, StopIteration) as error:
         raise LogError(f"{path} is no file of reference convergence points: {error!r}.") from error
-    return tuple(sorted(points, key=lambda point: point.batch_size))
 
 
 def _point(record: dict[str, Any], drop: int) -> Point:
@@ -119,8 +125,11 @@ def verdict(
         return RcpVerdict(verdict=NONE, message="there are no reference convergence points", factor=1.0)
     if batch_size is None:
         return RcpVerdict(verdict=MISSING, message="the logs give no single batch size", factor=1.0)
+    if len(convergences) <= 2 * rules.drop:
+        message = f"{len(convergences)} runs are too few to compare"
+        return RcpVerdict(verdict=MISSING, message=message, factor=1.0)
     failed = sum(value is None for value in convergences)
-    if failed > rules.drop or len(convergences) <= 2 * rules.drop:
+    if failed > rules.drop:
         message = f"insufficient convergence: {failed} of {len(convergences)} runs did not converge"
         return RcpVerdict(verdict=FAIL, message=message, factor=1.0)
     mean = olympic_mean([math.inf if value is None else value for value in convergences], rules.drop)
@@ -172,7 +181,7 @@ def _compared(point: Point, n_reference: int, mean: float, rules: BenchmarkRules
     return RcpVerdict(
         verdict=PASS if passed else FAIL,
         message=message,
-        factor=max(1.0, point.mean / mean) if passed else 1.0,
+        factor=max(1.0, point.mean / mean) if passed and mean > 0 else 1.0,
         mean=point.mean,
         bound=bound,
         submission_mean=mean,

@@ -135,8 +135,12 @@ def _between(start: Event | None, stop: Event | None) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return value if usable else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond all floats
+        return None
 
 
 def _finite(value: Any) -> Any:

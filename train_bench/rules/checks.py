@@ -99,7 +99,7 @@ def _carry_out(rules: BenchmarkRules, events: Iterable[Event]) -> tuple[list[Fai
         for key in file.keys:  # a later file's rule of a key takes the place of an earlier one's
             by_key.pop(key, None)
         for failure in _run_file(file, lines, queue.append):
-            if failure.key is not None and failure.kind != "target":
+            if failure.key is not None and failure.kind != "target" and not _named_alternatives(failure.rule):
                 by_key.setdefault(failure.key, []).append(failure)
             else:
                 final.append(failure)
@@ -141,10 +141,9 @@ def _run_file(file: RuleFile, lines: Sequence[_Line], enqueue: Any) -> list[Fail
         if rule.at_least_one is not None and _failed(rule.at_least_one, line, state) is None:
             reached[line.key] = True
     for key, once in reached.items():
-        if not once:
-            text = file.keys[key].at_least_one
-            last = counts[key][-1] if counts[key] else None
-            failures.append(Failure(kind="target", key=key, rule=text.text if text else "", value=last))
+        text = file.keys[key].at_least_one
+        if text is not None and counts[key] and not once:
+            failures.append(Failure(kind="target", key=key, rule=text.text, value=counts[key][-1]))
     failures += _counted(file.keys, counts)
     return failures + _ended(file, state)
 

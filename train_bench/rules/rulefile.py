@@ -61,7 +61,8 @@ class _StrictLoader(yaml.BaseLoader):
     """Scalars stay strings, as the official checker reads them; a key written twice is an error."""
 
 
-def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[str, Any]:
+def unique_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
+    """Constructor of a mapping for a yaml loader that refuses a key written twice."""
     built = loader.construct_object
     pairs = [(built(key), built(value, deep=True)) for key, value in node.value]
     keys = [key for key, _ in pairs]
@@ -71,7 +72,7 @@ def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[str, Any]:
     return dict(pairs)
 
 
-_StrictLoader.add_constructor("tag:yaml.org,2002:map", _mapping)
+_StrictLoader.add_constructor("tag:yaml.org,2002:map", unique_mapping)
 
 
 def read(path: Path) -> RuleFile:

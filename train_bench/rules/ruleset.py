@@ -30,12 +30,18 @@ ROUNDS = Path(__file__).parent / "rounds"
 ROUND_FIELDS = {
     "rule_files",
     "start",
-    "init_budget_minutes",
     "fixed_seeds_allowed",
     "uncleared_cache_allowed",
     "benchmarks",
 }
 BENCHMARK_FIELDS = {"reference", "runs", "drop", "unit", "target", "schedule"}
+
+
+class _TableLoader(yaml.SafeLoader):
+    """A key written twice is an error."""
+
+
+_TableLoader.add_constructor("tag:yaml.org,2002:map", rulefile.unique_mapping)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +79,6 @@ class BenchmarkRules:
     unit: Unit
     target: Target
     schedule: ScheduleRule
-    init_budget_minutes: float
     fixed_seeds_allowed: bool
     uncleared_cache_allowed: bool
     start: str
@@ -107,7 +112,7 @@ def load(name: str) -> Ruleset:
     path = ROUNDS / f"{name}.yaml"
     if name not in names():
         raise UnknownName(what="ruleset", name=name, known=names())
-    table = yaml.safe_load(path.read_text(encoding="utf-8"))
+    table = yaml.load(path.read_text(encoding="utf-8"), Loader=_TableLoader)
     _refuse_strange(table, ROUND_FIELDS, path)
     folder = _folder(table["rule_files"])
     benchmarks = {}
@@ -132,17 +137,20 @@ def _benchmark(
         unit=Unit(row["unit"]),
         target=Target(thresholds=tuple(Threshold(**threshold) for threshold in row["target"])),
         schedule=ScheduleRule(first=tuple(schedule["first"]), period=schedule["period"]),
-        init_budget_minutes=table["init_budget_minutes"],
         fixed_seeds_allowed=table["fixed_seeds_allowed"],
         uncleared_cache_allowed=table["uncleared_cache_allowed"],
         start=table["start"].format(reference=row["reference"]),
-        files=lambda enqueued: _rule_file(folder / Path(enqueued).name),
+        files=lambda enqueued: _rule_file(folder, Path(enqueued).name),
     )
 
 
 @cache
-def _rule_file(path: Path) -> RuleFile:
-    return rulefile.read(path)
+def _rule_file(folder: Path, name: str) -> RuleFile:
+    """One of the round's own files. A log can put any name into what its rules enqueue, so a name that
+    the folder does not list is not even looked up."""
+    if name not in {path.name for path in folder.glob("*.yaml")}:
+        raise FileNotFoundError(name)
+    return rulefile.read(folder / name)
 
 
 def _folder(rule_files: str) -> Path:
