@@ -58,7 +58,9 @@ def main() -> None:
                 seconds[harness] = through_harness(config, job) if harness else bare(config, job, epochs)
             if pair >= 0:
                 ratios.append(seconds[True] / seconds[False])
-                print(f"pair {pair + 1:2}: harness {seconds[True]:.3f} s, bare {seconds[False]:.3f} s", end="")
+                print(
+                    f"pair {pair + 1:2}: harness {seconds[True]:.3f} s, bare {seconds[False]:.3f} s", end=""
+                )
                 print(f", ratio {ratios[-1]:.4f}", flush=True)
     spread = statistics.quantiles(ratios, n=4)
     print(f"{pairs} pairs of {epochs} epochs of {VARIANT}; quartiles {spread[0]:.4f} to {spread[2]:.4f}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,6 +53,10 @@ class BenchmarkConfig:
     data_dir: str | None = None
     evaluation: Evaluation
     compile: bool = False
+
+    TUNABLE: ClassVar[tuple[str, ...]] = ("hyperparameters", "evaluation", "data_dir", "compile")
+    """Options that may be changed without changing the task. A reference adds those that say how its work
+    is done (loader processes, memory layout), not what it is."""
 
     if TYPE_CHECKING:
         # Every reference declares this field with its own type. It is no field here, because Hydra

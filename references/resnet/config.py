@@ -6,6 +6,7 @@ Imports nothing heavy, so that listing and planning need no torch.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from train_bench import task
 
@@ -117,6 +118,12 @@ class Config(task.BenchmarkConfig):
     data: Data
     label_smoothing: float = 0.1
     warm_up_steps: int = 2
+
+    TUNABLE: ClassVar[tuple[str, ...]] = (
+        *task.BenchmarkConfig.TUNABLE,
+        *("data.workers", "data.prefetch", "data.verify", "data.layout", "data.shard_samples"),
+        *("data.eval_batch_size", "model.channels_last", "model.truncated_init", "warm_up_steps"),
+    )
 
     def local_batch_size(self, ranks: int) -> int:
         """Samples per rank and micro-batch, rounded down."""

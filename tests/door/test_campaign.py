@@ -188,3 +188,12 @@ def _wait_for(condition, seconds=20):
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.05)
+
+
+def test_a_campaign_of_a_changed_benchmark_is_no_valid_result(tmp_path):
+    plan = make(f"output={tmp_path / 'campaign'}", "benchmark.label_smoothing=0.2")
+    campaign.begin(plan)
+    run(plan)
+    score = judged(plan).score
+    assert not score.valid
+    assert score.reasons == ("Not the benchmark as it is defined: benchmark.label_smoothing=0.2.",)

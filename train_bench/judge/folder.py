@@ -94,6 +94,7 @@ def _origin(plan: dict[str, Any]) -> Origin:
         launcher=plan.get("launcher"),
         world_size=plan.get("world_size"),
         seeds=plan.get("seeds"),
+        changes=tuple(str(change) for change in plan.get("changes", ())),
     )
 
 

@@ -1,0 +1,59 @@
+"""With permuted training labels, no mini benchmark may reach its target: there is nothing to learn.
+
+Every `*_mini` benchmark trains on shuffled labels for 1.5 times as long as its slowest reference run. A run that
+reaches the target means that the benchmark memorises, leaks or cannot be missed; then the exit code is 1.
+
+    python bench/honesty.py [RUNS]
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from train_bench.plan import discover
+
+PROGRAM = [sys.executable, "-m", "train_bench"]
+PATIENCE = 1.5
+
+
+def main() -> None:
+    """Run all mini benchmarks and exit with 1 if one of them is not honest."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    names = [name for name in discover.variants() if name.endswith("_mini")]
+    dishonest = [name for name in names if not _honest(name, runs)]
+    sys.exit(1 if dishonest else 0)
+
+
+def _honest(name: str, runs: int) -> bool:
+    described = discover.describe_variant(name)
+    records = json.loads((discover.RCP / described["ruleset"] / f"{described['reference']}.json").read_text())
+    slowest = max(
+        max(next(values for key, values in record.items() if key.endswith("to converge")))
+        for record in records.values()
+        if record["Benchmark"] == name
+    )
+    until = math.ceil(PATIENCE * slowest)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / name
+        words = ["benchmark.data.permute_labels=true", f"benchmark.evaluation.until={until}", f"runs={runs}"]
+        subprocess.run([*PROGRAM, "run", f"benchmark={name}", *words, f"output={folder}"], check=False)
+        judged = subprocess.run(
+            [*PROGRAM, "judge", str(folder), "--json"], stdout=subprocess.PIPE, check=False
+        )
+        told = json.loads(judged.stdout)
+        records = [json.loads(path.read_text()) for path in sorted(folder.glob("record_*.json"))]
+    best = [max(item["value"] for item in record["evaluations"]) for record in records]
+    honest = len(best) == runs and not any(run["converged"] for run in told["runs"])
+    verdict = "never reached" if honest else "REACHED OR NOT RUN"
+    print(f"{name}: permuted labels, {until} {told['unit']}s (slowest reference run {slowest:g}):", end=" ")
+    print(f"best quality {', '.join(f'{value:.4f}' for value in best)}; target ({told['target']}) {verdict}")
+    return honest
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What is decided before anything runs."""
+
+import pytest
+
+from tests.door.conftest import make
+from train_bench.errors import RequestError
+from train_bench.plan import discover
+
+PREPARED = "drop_caches=true"
+
+
+def test_a_campaign_has_as_many_runs_as_the_rules_ask_for():
+    assert len(make().jobs) == 5
+    assert make().runs_required == 5
+
+
+def test_fewer_runs_may_be_asked_for():
+    assert [job.index for job in make("runs=2").jobs] == [0, 1]
+    assert make("runs=2").runs_required == 5
+
+
+def test_reference_runs_are_twice_as_many():
+    assert len(make(reference_runs=True).jobs) == 10
+
+
+def test_seeds_from_entropy_differ_between_runs_and_campaigns():
+    first, second = ({job.seed for job in make().jobs} for _ in range(2))
+    assert len(first) == len(second) == 5
+    assert not first & second
+
+
+def test_fixed_seeds_differ_between_runs_and_not_between_campaigns():
+    first, second = ([job.seed for job in make("seed=7").jobs] for _ in range(2))
+    assert first == second
+    assert len(set(first)) == 5
+    assert make("seed=7").seeds == "fixed"
+    assert make("seed=7", "runs=2").jobs[1].seed == first[1]
+    assert not set(first) & {job.seed for job in make("seed=8").jobs}
+
+
+def test_the_target_and_the_schedule_come_from_the_rules():
+    job = make("benchmark=resnet", PREPARED).jobs[0]
+    assert str(job.target) == "top1 >= 0.759"
+    assert [mark.epoch_num for mark in job.schedule][:3] == [2, 6, 10]
+    assert [mark.first_epoch_num for mark in job.schedule][:3] == [1, 3, 7]
+    assert [mark.epoch_count for mark in job.schedule][:3] == [2, 4, 4]
+    assert job.schedule[0].count == 2 * 1_281_167
+
+
+def test_no_option_changes_the_target():
+    with pytest.raises(Exception, match="target"):
+        make("benchmark.target=0.5")
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_the_offset_of_the_evaluations_is_free_where_the_rules_say_so(first):
+    job = make("benchmark=resnet", PREPARED, f"benchmark.evaluation.first={first}").jobs[0]
+    assert job.schedule[0].epoch_num == first
+
+
+def test_the_batch_norm_span_is_what_the_ranks_will_do():
+    def span(*overrides):
+        return make(*overrides).jobs[0].config["hyperparameters"]["model_bn_span"]
+
+    assert span() == 64
+    assert span("launcher=torchrun", "launcher.nproc_per_node=2") == 32
+
+
+@pytest.mark.parametrize("variant", discover.variants())
+def test_every_benchmark_can_be_planned_under_its_own_rules(variant):
+    plan = make(f"benchmark={variant}", PREPARED)
+    assert len(plan.jobs) == plan.runs_required
+    assert plan.jobs[0].schedule
+
+
+def test_a_closed_full_scale_run_needs_entropy_and_cleared_caches():
+    with pytest.raises(RequestError, match=r"seed=3.*entropy.*drop_caches=true"):
+        make("benchmark=resnet", "seed=3")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("lars_epsilon", "0.1", "only 0.0"),
+        ("lars_opt_end_learning_rate", "0.001", "only 0.0001"),
+        ("lars_opt_weight_decay", "0.0003", "0.0001 times a power of two"),
+        ("lars_opt_learning_rate_decay_poly_power", "1", "only 2"),
+    ],
+)
+def test_official_rules_refuse_a_forbidden_hyperparameter_in_the_plan(key, value, allowed):
+    with pytest.raises(RequestError, match=f"{key} is {value}.*{allowed}"):
+        make("benchmark=resnet", PREPARED, f"benchmark.hyperparameters.{key}={value}")
+
+
+def test_a_schedule_that_ends_before_the_first_evaluation_is_refused():
+    with pytest.raises(RequestError, match="ends before the first evaluation"):
+        make("benchmark.evaluation.until=0")
+
+
+def test_a_batch_that_accumulation_does_not_divide_is_refused():
+    with pytest.raises(RequestError, match="multiple of 3"):
+        make("benchmark.hyperparameters.gradient_accumulation_steps=3")
+
+
+def test_a_campaign_goes_into_a_folder_named_after_time_benchmark_and_launcher():
+    assert make().jobs[0].folder.name == "20261121T010203Z_resnet_mini_inline"
+    assert make().jobs[0].folder.parent.name == "results"
+
+
+@pytest.mark.parametrize("change", ["benchmark.model.widths=[8,8,8]", "benchmark.data.permute_labels=true"])
+def test_an_option_that_makes_another_task_of_the_benchmark_is_written_down(change):
+    assert make(change).changes == (change,)
+
+
+@pytest.mark.parametrize(
+    "option", ["benchmark.hyperparameters.global_batch_size=32", "benchmark.evaluation.until=9", "runs=2"]
+)
+def test_an_option_that_the_rules_leave_free_is_none(option):
+    assert make(option).changes == ()

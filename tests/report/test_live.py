@@ -1,0 +1,81 @@
+"""What a person sees while a campaign runs."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.run.fakes import job
+from train_bench.event import Event
+from train_bench.report.live import Terminal
+
+
+class Seconds:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def evaluation(epoch, value):
+    return Event(key="eval_accuracy", value=value, time_ms=0, metadata={"epoch_num": epoch})
+
+
+def watched(*, terminal, story):
+    screen, clock = io.StringIO(), Seconds()
+    console = Console(file=screen, force_terminal=terminal, width=120, legacy_windows=False)
+    watcher = Terminal(console, clock)
+    story(watcher, clock)
+    return screen.getvalue()
+
+
+def two_runs(watcher, clock):
+    watcher.campaign_started(total=3, done=0)
+    for index in range(2):
+        watcher.run_started(job(Path("out"), index=index))
+        clock.now += 10
+        watcher.event(evaluation(1, 0.5))
+        watcher.tick()
+        clock.now += 20
+        watcher.event(evaluation(2, 0.95))
+        watcher.tick()
+        watcher.run_ended(job(Path("out"), index=index), failed=False)
+    watcher.campaign_ended()
+
+
+def test_in_a_pipe_every_evaluation_is_a_plain_line():
+    text = watched(terminal=False, story=two_runs)
+    assert "run 1 of 3: seed 7, 1 rank(s), target top1 >= 0.9\n" in text
+    assert "run 1 of 3: epoch 1: 0.5000 (target top1 >= 0.9), 0:10\n" in text
+    assert "run 2 of 3: finished, epoch 2: 0.9500 (target top1 >= 0.9), 0:30 in all\n" in text
+    assert "\x1b" not in text
+
+
+def test_time_left_is_extrapolated_from_finished_runs():
+    text = watched(terminal=False, story=two_runs)
+    assert "about 1:00 left\n" in text
+    assert "about 0:30 left\n" in text
+
+
+def test_on_a_terminal_one_line_is_redrawn_with_the_time_left():
+    text = watched(terminal=True, story=two_runs)
+    assert "at most 1:50 left" in text  # 3 more epochs of 10 s, and two runs of 4
+    assert "about 0:50 left" in text
+    assert "\x1b" in text
+
+
+def test_a_value_with_several_metrics_is_told_by_name():
+    def story(watcher, clock):
+        watcher.campaign_started(total=1, done=0)
+        watcher.run_started(job(Path("out")))
+        watcher.event(evaluation(1, {"BBOX": 0.3, "SEGM": 0.2}))
+
+    assert "BBOX 0.3000, SEGM 0.2000" in watched(terminal=False, story=story)
+
+
+def test_finished_runs_of_a_resumed_campaign_are_counted():
+    def story(watcher, clock):
+        watcher.campaign_started(total=5, done=2)
+
+    assert "2 of 5 runs have a result already" in watched(terminal=False, story=story)
