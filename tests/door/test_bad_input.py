@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from tests.door.conftest import ROOT
+from tests.door.conftest import ROOT, Diary, FakeLauncher
+from train_bench import campaign
 
 
 def train_bench(*words, cwd=ROOT):
@@ -97,3 +98,44 @@ def test_a_folder_of_somebody_else_asks_for_the_ruleset(tmp_path):
     answer = train_bench("judge", str(tmp_path))
     assert answer.returncode == 2
     assert "--ruleset" in answer.stderr
+
+
+def spoilt(folder, what):
+    """A finished campaign with one thing wrong in it."""
+    second = folder / "result_1.txt"
+    text = second.read_text()
+    if what == "truncated in the middle of a line":
+        second.write_text(text[: len(text) - 60])
+    elif what == "binary garbage":
+        second.write_bytes(b"\x00\xff\xfe:::MLLOG {\x80\x81\n" + text.encode())
+    elif what == "no run_stop":
+        second.write_text("".join(line for line in text.splitlines(True) if "run_stop" not in line))
+    elif what == "another benchmark":
+        second.write_text(text.replace('"resnet_mini"', '"resnet_cifar10"'))
+    elif what == "a copy":
+        second.write_bytes((folder / "result_0.txt").read_bytes())
+    elif what == "empty":
+        second.write_text("")
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence", "valid"),
+    [
+        ("truncated in the middle of a line", "line ends in the middle", True),
+        ("binary garbage", "Unreadable line: not JSON", False),
+        ("no run_stop", "There is no run_stop", True),
+        ("another benchmark", "This is a log of resnet_cifar10", False),
+        ("a copy", "is a copy of result_0.txt", False),
+        ("empty", "There is no run_stop", True),
+    ],
+)
+def test_a_spoilt_result_is_judged_with_a_sentence(begun, what, sentence, valid):
+    """A cut-off log is a run that failed, counted as slowest like any other; the rest is no result."""
+    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
+    folder = begun.jobs[0].folder
+    spoilt(folder, what)
+    answer = train_bench("judge", str(folder))
+    assert sentence in answer.stdout
+    assert answer.stderr == ""
+    assert answer.returncode == (0 if valid else 1)
+    assert ("NOT VALID" in answer.stdout) is not valid

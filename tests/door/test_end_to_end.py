@@ -1,0 +1,115 @@
+"""The main job on real data, through the command line, judged by us and by the official checker."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from mlperf_logging.compliance_checker import mlp_compliance
+
+from tests.door.conftest import ROOT
+from tests.door.test_bad_input import train_bench
+from train_bench.rules.ruleset import ROUNDS
+
+RULES = ROUNDS / "mini-1.0" / "resnet.yaml"
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    """Two runs on one rank and one run on two ranks of the default benchmark, and what was printed."""
+    alone, together = (tmp_path_factory.mktemp(name) / "campaign" for name in ("alone", "together"))
+    two = ("launcher=torchrun", "launcher.nproc_per_node=2")
+    return {
+        "alone": (alone, train_bench("run", "runs=2", "seed=1", f"output={alone}")),
+        "together": (together, train_bench("run", *two, "runs=1", "seed=1", f"output={together}")),
+    }
+
+
+def official_verdict(path):
+    mlp_compliance.enqueued_configs.clear()
+    checker = mlp_compliance.make_checker("training", "1.1.0", quiet=True, werror=False)
+    return mlp_compliance.main(str(path), str(RULES), checker)[0]
+
+
+@pytest.mark.parametrize(("name", "runs"), [("alone", 2), ("together", 1)])
+def test_runs_reach_the_target_and_only_their_number_keeps_the_score_from_being_valid(campaign, name, runs):
+    folder, answer = campaign[name]
+    assert answer.returncode == 1, answer.stderr
+    score = json.loads((folder / "score.json").read_text())
+    assert score["reasons"] == [f"Incomplete: {runs} of 5 runs are there."]
+    assert [run["status"] for run in score["runs"]] == ["success"] * runs
+    assert f"run 1 of {runs}: epoch 1: " in answer.stdout
+    assert f"run 1 of {runs}: finished" in answer.stdout
+
+
+@pytest.mark.parametrize("name", ["alone", "together"])
+def test_the_official_checker_accepts_every_log_and_our_judge_agrees(campaign, name):
+    folder, _ = campaign[name]
+    told = json.loads(train_bench("judge", str(folder), "--json").stdout)
+    for run in told["runs"]:
+        assert official_verdict(folder / run["file"])
+        assert run["compliant"]
+        assert run["findings"] == []
+
+
+def test_the_official_checker_refuses_a_log_that_misses_the_target(campaign, tmp_path):
+    """So that its acceptance above means something."""
+    folder, _ = campaign["alone"]
+    text = (folder / "result_0.txt").read_text()
+    spoilt = tmp_path / "result_0.txt"
+    last = text.rindex('"eval_accuracy"')
+    start = text.index('"value": ', last) + len('"value": ')
+    spoilt.write_text(text[:start] + "0.5" + text[text.index(",", start) :])
+    assert not official_verdict(spoilt)
+
+
+def test_a_campaign_leaves_the_papers_that_it_promises(campaign):
+    for folder, _ in campaign.values():
+        names = {path.name for path in folder.iterdir()}
+        assert {"plan.json", "system.json", "result_0.txt", "record_0.json", "score.json", "ranks"} <= names
+    folder, _ = campaign["together"]
+    for rank in (0, 1):
+        for kind in ("stdout", "stderr", "json"):
+            assert (folder / "ranks" / "run_0" / f"rank_{rank}.{kind}").exists()
+
+
+def test_the_system_that_was_found_is_written_down(campaign):
+    system = json.loads((campaign["alone"][0] / "system.json").read_text())
+    assert system["packages"]["torch"] == torch.__version__.partition("+")[0]
+    assert system["cores"] >= 1
+
+
+def test_ranks_print_nothing(campaign):
+    for folder, _ in campaign.values():
+        for path in (folder / "ranks").rglob("rank_*.std*"):
+            assert path.read_text() == "", path
+
+
+def test_time_to_train_is_samples_to_the_target_over_samples_per_second(campaign):
+    score = json.loads((campaign["alone"][0] / "score.json").read_text())
+    for run in score["runs"]:
+        assert run["samples"] / run["samples_per_second"] == pytest.approx(run["minutes"] * 60)
+        assert run["samples"] == run["convergence"] * 897
+
+
+def test_a_killed_rank_is_named_and_its_siblings_are_ended(tmp_path):
+    """SIGKILL to rank 1 of 2 in the middle of training."""
+    folder = tmp_path / "campaign"
+    words = ("run", "launcher=torchrun", "launcher.nproc_per_node=2", "runs=2", "seed=1", f"output={folder}")
+    killer = [sys.executable, "-m", "tests.door.kill_a_rank", str(folder), "1"]
+    with subprocess.Popen(killer, cwd=ROOT) as process:
+        answer = train_bench(*words)
+    assert process.returncode == 0
+    assert answer.returncode == 1
+    assert "Run 1 of 2 failed: rank 1 killed by SIGKILL" in answer.stderr
+    told = json.loads(train_bench("judge", str(folder), "--json").stdout)
+    assert told["runs"][0]["findings"][0]["message"] == "The run's processes died: rank 1 killed by SIGKILL."
+    assert told["runs"][0]["compliant"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_bf16_campaign_on_a_gpu_is_valid(tmp_path):
+    answer = train_bench("run", "device=cuda", "precision=bf16", "seed=1", f"output={tmp_path / 'gpu'}")
+    assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -1,0 +1,55 @@
+"""The shipped reference convergence points are the evidence that mini benchmarks are honest."""
+
+import json
+from collections import defaultdict
+
+import pytest
+
+from train_bench.plan import discover
+from train_bench.rules import ruleset
+
+MINI = [name for name in discover.variants() if name.endswith("_mini")]
+
+
+def records_of(name):
+    described = discover.describe_variant(name)
+    path = discover.RCP / described["ruleset"] / f"{described['reference']}.json"
+    records = json.loads(path.read_text()).values()
+    return [record for record in records if record["Benchmark"] == described["benchmark"]]
+
+
+def rules_of(name):
+    described = discover.describe_variant(name)
+    return ruleset.load(described["ruleset"]).benchmark(described["benchmark"])
+
+
+def values_of(record):
+    return next(values for key, values in record.items() if key.endswith("to converge"))
+
+
+@pytest.mark.parametrize("name", MINI)
+def test_a_mini_benchmark_has_points_at_three_batch_sizes(name):
+    sizes = defaultdict(int)
+    for record in records_of(name):
+        sizes[record["BS"]] += len(values_of(record))
+    assert len(sizes) >= 3
+    assert min(sizes.values()) >= 2 * rules_of(name).runs
+
+
+@pytest.mark.parametrize("name", MINI)
+def test_three_evaluations_come_before_the_target_in_every_reference_run(name):
+    rule = rules_of(name).schedule
+    for record in records_of(name):
+        for value in values_of(record):
+            assert (value - rule.default().first) / rule.period >= 3
+
+
+@pytest.mark.parametrize("name", MINI)
+def test_reference_runs_do_not_all_need_the_same(name):
+    for record in records_of(name):
+        assert len(set(values_of(record))) > 1
+
+
+@pytest.mark.parametrize("name", MINI)
+def test_points_were_made_in_fp32(name):
+    assert all("fp32" in record["Platform"] for record in records_of(name))
