@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
+
+if TYPE_CHECKING:
+    from train_bench.parallel import Parallel
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +62,7 @@ class BenchmarkConfig:
         # would hold the reference's values to this narrower schema.
         hyperparameters: Hyperparameters
 
-    def for_ranks(self, ranks: int) -> Self:
+    def for_ranks(self, ranks: int) -> BenchmarkConfig:
         """This configuration with the values that follow from the number of ranks filled in."""
         return self
 
