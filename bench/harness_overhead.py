@@ -45,8 +45,8 @@ SEED = 1
 
 def main() -> None:
     """Measure and print."""
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 15
-    epochs = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 21
+    epochs = int(sys.argv[2]) if len(sys.argv) > 2 else 4
     config = _config()
     ratios = []
     with tempfile.TemporaryDirectory() as scratch:

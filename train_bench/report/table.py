@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 
 def show_score(score: Mapping[str, Any], console: Console) -> None:
     """One line per run, then the score, its two factors, the RCP verdict and whether it is valid."""
-    table = Table(title=_title(score), title_justify="left")
+    table = Table(title=_title(score), title_justify="left", box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in ("run", "seed", "status", "minutes", "quality", score["unit"] + "s", "samples/s", ""):
-        table.add_column(heading, justify="left" if heading in ("status", "") else "right")
+        table.add_column(heading, justify="left" if heading in ("status", "") else "right", no_wrap=True)
     for run in score["runs"]:
         table.add_row(
             str(run["index"]),
