@@ -12,7 +12,7 @@ from typing import Any
 import cattrs
 
 from train_bench import papers
-from train_bench.errors import LaunchError, RequestError, TrainBenchError
+from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
 from train_bench.job import Job
 from train_bench.judge.log import parse_line
@@ -20,10 +20,6 @@ from train_bench.launcher import Death, Launcher
 from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan, jobs_to_do
 from train_bench.report.live import Watcher
-
-
-class Interrupted(TrainBenchError):
-    """The user ended the campaign; what is finished stays."""
 
 
 def begin(plan: Plan) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from train_bench import __version__
-from train_bench.errors import RequestError, TrainBenchError, UnknownName
+from train_bench.errors import Interrupted, RequestError, TrainBenchError, UnknownName
 
 if TYPE_CHECKING:
     from train_bench.ask import Request
@@ -254,6 +254,8 @@ def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], 
 def _guarded(act: Callable[[], int]) -> int:
     try:
         return act()
+    except Interrupted as error:
+        raise SystemExit(_fail(error)) from error
     except TrainBenchError as error:
         return _fail(error)
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ TrainBenchError
 ├── RequestError        what was asked cannot be done; nothing was started        (exit code 2)
 │   └── UnknownName     a name that does not exist, with the nearest one that does
 ├── LaunchError         the processes of a run could not be started or died       (exit code 1)
+├── Interrupted         the user ended a campaign; what is finished stays         (exit code 1)
 ├── WriteError          a result could not be written; finished runs stay readable (exit code 1)
 └── LogError            a result cannot be read at all                            (exit code 1)
 
@@ -41,6 +42,10 @@ class UnknownName(RequestError):
 
 class LaunchError(TrainBenchError):
     """A run could not be started, or its processes died."""
+
+
+class Interrupted(TrainBenchError):
+    """The user ended a campaign, and a sweep with it."""
 
 
 class WriteError(TrainBenchError):

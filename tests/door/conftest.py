@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -98,3 +99,11 @@ def begun(tmp_path):
 def judged(plan):
     """The judgement of a campaign's folder, without reference convergence points."""
     return judge_folder(plan.jobs[0].folder, asked=None, rcp_folder=Path("/nowhere"))
+
+
+def wait_for(condition, seconds=20):
+    """Wait until `condition()` is true; fail if it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)

@@ -4,13 +4,12 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
-from tests.door.conftest import ROOT, Diary, FakeLauncher, judged, make
+from tests.door.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
 from train_bench import campaign
-from train_bench.errors import LaunchError, RequestError, TrainBenchError
+from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
 
 
 def run(plan, launcher=None, watcher=None, **options):
@@ -107,7 +106,7 @@ def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
         if (begun.jobs[2].ranks_folder / "launcher.stdout").exists() and begun.jobs[2].growing_file.exists():
             raise KeyboardInterrupt
 
-    with pytest.raises(campaign.Interrupted, match="2 of 5 runs are finished"):
+    with pytest.raises(Interrupted, match="2 of 5 runs are finished"):
         run(begun, FakeLauncher(run_2="hang"), Diary(interrupt_run_two))
     assert results(begun) == ["result_0.txt", "result_1.txt", "result_2.txt.part"]
     assert not _processes_with(str(begun.jobs[0].folder))
@@ -124,10 +123,10 @@ def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):
         "campaign.run_all(plan, FakeLauncher(run_0='hang'), Diary(), retry_failed=False)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    _wait_for(lambda: begun.jobs[0].growing_file.exists())
+    wait_for(lambda: begun.jobs[0].growing_file.exists())
     parent.kill()
     parent.wait()
-    _wait_for(lambda: not _processes_with(folder))
+    wait_for(lambda: not _processes_with(folder))
 
 
 def test_a_folder_that_holds_another_campaign_is_refused(begun):
@@ -181,13 +180,6 @@ def test_a_run_on_a_full_disk_fails_with_a_sentence_and_keeps_the_finished_ones(
 def _processes_with(text):
     listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if text in line and "rank_without_torch" in line]
-
-
-def _wait_for(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def test_a_campaign_of_a_changed_benchmark_is_no_valid_result(tmp_path):

@@ -1,12 +1,13 @@
 """The verbs that run nothing."""
 
 import json
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from tests.door.conftest import Diary, FakeLauncher
+from tests.door.conftest import ROOT, Diary, FakeLauncher, wait_for
 from tests.door.test_bad_input import train_bench
 from train_bench import campaign
 from train_bench.plan import discover
@@ -114,3 +115,25 @@ def test_documented_fields_are_those_of_the_score(begun):
     documented = (discover.ROOT / "docs" / "json.md").read_text()
     for field in (*told, *told["runs"][0], *told["rcp"], *told["runs"][0]["findings"][0:1]):
         assert f"`{field}`" in documented, field
+
+
+def test_an_interrupted_campaign_says_how_to_go_on(tmp_path):
+    """SIGINT to the program, as Ctrl-C sends it."""
+    folder = tmp_path / "campaign"
+    words = ["run", "seed=1", f"output={folder}"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "train_bench", *words],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_for(lambda: (folder / "result_0.txt.part").exists(), seconds=60)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert stderr == (
+        "train-bench: Interrupted; 0 of 5 runs are finished and stay. Continue with: "
+        f"train-bench run resume={folder}\n"
+    )
+    assert not list(folder.glob("result_*.txt"))
