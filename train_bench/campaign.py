@@ -21,6 +21,8 @@ from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan, jobs_to_do
 from train_bench.report.live import Watcher
 
+REFUSED = "train-bench: "
+
 
 def begin(plan: Plan) -> None:
     """Write the plan into a folder of its own; a folder that already holds a campaign is refused."""
@@ -102,12 +104,12 @@ def _run(job: Job, launcher: Launcher, watcher: Watcher, *, total: int) -> None:
     exit_code, stderr = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
     tick()
     deaths = _deaths(job, launcher, exit_code, stderr)
-    ending = {"exit_code": exit_code, "deaths": [{"rank": death.rank, "how": death.how} for death in deaths]}
+    ending = {"exit_code": exit_code, "deaths": [str(death) for death in deaths]}
     papers.write_json(job.ranks_folder / "ending.json", ending)
     _settle(job)
     watcher.run_ended(job, failed=exit_code != 0)
     if exit_code != 0:
-        how = "; ".join(f"{_who(death)} {death.how}" for death in deaths)
+        how = "; ".join(str(death) for death in deaths)
         raise LaunchError(
             f"Run {job.index + 1} of {total} failed: {how}. Output of its ranks is in {job.ranks_folder}. "
             f"Finished runs stay; train-bench run resume={job.folder} continues and counts this run as "
@@ -138,7 +140,7 @@ def _put_aside(job: Job) -> None:
 
 def _deaths(job: Job, launcher: Launcher, exit_code: int, stderr: str) -> tuple[Death, ...]:
     """Ranks that were killed come first: the others mostly died of their absence. Then what the ranks
-    themselves said; then what the launcher says."""
+    themselves said, those that could not even join on standard error; then what the launcher says."""
     if exit_code == 0:
         return ()
     seen = launcher.deaths(exit_code, stderr)
@@ -148,6 +150,9 @@ def _deaths(job: Job, launcher: Launcher, exit_code: int, stderr: str) -> tuple[
         state = _state(path)
         if state.get("state") == "failed":
             told.append(Death(rank=int(path.stem.removeprefix("rank_")), how=f"failed: {state['error']}"))
+    refused = [line.removeprefix(REFUSED) for line in stderr.splitlines() if line.startswith(REFUSED)]
+    if refused and not told:
+        told = [Death(rank=None, how=f"a rank could not join: {refused[0]}")]
     return killed or tuple(told) or seen
 
 
@@ -157,10 +162,6 @@ def _state(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return state if isinstance(state, dict) else {}
-
-
-def _who(death: Death) -> str:
-    return "the launcher" if death.rank is None else f"rank {death.rank}"
 
 
 def _holds_plan(folder: Path) -> bool:

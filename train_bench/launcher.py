@@ -35,10 +35,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """A rank that ended badly. `how` is a phrase such as `killed by SIGKILL`."""
+    """A rank that ended badly: `how` is a phrase such as `killed by SIGKILL`. With no rank to name, it is a
+    sentence by itself."""
 
     rank: int | None
     how: str
+
+    def __str__(self) -> str:
+        return self.how if self.rank is None else f"rank {self.rank} {self.how}"
 
 
 class Launcher(Protocol):

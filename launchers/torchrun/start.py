@@ -44,4 +44,4 @@ class Launcher:
         reported = {int(rank): int(code) for rank, code in FAILURE.findall(stderr)}
         if reported:
             return tuple(Death(rank=rank, how=how_it_ended(code)) for rank, code in reported.items())
-        return (Death(rank=None, how=f"torchrun {how_it_ended(exit_code)}"),) if exit_code else ()
+        return (Death(rank=None, how=f"torchrun itself {how_it_ended(exit_code)}"),) if exit_code else ()

@@ -109,7 +109,7 @@ def test_how_a_process_died_is_told(planned):
     folder = campaign(planned, ["died_at_once", *GOOD[1:]])
     ending = folder / "ranks" / "run_0" / "ending.json"
     ending.parent.mkdir(parents=True)
-    ending.write_text('{"exit_code": 1, "deaths": [{"rank": 1, "how": "killed by SIGKILL"}]}')
+    ending.write_text('{"exit_code": 1, "deaths": ["rank 1 killed by SIGKILL"]}')
     judged = judge(folder)
     assert any("rank 1 killed by SIGKILL" in found.message for found in judged.verdicts[0].findings)
     assert judged.score.valid

@@ -104,7 +104,7 @@ def test_a_campaigns_deaths_are_part_of_the_record(tmp_path):
     path.write_text("")
     ending = tmp_path / "ranks" / "run_0" / "ending.json"
     ending.parent.mkdir(parents=True)
-    ending.write_text('{"exit_code": 1, "deaths": [{"rank": 1, "how": "killed by SIGKILL"}]}')
+    ending.write_text('{"exit_code": 1, "deaths": ["rank 1 killed by SIGKILL"]}')
     assert read_record(path, MINI)[0].deaths == ("rank 1 killed by SIGKILL",)
 
 

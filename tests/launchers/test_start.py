@@ -83,4 +83,6 @@ def test_torchrun_finds_every_death_in_the_agents_report():
 
 
 def test_torchrun_without_a_report_died_itself():
-    assert Torchrun(TorchrunConfig()).deaths(-15, "") == (Death(rank=None, how="torchrun killed by SIGTERM"),)
+    assert Torchrun(TorchrunConfig()).deaths(-15, "") == (
+        Death(rank=None, how="torchrun itself killed by SIGTERM"),
+    )

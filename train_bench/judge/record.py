@@ -162,10 +162,6 @@ def _text(event: Event | None) -> str | None:
 def _deaths(path: Path, index: int) -> tuple[str, ...]:
     ending = path.parent / "ranks" / f"run_{index}" / "ending.json"
     try:
-        deaths = json.loads(ending.read_text(encoding="utf-8"))["deaths"]
-        return tuple(
-            f"{'the launcher' if death['rank'] is None else 'rank ' + str(death['rank'])} {death['how']}"
-            for death in deaths
-        )
+        return tuple(str(death) for death in json.loads(ending.read_text(encoding="utf-8"))["deaths"])
     except (OSError, ValueError, KeyError, TypeError):
         return ()

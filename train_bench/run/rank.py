@@ -37,7 +37,10 @@ def main() -> None:
     job = _read_job(Path(sys.argv[1]), int(sys.argv[2]))
     threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
     torch.set_num_threads(threads)
-    parallel = cast(Parallel, importlib.import_module(f"launchers.{job.launcher}.parallel").join(job))
+    try:
+        parallel = cast(Parallel, importlib.import_module(f"launchers.{job.launcher}.parallel").join(job))
+    except TrainBenchError as error:
+        sys.exit(f"train-bench: {error}")
     state = _State(job, parallel.rank)
     try:
         _check_world(job, parallel)
