@@ -16,10 +16,12 @@ from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
 from train_bench.job import Job
 from train_bench.judge.log import parse_line
+from train_bench.judge.record import read_record
 from train_bench.launcher import Death, Launcher
 from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan, jobs_to_do
 from train_bench.report.live import Watcher
+from train_bench.rules import ruleset
 
 REFUSED = "train-bench: "
 
@@ -36,13 +38,18 @@ def begin(plan: Plan) -> None:
 
 
 def open_folder(folder: Path) -> Plan:
-    """The plan of a campaign that was begun."""
+    """The plan of a campaign that was begun, in the folder where it lies now."""
     if not _holds_plan(folder):
         raise RequestError(f"{folder} holds no campaign (no plan.json); give the folder of one.")
     written = papers.read_json(folder / "plan.json")
-    for job in written["jobs"]:
-        job["folder"] = str(folder.resolve())
-    return cattrs.structure(written, Plan)
+    try:
+        for job in written["jobs"]:
+            job["folder"] = folder.resolve()
+        return cattrs.structure(written, Plan)
+    except (cattrs.BaseValidationError, KeyError, TypeError) as error:
+        raise RequestError(
+            f"{folder / 'plan.json'} is not a plan of this version of train_bench; start another campaign."
+        ) from error
 
 
 def launcher_of(plan: Plan) -> Launcher:
@@ -107,6 +114,9 @@ def _run(job: Job, launcher: Launcher, watcher: Watcher, *, total: int) -> None:
     ending = {"exit_code": exit_code, "deaths": [str(death) for death in deaths]}
     papers.write_json(job.ranks_folder / "ending.json", ending)
     _settle(job)
+    rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
+    record, _ = read_record(job.result_file, rules)
+    papers.write_json(job.folder / f"record_{job.index}.json", record.as_json())
     watcher.run_ended(job, failed=exit_code != 0)
     if exit_code != 0:
         how = "; ".join(str(death) for death in deaths)

@@ -184,8 +184,6 @@ def _score(folder: Path) -> int:
     from train_bench.report import table
 
     judged = _judgement(folder, None)
-    for record in judged.records:
-        papers.write_json(folder / f"record_{record.index}.json", record.as_json())
     scored = judged.score.as_json()
     papers.write_json(folder / "score.json", scored)
     table.show_score(scored, Console())

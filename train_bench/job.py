@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from train_bench import papers
 from train_bench.progress import Mark, Unit
 from train_bench.quality import Target
 
@@ -77,3 +78,11 @@ class Job:
     def ranks_folder(self) -> Path:
         """Standard output, standard error and last state of every rank of this run."""
         return self.folder / "ranks" / f"run_{self.index}"
+
+
+def read_job(plan: Path, index: int) -> Job:
+    """The job that `plan.json` holds under `index`, in the folder where the plan lies now."""
+    import cattrs  # here, because `train-bench list` imports this file and needs no plan
+
+    jobs = {job["index"]: job for job in papers.read_json(plan)["jobs"]}
+    return cattrs.structure(jobs[index] | {"folder": plan.resolve().parent}, Job)

@@ -11,11 +11,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import cattrs
-
 from tests.run.fakes import CountingClock, FakeTask, OneRank
-from train_bench import papers
-from train_bench.job import Job
+from train_bench.job import read_job
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
 
@@ -40,7 +37,7 @@ def main():
     plan, index, behaviour = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     if behaviour == "vanish":
         sys.exit(3)
-    job = cattrs.structure(papers.read_json(Path(plan))["jobs"][index], Job)
+    job = read_job(Path(plan), index)
     job = replace(job, announcement={**job.announcement, "submission_platform": "fake"})
     clock = CountingClock()
     qualities = [0.5] * (5 + index) + [0.999]

@@ -65,6 +65,8 @@ def test_a_dead_run_stops_the_campaign_and_leaves_the_finished_ones_intact(begun
     with pytest.raises(LaunchError, match=f"Run 3 of 5 failed: rank 0 {how}.*resume="):
         run(begun, FakeLauncher(run_2=behaviour))
     assert results(begun) == ["result_0.txt", "result_1.txt", "result_2.txt"]
+    for index in range(3):
+        assert (begun.jobs[0].folder / f"record_{index}.json").exists()
     judgement = judged(begun)
     assert [verdict.converged for verdict in judgement.verdicts] == [True, True, False]
     assert how in judgement.verdicts[2].findings[0].message
@@ -140,10 +142,20 @@ def test_a_folder_without_a_plan_cannot_be_resumed(tmp_path):
         campaign.open_folder(tmp_path)
 
 
+@pytest.mark.parametrize("content", ["{}", "[]", '{"jobs": [{}]}', '{"jobs": 3}'])
+def test_a_broken_plan_cannot_be_resumed(tmp_path, content):
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(RequestError, match="is not a plan of this version"):
+        campaign.open_folder(tmp_path)
+
+
 def test_a_campaign_moved_to_another_place_goes_on_there(begun, tmp_path):
     moved = tmp_path / "elsewhere"
     begun.jobs[0].folder.rename(moved)
-    assert campaign.open_folder(moved).jobs[0].folder == moved
+    plan = campaign.open_folder(moved)
+    run(plan)
+    assert judged(plan).score.valid
+    assert not begun.jobs[0].folder.exists()
 
 
 def test_a_plan_survives_its_json(begun):

@@ -22,7 +22,7 @@ import torch
 
 from train_bench import papers
 from train_bench.errors import LaunchError, TrainBenchError
-from train_bench.job import Job
+from train_bench.job import Job, read_job
 from train_bench.parallel import Parallel
 from train_bench.run import events, system
 from train_bench.run.timed_run import timed_run
@@ -34,7 +34,7 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Run one rank of one job to its end."""
     _end_with_parent()
-    job = _read_job(Path(sys.argv[1]), int(sys.argv[2]))
+    job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
     threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
     torch.set_num_threads(threads)
     try:
@@ -73,11 +73,6 @@ def _task(job: Job) -> Task:
     config_type = importlib.import_module(f"references.{job.reference}.config").Config
     task_type = importlib.import_module(f"references.{job.reference}.task").Task
     return cast(Task, task_type(cattrs.structure(job.config, config_type)))
-
-
-def _read_job(plan: Path, index: int) -> Job:
-    jobs = {job["index"]: job for job in papers.read_json(plan)["jobs"]}
-    return cattrs.structure(jobs[index], Job)
 
 
 def _check_world(job: Job, parallel: Parallel) -> None:
