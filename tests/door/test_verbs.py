@@ -121,13 +121,9 @@ def test_an_interrupted_campaign_says_how_to_go_on(tmp_path):
     """SIGINT to the program, as Ctrl-C sends it."""
     folder = tmp_path / "campaign"
     words = ["run", "seed=1", f"output={folder}"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "train_bench", *words],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    command = [sys.executable, "-m", "train_bench", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, preexec_fn=_in_the_foreground, **pipes) as process:
         wait_for(lambda: (folder / "result_0.txt.part").exists(), seconds=60)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
@@ -137,3 +133,8 @@ def test_an_interrupted_campaign_says_how_to_go_on(tmp_path):
         f"train-bench run resume={folder}\n"
     )
     assert not list(folder.glob("result_*.txt"))
+
+
+def _in_the_foreground():
+    """Jobs that a shell starts in the background ignore SIGINT, and so would theirs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
