@@ -65,7 +65,8 @@ def _source(config: Config, source: Path | None) -> sources.Source:
     if source is None or not source.is_dir():
         raise RequestError(
             f"{config.benchmark} needs the data set '{config.data.origin}' as it is distributed, and it is "
-            f"not downloaded for you: give the folder that holds it as source (seen: {source})."
+            f"not downloaded for you (source={source}). Prepare it once: train-bench prepare "
+            f"benchmark={config.benchmark} source=FOLDER_THAT_HOLDS_IT"
         )
     return origins[config.data.origin](source)
 

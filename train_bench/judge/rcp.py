@@ -126,7 +126,7 @@ def verdict(
     if batch_size is None:
         return RcpVerdict(verdict=MISSING, message="the logs give no single batch size", factor=1.0)
     if len(convergences) <= 2 * rules.drop:
-        message = f"{len(convergences)} runs are too few to compare"
+        message = f"too few runs to compare: {len(convergences)}"
         return RcpVerdict(verdict=MISSING, message=message, factor=1.0)
     failed = sum(value is None for value in convergences)
     if failed > rules.drop:
