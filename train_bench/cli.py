@@ -21,6 +21,7 @@ from train_bench.errors import Interrupted, RequestError, TrainBenchError, Unkno
 
 if TYPE_CHECKING:
     from train_bench.ask import Request
+    from train_bench.judge.folder import Judgement
     from train_bench.plan.plan import Plan
 
 VALID, INVALID = 0, 1
@@ -224,7 +225,7 @@ def _show_plan(planned: Plan) -> int:
     return VALID
 
 
-def _judged(verb: str, words: Sequence[str]) -> tuple[Any, bool]:
+def _judged(verb: str, words: Sequence[str]) -> tuple[Judgement, bool]:
     parser = argparse.ArgumentParser(f"train-bench {verb}", description=VERBS[verb].__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
     parser.add_argument("--ruleset", help="round whose rules hold, where the folder does not say it")
@@ -233,7 +234,7 @@ def _judged(verb: str, words: Sequence[str]) -> tuple[Any, bool]:
     return _judgement(options.folder, options.ruleset), options.json
 
 
-def _judgement(folder: Path, ruleset: str | None) -> Any:
+def _judgement(folder: Path, ruleset: str | None) -> Judgement:
     from train_bench.judge.folder import judge_folder
     from train_bench.plan import discover
 
