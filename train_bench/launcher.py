@@ -22,6 +22,11 @@ class LauncherConfig:
     nproc_per_node: int = 1
     threads_per_rank: int | None = None
 
+    @property
+    def world_size(self) -> int:
+        """Number of ranks that are asked for."""
+        return self.nodes * self.nproc_per_node
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:

@@ -16,7 +16,7 @@ class Launcher:
 
     def refuse(self) -> str | None:
         """Only one process on one machine."""
-        if self.config.nodes * self.config.nproc_per_node != 1:
+        if self.config.world_size != 1:
             return (
                 f"launcher=inline runs one process; nodes={self.config.nodes} and "
                 f"nproc_per_node={self.config.nproc_per_node} were asked. Use launcher=torchrun for more."

@@ -122,14 +122,10 @@ def _rules(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
     if not log.events:
         return []
     return [
-        _finding(record, _kind(failure), explain(failure), line=failure.line, key=failure.key)
+        _finding(record, failure.key or "end", explain(failure), line=failure.line, key=failure.key)
         for failure in check(rules, log.events)
         if failure.kind != "target" and not _follows_from_death(record, failure)
     ]
-
-
-def _kind(failure: Failure) -> str:
-    return failure.key or "end"
 
 
 def _follows_from_death(record: RunRecord, failure: Failure) -> bool:
@@ -196,6 +192,7 @@ def _schedule(record: RunRecord, rules: BenchmarkRules) -> list[Finding]:
 def _target(record: RunRecord, rules: BenchmarkRules) -> list[Finding]:
     """Whether the target was reached, when, and whether `run_stop` says the same."""
     reached = [rules.target.reached(rules.target.quality_of(item.value)) for item in record.evaluations]
+    cut_off = record.status == DIED or bool(record.deaths)
     findings = []
     if record.status == SUCCESS and not any(reached):
         message = f"run_stop says success, but no evaluation reached the target ({rules.target})."
@@ -206,10 +203,10 @@ def _target(record: RunRecord, rules: BenchmarkRules) -> list[Finding]:
             f"that does."
         )
         findings.append(_finding(record, "stop", message, key="run_stop"))
-    if record.status != SUCCESS and reached and reached[-1] and not record.deaths and record.status != DIED:
+    if record.status != SUCCESS and reached and reached[-1] and not cut_off:
         message = "The last evaluation reached the target, but run_stop says aborted."
         findings.append(_finding(record, "run_stop", message, key="run_stop"))
-    if not any(reached) and record.status != DIED and not record.deaths:
+    if not any(reached) and not cut_off:
         message = f"The target ({rules.target}) was not reached; last quality {record.quality}."
         findings.append(_finding(record, "target", message, key="eval_accuracy"))
     return findings

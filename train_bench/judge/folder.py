@@ -11,7 +11,7 @@ from train_bench import papers
 from train_bench.errors import LogError, RequestError
 from train_bench.judge import rcp
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together
-from train_bench.judge.record import RunRecord, read_record
+from train_bench.judge.record import RunRecord, number_of, read_record
 from train_bench.judge.score import Origin, Score, make_score
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
@@ -54,7 +54,7 @@ def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgem
         raise RequestError(
             f"The plan in {folder} names the ruleset {name}; --ruleset {asked} contradicts it."
         )
-    files = sorted(folder.glob("result_*.txt"), key=_number)
+    files = sorted(folder.glob("result_*.txt"), key=lambda file: (number_of(file), file.name))
     if not files:
         raise LogError(f"{folder} holds no result_*.txt yet.")
     rounds = ruleset.load(name)
@@ -105,8 +105,3 @@ def _benchmark(files: list[Path]) -> str:
     if not known:
         raise LogError(f"No log in {files[0].parent} names its benchmark (submission_benchmark).")
     return known[0]
-
-
-def _number(path: Path) -> tuple[int, str]:
-    digits = path.stem.rpartition("_")[2]
-    return (int(digits) if digits.isdecimal() else 0, path.name)

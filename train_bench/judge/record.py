@@ -64,9 +64,14 @@ class RunRecord:
 def read_record(path: Path, rules: BenchmarkRules | None) -> tuple[RunRecord, Log]:
     """Read `result_N.txt` and, where a campaign left it, how the run's processes ended."""
     read = log.read(path)
-    index = int("0" + "".join(char for char in path.stem.rpartition("_")[2] if char.isdecimal()))
+    index = number_of(path)
     unit = rules.unit if rules is not None else Unit.EPOCH
     return make_record(read, index=index, unit=unit, deaths=_deaths(path, index)), read
+
+
+def number_of(path: Path) -> int:
+    """N of `result_N.txt`; 0 where there is no number."""
+    return int("0" + "".join(char for char in path.stem.rpartition("_")[2] if char.isdecimal()))
 
 
 def make_record(read: Log, *, index: int, unit: Unit, deaths: tuple[str, ...] = ()) -> RunRecord:
@@ -74,7 +79,7 @@ def make_record(read: Log, *, index: int, unit: Unit, deaths: tuple[str, ...] = 
     they are allowed is for the rules to say."""
     first = _first_of_each(read.events)
     start, stop = first.get("run_start"), first.get("run_stop")
-    minutes = (stop.time_ms - start.time_ms) / 60_000 if start and stop else None
+    minutes = _between(start, stop)
     status = DIED if stop is None else (SUCCESS if stop.metadata.get("status") == SUCCESS else ABORTED)
     evaluations = _evaluations(read.events, stop)
     last = evaluations[-1] if evaluations else None

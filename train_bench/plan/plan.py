@@ -117,7 +117,7 @@ def _refuse_launcher(asked: RunConfig) -> None:
         raise RequestError(reason)
     hyperparameters = asked.benchmark.hyperparameters
     batch, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
-    ranks = asked.launcher.nodes * asked.launcher.nproc_per_node
+    ranks = asked.launcher.world_size
     if steps < 1:
         raise RequestError(f"gradient_accumulation_steps is {steps}; it has to be at least 1.")
     if batch < 1 or batch % (ranks * steps):
@@ -129,7 +129,7 @@ def _refuse_launcher(asked: RunConfig) -> None:
 
 def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -> BenchmarkConfig:
     """The benchmark's configuration with what the rules and the machine's user decide filled in."""
-    config = asked.benchmark.for_ranks(asked.launcher.nodes * asked.launcher.nproc_per_node)
+    config = asked.benchmark.for_ranks(asked.launcher.world_size)
     default = rules.schedule.default()
     evaluation = replace(
         config.evaluation,

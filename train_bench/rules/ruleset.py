@@ -91,7 +91,6 @@ class Ruleset:
 
     name: str
     digest: str
-    official: bool
     benchmarks: Mapping[str, BenchmarkRules]
 
     def benchmark(self, name: str) -> BenchmarkRules:
@@ -119,9 +118,7 @@ def load(name: str) -> Ruleset:
     for benchmark, row in table["benchmarks"].items():
         _refuse_strange(row, BENCHMARK_FIELDS, path)
         benchmarks[benchmark] = _benchmark(name, benchmark, table, row, folder)
-    return Ruleset(
-        name=name, digest=_digest(path, folder), official=_is_official(table), benchmarks=benchmarks
-    )
+    return Ruleset(name=name, digest=_digest(path, folder), benchmarks=benchmarks)
 
 
 def _benchmark(
@@ -157,10 +154,6 @@ def _folder(rule_files: str) -> Path:
     """`mlperf-logging/FOLDER` is a folder of the installed package's rules, anything else one of ours."""
     owner, _, folder = rule_files.rpartition("/")
     return package_folder("compliance_checker") / folder if owner else ROUNDS / folder
-
-
-def _is_official(table: Mapping[str, Any]) -> bool:
-    return "/" in table["rule_files"]
 
 
 def package_folder(name: str) -> Path:
