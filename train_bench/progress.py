@@ -12,6 +12,8 @@ class Unit(str, Enum):
 
     EPOCH = "epoch"
     SAMPLE = "sample"
+    STEP = "step"
+    TOKEN = "token"
     GENERATION = "generation"
 
 

@@ -28,19 +28,24 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """The value that one metric has to reach; `higher_is_better` gives the direction."""
+    """The value that one metric has to reach, or with `strictly` to pass; `higher_is_better` gives the
+    direction."""
 
     metric: str
     value: float
     higher_is_better: bool = True
+    strictly: bool = False
 
     def reached(self, quality: Quality) -> bool:
         """Whether the metric is at the threshold or beyond; a missing metric never is."""
         seen = quality.metrics.get(self.metric, math.nan)
-        return seen >= self.value if self.higher_is_better else seen <= self.value
+        if seen == self.value:
+            return not self.strictly
+        return seen > self.value if self.higher_is_better else seen < self.value
 
     def __str__(self) -> str:
-        return f"{self.metric} {'>=' if self.higher_is_better else '<='} {self.value:g}"
+        sign = (">" if self.higher_is_better else "<") + ("" if self.strictly else "=")
+        return f"{self.metric} {sign} {self.value:g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,13 @@ nothing is shared between two calls.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
 from train_bench.event import Event
+from train_bench.rules.errata import Erratum
 from train_bench.rules.rulefile import Check, KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -40,16 +41,18 @@ OF_THE_RUN = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """A rule that a log (or a plan) breaks. `kind`: `check` (a line's value), `target` (no line
-    reached it), `count` (how often a key occurs), `end` (after the last line)."""
+    reached it), `count` (how often a key occurs), `end` (after the last line). `lost` marks a rule that the
+    letter of its file does not know."""
 
     kind: str
     key: str | None
     rule: str
     line: int = 0
     value: Any = None
+    lost: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Line:
     """A log line as expressions see it: `ll.timestamp` in milliseconds, `ll.key`, `ll.value`."""
 
@@ -61,50 +64,182 @@ class _Line:
 
 
 def check(rules: BenchmarkRules, events: Iterable[Event]) -> list[Failure]:
-    """All rules that the lines of one run break, in the order of the rule files."""
-    failures, _ = _carry_out(rules, events)
-    return failures
+    """All rules that the lines of one run break."""
+    checking = Checking(rules)
+    for event in events:
+        checking.feed(event)
+    return checking.finish()
 
 
 def preflight(rules: BenchmarkRules, values: Mapping[str, Any]) -> list[Failure]:
     """The rules that `values` (mllog key -> value) would break if a run logged them: their checks, and
     keys that are demanded and missing. What only a run can log is not demanded."""
-    events = [Event(key=key, value=value, time_ms=0) for key, value in values.items()]
-    failures, demanded = _carry_out(rules, events)
+    failures = check(rules, [Event(key=key, value=value, time_ms=0) for key, value in values.items()])
     broken = [failure for failure in failures if failure.kind == "check"]
-    missing = [failure for failure in demanded if not _alternatives(failure) & OF_THE_RUN]
+    missing = [
+        failure
+        for failure in failures
+        if failure.kind == "count" and failure.value == 0 and not _alternatives(failure) & OF_THE_RUN
+    ]
     return broken + missing
+
+
+def waived_by(rules: BenchmarkRules, failure: Failure, logged: Container[str]) -> Erratum | None:
+    """The erratum by which a failure does not count in a log that has the keys `logged`."""
+    for erratum in rules.errata:
+        if failure.key in erratum.waived and (
+            not erratum.if_logged or any(key in logged for key in erratum.if_logged)
+        ):
+            return erratum
+    return None
 
 
 def _alternatives(failure: Failure) -> set[str]:
     return {str(failure.key), *_named_alternatives(failure.rule)}
 
 
-def _carry_out(rules: BenchmarkRules, events: Iterable[Event]) -> tuple[list[Failure], list[Failure]]:
-    """Returns all failures, and those among them that say that a demanded key never occurred."""
-    lines = [_line(event) for event in events]
-    by_key: dict[str, list[Failure]] = {}
-    final: list[Failure] = []
-    queue, done = [rules.start], set()
-    while queue:
-        name = queue.pop(0)
-        if name in done:
-            continue
-        done.add(name)
+class Checking:
+    """The rule files over the lines of one log, which may still be growing."""
+
+    def __init__(self, rules: BenchmarkRules) -> None:
+        self._rules = rules
+        self._events: list[Event] = []
+        self._files: list[_FileCheck] = []
+        self._asked: set[str] = set()
+        self._absent: list[Failure] = []
+        self._enqueue(rules.start)
+
+    def feed(self, event: Event) -> None:
+        """The next line."""
+        self._events.append(event)
+        self._catch_up()
+
+    def broken_so_far(self) -> list[Failure]:
+        """Values that no later line can make right."""
+        return [failure for failure in self._settled(self._by_file()) if failure.kind == "check"]
+
+    def finish(self) -> list[Failure]:
+        """There are no more lines: everything that is broken."""
+        for file in self._files:  # grows while it is walked
+            if file.wants_whole_log:
+                file.begin_whole(self._events)
+                self._catch_up()
+        return self._settled([(file, file.failures + file.finish()) for file in self._files]) + self._absent
+
+    def _catch_up(self) -> None:
+        for file in self._files:  # grows while it is walked
+            if not file.wants_whole_log:
+                file.catch_up(self._events)
+
+    def _enqueue(self, name: str) -> None:
+        if name in self._asked:
+            return
+        self._asked.add(name)
         try:
-            file = rules.files(name)
+            self._files.append(_FileCheck(self._rules.files(name), self._enqueue))
         except FileNotFoundError:
-            final.append(Failure(kind="end", key=None, rule=f"there are rules {name}"))
-            continue
-        for key in file.keys:  # a later file's rule of a key takes the place of an earlier one's
-            by_key.pop(key, None)
-        for failure in _run_file(file, lines, queue.append):
-            if failure.key is not None and failure.kind != "target" and not _named_alternatives(failure.rule):
-                by_key.setdefault(failure.key, []).append(failure)
-            else:
-                final.append(failure)
-    failures = [failure for listed in by_key.values() for failure in listed] + final
-    return failures, [failure for failure in failures if failure.kind == "count" and failure.value == 0]
+            self._absent.append(Failure(kind="end", key=None, rule=f"there are rules {name}"))
+
+    def _by_file(self) -> list[tuple[_FileCheck, list[Failure]]]:
+        return [(file, file.failures) for file in self._files]
+
+    @staticmethod
+    def _settled(by_file: list[tuple[_FileCheck, list[Failure]]]) -> list[Failure]:
+        """A later file's rule of a key takes the place of an earlier one's."""
+        by_key: dict[str, list[Failure]] = {}
+        final: list[Failure] = []
+        for file, failures in by_file:
+            for key in file.keys:
+                by_key.pop(key, None)
+            for failure in failures:
+                stays = failure.kind in ("target", "end") or bool(_named_alternatives(failure.rule))
+                if failure.key is None or stays:
+                    final.append(failure)
+                else:
+                    by_key.setdefault(failure.key, []).append(failure)
+        return [failure for listed in by_key.values() for failure in listed] + final
+
+
+class _FileCheck:
+    """One rule file at work: its shared state, and what was found so far."""
+
+    def __init__(self, file: RuleFile, enqueue: Callable[[str], None]) -> None:
+        self.keys = file.keys
+        self.failures: list[Failure] = []
+        self.wants_whole_log = file.begin is not None and "loglines" in file.begin.co_names
+        self._file = file
+        known = {"enqueue_config": enqueue, "is_integer": _is_integer, "math": math}
+        self._state: dict[str, Any] = {"s": {}, **known}
+        self._seen = 0
+        self._values: dict[str, list[Any]] = {key: [] for key in file.keys}
+        self._reached: set[str] = set()
+        if file.begin is not None and not self.wants_whole_log:
+            exec(file.begin, self._state)
+
+    def begin_whole(self, events: Sequence[Event]) -> None:
+        """Begin with code that reads the whole log, and may add lines of its own to it."""
+        lines = [_line(event) for event in events]
+        self.wants_whole_log = False
+        self._seen = len(events)
+        try:
+            if self._file.begin is not None:
+                exec(self._file.begin, self._state, {"loglines": lines})
+        except Exception as error:
+            self.failures.append(Failure(kind="end", key=None, rule=_said(error)))
+        for line in lines:
+            self._run(line)
+
+    def catch_up(self, events: Sequence[Event]) -> None:
+        """Run the lines that came since the last time."""
+        while self._seen < len(events):
+            event = events[self._seen]
+            self._seen += 1
+            if event.key in self.keys:
+                self._run(_line(event))
+
+    def _run(self, line: _Line) -> None:
+        rule = self.keys.get(line.key)
+        if rule is None:
+            return
+        state, failures = self._state, self.failures
+        values = self._values[line.key]
+        values.append(line.value["value"])
+        first = len(values) == 1
+        if first or not line.key.startswith(FIRST_ONE_ONLY):
+            failures += _execute(rule.before, line, state)
+            failures += _all_failed(rule.checks, line, state)
+            failures += [replace(failure, lost=True) for failure in _all_failed(rule.lost_checks, line, state)]
+            failures += _execute(rule.after, line, state)
+        if first:
+            failures += _all_failed(rule.first_checks, line, state)
+        if rule.at_least_one is not None and _failed(rule.at_least_one, line, state) is None:
+            self._reached.add(line.key)
+
+    def finish(self) -> list[Failure]:
+        """What shows after the last line: targets, counts, final checks."""
+        targets = [
+            Failure(kind="target", key=key, rule=rule.at_least_one.text, value=self._values[key][-1])
+            for key, rule in self.keys.items()
+            if rule.at_least_one is not None and self._values[key] and key not in self._reached
+        ]
+        return targets + _counted(self.keys, self._values) + self._ended()
+
+    def _ended(self) -> list[Failure]:
+        try:
+            if self._file.end_before is not None:
+                exec(self._file.end_before, self._state)
+            broken = [item for item in self._file.end_checks if not eval(item.code, self._state)]
+        except Exception as error:
+            return [Failure(kind="end", key=None, rule=_said(error))]
+        return [self._end_failure(item.text) for item in broken]
+
+    def _end_failure(self, rule: str) -> Failure:
+        """A final check is about what the code of some key collected."""
+        for key, of_key in self.keys.items():
+            for name in of_key.after.co_consts if of_key.after else ():
+                if isinstance(name, str) and f"s['{name}']" in rule:
+                    return Failure(kind="end", key=key, rule=rule, value=self._state["s"].get(name))
+        return Failure(kind="end", key=None, rule=rule)
 
 
 def _line(event: Event) -> _Line:
@@ -117,44 +252,13 @@ def _line(event: Event) -> _Line:
     )
 
 
-def _run_file(file: RuleFile, lines: Sequence[_Line], enqueue: Any) -> list[Failure]:
-    state: dict[str, Any] = {"enqueue_config": enqueue, "s": {}, "is_integer": _is_integer, "math": math}
-    failures: list[Failure] = []
-    if file.begin is not None:
-        exec(file.begin, state)
-    counts: dict[str, list[Any]] = {key: [] for key in file.keys}
-    reached = {key: False for key, rule in file.keys.items() if rule.at_least_one is not None}
-    for line in lines:
-        rule = file.keys.get(line.key)
-        if rule is None:
-            continue
-        first = not counts[line.key]
-        counts[line.key].append(line.value["value"])
-        if first or not line.key.startswith(FIRST_ONE_ONLY):
-            failures += _execute(rule.before, line, state)
-            failures += _all_failed(rule.checks, line, state)
-            failures += _execute(rule.after, line, state)
-        if first:
-            failures += [
-                failed for failed in (_failed(item, line, state) for item in rule.first_checks) if failed
-            ]
-        if rule.at_least_one is not None and _failed(rule.at_least_one, line, state) is None:
-            reached[line.key] = True
-    for key, once in reached.items():
-        text = file.keys[key].at_least_one
-        if text is not None and counts[key] and not once:
-            failures.append(Failure(kind="target", key=key, rule=text.text, value=counts[key][-1]))
-    failures += _counted(file.keys, counts)
-    return failures + _ended(file, state)
-
-
 def _execute(code: CodeType | None, line: _Line, state: dict[str, Any]) -> list[Failure]:
     if code is None:
         return []
     try:
         exec(code, state, {"ll": line, "v": line.value})
     except Exception as error:
-        return [_broken(line, f"{type(error).__name__}: {error}")]
+        return [_broken(line, _said(error))]
     return []
 
 
@@ -208,17 +312,8 @@ def _least(requirement: str) -> int:
     return int(requirement[len("AT_LEAST(") : -1])
 
 
-def _ended(file: RuleFile, state: dict[str, Any]) -> list[Failure]:
-    try:
-        if file.end_before is not None:
-            exec(file.end_before, state)
-        return [
-            Failure(kind="end", key=None, rule=item.text)
-            for item in file.end_checks
-            if not eval(item.code, state)
-        ]
-    except Exception as error:
-        return [Failure(kind="end", key=None, rule=f"{type(error).__name__}: {error}")]
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _is_integer(value: float) -> bool:

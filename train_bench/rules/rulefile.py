@@ -9,7 +9,7 @@ mlperf-logging package and of our own rounds are ever compiled.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -20,6 +20,9 @@ import yaml
 KEY_FIELDS = {"NAME", "REQ", "PRE", "CHECK", "POST", "FIRST_CHECK", "ATLEAST_ONE_CHECK"}
 END_FIELDS = {"PRE", "CHECK"}
 REQUIREMENT = re.compile(r"EXACTLY_ONE|AT_LEAST_ONE|OPTIONAL|AT_LEAST\(\d+\)|AT_LEAST_ONE_OR\([\w, ]+\)")
+
+
+Pairs = list[tuple[str, Any]]
 
 
 class RuleFileError(ValueError):
@@ -36,12 +39,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRule:
-    """What holds for the lines of one key."""
+    """What holds for the lines of one key. `lost_checks` stand in the file and are not known by the letter,
+    because the record has its field CHECK twice."""
 
     name: str
     requirement: str | None
     before: CodeType | None
     checks: tuple[Check, ...]
+    lost_checks: tuple[Check, ...]
     first_checks: tuple[Check, ...]
     at_least_one: Check | None
     after: CodeType | None
@@ -57,71 +62,94 @@ class RuleFile:
     end_checks: tuple[Check, ...]
 
 
-class _StrictLoader(yaml.BaseLoader):
-    """Scalars stay strings, as the official checker reads them; a key written twice is an error."""
+class UniqueKeyLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Plain YAML in which a key written twice is an error."""
 
 
-def unique_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
-    """Constructor of a mapping for a yaml loader that refuses a key written twice."""
-    built = loader.construct_object
-    pairs = [(built(key), built(value, deep=True)) for key, value in node.value]
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise RuleFileError(f"{node.start_mark}: '{key}' is written twice")
+class _RuleLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
+    """Scalars stay strings, as the official checker reads them; a mapping is a list of pairs here, because
+    errata may allow a key written twice."""
+
+
+def _unique_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
+    pairs = _pairs(loader, node)
+    _refuse_twice([key for key, _ in pairs], str(node.start_mark))
     return dict(pairs)
 
 
-_StrictLoader.add_constructor("tag:yaml.org,2002:map", unique_mapping)
+def _pairs(loader: Any, node: yaml.MappingNode) -> list[tuple[str, Any]]:
+    built = loader.construct_object
+    return [(built(key), built(value, deep=True)) for key, value in node.value]
 
 
-def read(path: Path) -> RuleFile:
-    """Read and compile one file. Raises `RuleFileError` for anything that the format does not have."""
-    records = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader) or []
+UniqueKeyLoader.add_constructor("tag:yaml.org,2002:map", _unique_mapping)
+_RuleLoader.add_constructor("tag:yaml.org,2002:map", _pairs)
+
+
+def read(path: Path, *, written_twice: Sequence[str] = (), repeated: Sequence[str] = ()) -> RuleFile:
+    """Read and compile one file. Raises `RuleFileError` for anything that the format does not have.
+
+    Errata allow the keys `written_twice` to have a field twice, and the keys `repeated` two records.
+    """
+    records = yaml.load(path.read_text(encoding="utf-8"), Loader=_RuleLoader) or []
     begins, ends = _records(records, "BEGIN"), _records(records, "END")
     keys: dict[str, KeyRule] = {}
     for record in _records(records, "KEY"):
-        rule = _key_rule(record, path)
-        if rule.name in keys:
+        rule = _key_rule(record, path, written_twice)
+        if rule.name in keys and rule.name not in repeated:
             raise RuleFileError(f"{path}: two records for the key '{rule.name}'")
         keys[rule.name] = rule
-    if len(keys) + len(begins) + len(ends) != len(records) or len(begins) > 1 or len(ends) > 1:
+    known = len(_records(records, "KEY")) + len(begins) + len(ends)
+    if known != len(records) or len(begins) > 1 or len(ends) > 1:
         raise RuleFileError(f"{path}: expected KEY records, at most one BEGIN and at most one END")
-    end = ends[0] if ends else {}
-    _refuse_strange_fields(end, END_FIELDS, path)
+    end = _fields(ends[0], END_FIELDS, path) if ends else {}
     return RuleFile(
-        begin=_code(begins[0]["CODE"], path) if begins else None,
+        begin=_code(dict(begins[0])["CODE"], path) if begins else None,
         keys=keys,
         end_before=_code(end.get("PRE"), path),
         end_checks=_checks(end.get("CHECK"), path),
     )
 
 
-def _records(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [record[kind] for record in records if kind in record]
+def _records(records: list[Pairs], kind: str) -> list[Pairs]:
+    return [value for record in records for name, value in record if name == kind]
 
 
-def _key_rule(record: dict[str, Any], path: Path) -> KeyRule:
-    _refuse_strange_fields(record, KEY_FIELDS, path)
-    requirement = record["REQ"].strip() if "REQ" in record else None
+def _key_rule(record: Pairs, path: Path, written_twice: Sequence[str]) -> KeyRule:
+    name = str(dict(record)["NAME"]).strip()
+    fields = _fields(record, KEY_FIELDS, path, twice=name in written_twice)
+    requirement = fields["REQ"].strip() if "REQ" in fields else None
     if requirement is not None and not REQUIREMENT.fullmatch(requirement):
-        raise RuleFileError(f"{path}: unknown requirement {requirement} of {record['NAME']}")
-    at_least_one = _checks(record.get("ATLEAST_ONE_CHECK"), path)
+        raise RuleFileError(f"{path}: unknown requirement {requirement} of {name}")
+    at_least_one = _checks(fields.get("ATLEAST_ONE_CHECK"), path)
+    checks = [value for field, value in record if field == "CHECK"]
     return KeyRule(
-        name=record["NAME"].strip(),
+        name=name,
         requirement=requirement,
-        before=_code(record.get("PRE"), path),
-        checks=_checks(record.get("CHECK"), path),
-        first_checks=_checks(record.get("FIRST_CHECK"), path),
+        before=_code(fields.get("PRE"), path),
+        checks=_checks(fields.get("CHECK"), path),
+        lost_checks=tuple(check for lost in checks[:-1] for check in _checks(lost, path)),
+        first_checks=_checks(fields.get("FIRST_CHECK"), path),
         at_least_one=at_least_one[0] if at_least_one else None,
-        after=_code(record.get("POST"), path),
+        after=_code(fields.get("POST"), path),
     )
 
 
-def _refuse_strange_fields(record: dict[str, Any], allowed: set[str], path: Path) -> None:
-    strange = sorted(set(record) - allowed)
+def _fields(record: Pairs, allowed: set[str], path: Path, *, twice: bool = False) -> dict[str, Any]:
+    names = [name for name, _ in record]
+    strange = sorted(set(names) - allowed)
     if strange:
-        raise RuleFileError(f"{path}: unknown field {', '.join(strange)} in {record.get('NAME', 'END')}")
+        where = dict(record).get("NAME", "END")
+        raise RuleFileError(f"{path}: unknown field {', '.join(strange)} in {where}")
+    if not twice:
+        _refuse_twice(names, str(path))
+    return dict(record)
+
+
+def _refuse_twice(names: Sequence[str], where: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise RuleFileError(f"{where}: '{name}' is written twice")
 
 
 def _checks(texts: str | list[str] | None, path: Path) -> tuple[Check, ...]:

@@ -1,9 +1,9 @@
 """A round's rules as one frozen object: the rule files, and the table of what they leave unsaid.
 
-The table `rounds/<round>.yaml` holds, per logged benchmark name, the run count, how many runs are dropped
-at each end, the unit of progress, the target and the evaluation schedule; plan, judge and score use the
-same values. The rule files of official rounds are read from the installed mlperf-logging package,
-those of our rounds from a folder beside the table.
+A table `rounds/<family>.yaml` lists its rounds and, per logged benchmark name, the run count, how many runs
+are dropped at each end, the unit of progress, the target and the evaluation schedule; plan, judge and
+score use the same values. The rule files of official rounds are read from the installed mlperf-logging
+package, those of our rounds from a folder beside the table.
 """
 
 from __future__ import annotations
@@ -20,56 +20,40 @@ from typing import Any
 import yaml
 
 from train_bench.errors import RequestError, UnknownName
-from train_bench.progress import EvalSchedule, Unit
+from train_bench.progress import Unit
 from train_bench.quality import Target, Threshold
-from train_bench.rules import rulefile
+from train_bench.rules import errata, rulefile, schedule
+from train_bench.rules.errata import Erratum
 from train_bench.rules.rulefile import RuleFile, RuleFileError
+from train_bench.rules.schedule import ScheduleRule
 
 ROUNDS = Path(__file__).parent / "rounds"
 
-ROUND_FIELDS = {
-    "rule_files",
-    "start",
-    "fixed_seeds_allowed",
-    "uncleared_cache_allowed",
+FAMILY_FIELDS = {
+    *("rounds", "rule_files", "start", "strict", "fixed_seeds_allowed", "uncleared_cache_allowed"),
     "benchmarks",
 }
-BENCHMARK_FIELDS = {"reference", "runs", "drop", "unit", "target", "schedule"}
-
-
-class _TableLoader(yaml.SafeLoader):
-    """A key written twice is an error."""
-
-
-_TableLoader.add_constructor("tag:yaml.org,2002:map", rulefile.unique_mapping)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRule:
-    """Which evaluation schedules are allowed: the first evaluation at one of `first`, then every
-    `period`, in the benchmark's unit."""
-
-    first: tuple[float, ...]
-    period: float
-
-    def default(self) -> EvalSchedule:
-        """The schedule of a request that names none; it never ends."""
-        return EvalSchedule(first=self.first[0], period=self.period, until=float("inf"))
-
-    def refuse(self, first: float | None, period: float | None) -> str | None:
-        """Why a schedule is not allowed, as a sentence; None if it is."""
-        if first not in self.first:
-            allowed = ", ".join(f"{value:g}" for value in self.first)
-            return f"evaluation.first is {first}; allowed: {allowed}."
-        if period != self.period:
-            return f"evaluation.period is {period}; allowed: only {self.period:g}."
-        return None
+ROUND_FIELDS = {"init_minutes", "factor"}
+BENCHMARK_FIELDS = {"name", "runs", "unit", "target"}
+OPTIONAL_FIELDS = {"rounds", "reference", "drop", "counted", "schedule", "rcp_allowance"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkRules:
-    """What a round says of one benchmark. `files` gives the rule files by the name that other files
-    enqueue them under; `start` is the name of the first."""
+    """What a round says of one benchmark.
+
+    drop          runs that are left out at each end; as many may fail
+    counted       what the log counts convergence in: `epoch_num`, `samples_count` or `step_num` of the
+                  evaluation's metadata, or `train_samples`, which is taken where its line stands after the
+                  last evaluation
+    schedule      the evaluation schedule at a global batch size; None where the rules give none
+    rcp_allowance how much lower than the bound of the RCP test a mean may be, in the benchmark's unit
+    init_minutes  limit of the initialisation by division
+    factor_applied whether a score is scaled by the RCP factor
+    strict        a run that breaks a rule invalidates the result instead of counting as the slowest, and
+                  checks that official rounds do not have are rules
+    files         the rule files by the name that other files enqueue them under; `start` is the first
+    """
 
     name: str
     ruleset: str
@@ -77,17 +61,30 @@ class BenchmarkRules:
     runs: int
     drop: int
     unit: Unit
+    counted: str
     target: Target
-    schedule: ScheduleRule
+    schedule: Callable[[int], ScheduleRule] | None
+    rcp_allowance: float
+    init_minutes: Mapping[str, float]
+    factor_applied: bool
+    strict: bool
     fixed_seeds_allowed: bool
     uncleared_cache_allowed: bool
     start: str
     files: Callable[[str], RuleFile]
+    errata: tuple[Erratum, ...]
+
+    def schedule_at(self, batch_size: int | None) -> ScheduleRule | None:
+        """The evaluation schedule at a global batch size; None where the rules give none, or where it would
+        depend on a batch size that is not known."""
+        if self.schedule is None or batch_size is None or batch_size < 1:
+            return None
+        return self.schedule(batch_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruleset:
-    """A round. The digest ties a verdict to the law that gave it: table, rule files and package."""
+    """A round. The digest ties a verdict to the law that gave it: table, errata, rule files and package."""
 
     name: str
     digest: str
@@ -101,53 +98,89 @@ class Ruleset:
 
 
 def names() -> tuple[str, ...]:
-    """All rounds, ours and the official ones."""
-    return tuple(sorted(path.stem for path in ROUNDS.glob("*.yaml")))
+    """All rounds, ours and the official ones, for example `mini-1.0` and `training-1.1.0`."""
+    return tuple(f"{family}-{number}" for family in _families() for number in _table(family)["rounds"])
 
 
 @cache
 def load(name: str) -> Ruleset:
-    """A round by name, for example `mini-1.0`."""
-    path = ROUNDS / f"{name}.yaml"
+    """A round by name."""
     if name not in names():
         raise UnknownName(what="ruleset", name=name, known=names())
-    table = yaml.load(path.read_text(encoding="utf-8"), Loader=_TableLoader)
-    _refuse_strange(table, ROUND_FIELDS, path)
-    folder = _folder(table["rule_files"])
-    benchmarks = {}
-    for benchmark, row in table["benchmarks"].items():
-        _refuse_strange(row, BENCHMARK_FIELDS, path)
-        benchmarks[benchmark] = _benchmark(name, benchmark, table, row, folder)
-    return Ruleset(name=name, digest=_digest(path, folder), benchmarks=benchmarks)
+    family, _, number = name.partition("-")
+    table = _table(family)
+    folder = _folder(table["rule_files"].format(round=number))
+    rows = [row for row in table["benchmarks"] if _holds(row, number, list(table["rounds"]))]
+    return Ruleset(
+        name=name,
+        digest=_digest(ROUNDS / f"{family}.yaml", folder),
+        benchmarks={row["name"]: _benchmark(name, number, table, row, folder) for row in rows},
+    )
+
+
+def _families() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in ROUNDS.glob("*.yaml")))
+
+
+@cache
+def _table(family: str) -> dict[str, Any]:
+    path = ROUNDS / f"{family}.yaml"
+    table: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=rulefile.UniqueKeyLoader)
+    _refuse_strange(table, FAMILY_FIELDS, path)
+    for row in table["rounds"].values():
+        _refuse_strange(row, ROUND_FIELDS, path)
+    for row in table["benchmarks"]:
+        _refuse_strange({name: row[name] for name in row if name not in OPTIONAL_FIELDS}, BENCHMARK_FIELDS, path)
+    return table
+
+
+def _holds(row: Mapping[str, Any], number: str, numbers: list[str]) -> bool:
+    """Whether a row of the table belongs to a round; `rounds` names the first and the last."""
+    first, last = row.get("rounds", (numbers[0], numbers[-1]))
+    return numbers.index(first) <= numbers.index(number) <= numbers.index(last)
 
 
 def _benchmark(
-    ruleset: str, name: str, table: Mapping[str, Any], row: Mapping[str, Any], folder: Path
+    ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any], folder: Path
 ) -> BenchmarkRules:
-    schedule = row["schedule"]
+    reference = row.get("reference", row["name"])
+    official = folder.parent != ROUNDS
+    of_the_files = errata.of(number) if official else ()
     return BenchmarkRules(
-        name=name,
+        name=row["name"],
         ruleset=ruleset,
-        reference=row["reference"],
+        reference=reference,
         runs=row["runs"],
-        drop=row["drop"],
+        drop=row.get("drop", 1),
         unit=Unit(row["unit"]),
+        counted=row.get("counted", "epoch_num"),
         target=Target(thresholds=tuple(Threshold(**threshold) for threshold in row["target"])),
-        schedule=ScheduleRule(first=tuple(schedule["first"]), period=schedule["period"]),
+        schedule=schedule.named(row["schedule"]) if "schedule" in row else None,
+        rcp_allowance=row.get("rcp_allowance", 0),
+        init_minutes=table["rounds"][number]["init_minutes"],
+        factor_applied=table["rounds"][number]["factor"] == "applied",
+        strict=table["strict"],
         fixed_seeds_allowed=table["fixed_seeds_allowed"],
         uncleared_cache_allowed=table["uncleared_cache_allowed"],
-        start=table["start"].format(reference=row["reference"]),
-        files=lambda enqueued: _rule_file(folder, Path(enqueued).name),
+        start=table["start"].format(reference=reference),
+        files=lambda enqueued: _rule_file(folder, Path(enqueued).name, of_the_files),
+        errata=errata.of(number, row["name"]) if official else (),
     )
 
 
 @cache
-def _rule_file(folder: Path, name: str) -> RuleFile:
-    """One of the round's own files. A log can put any name into what its rules enqueue, so a name that
-    the folder does not list is not even looked up."""
+def _rule_file(folder: Path, name: str, corrections: tuple[Erratum, ...]) -> RuleFile:
+    """One of the round's own files, whatever folder it was enqueued from: the open rules of 1.1.0 name the
+    files of 1.0.0, and the closed ResNet of 4.0.0 those of 3.1.0, which are the same (a test says so). A log
+    can put any name into what its rules enqueue, so a name that the folder does not list is not even
+    looked up."""
     if name not in {path.name for path in folder.glob("*.yaml")}:
         raise FileNotFoundError(name)
-    return rulefile.read(folder / name)
+    return rulefile.read(
+        folder / name,
+        written_twice=[key for erratum in corrections for key in erratum.written_twice],
+        repeated=[key for erratum in corrections for key in erratum.repeated],
+    )
 
 
 def _folder(rule_files: str) -> Path:
@@ -166,7 +199,7 @@ def package_folder(name: str) -> Path:
 
 def _digest(table: Path, folder: Path) -> str:
     digest = hashlib.sha256(importlib.metadata.version("mlperf-logging").encode())
-    for path in (table, *sorted(folder.glob("*.yaml"))):
+    for path in (table, errata.FILE, *sorted(folder.glob("*.yaml"))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

@@ -1,0 +1,95 @@
+"""When a round wants quality to be evaluated: named schedules, with their parameters in the round's table.
+
+Some depend on the global batch size, so a schedule answers for one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from train_bench.progress import EvalSchedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRule:
+    """The allowed evaluations at one batch size: the first at one of `first`, then every `period`, in the
+    benchmark's unit. A logged position counts as kept within `slack`."""
+
+    first: tuple[float, ...]
+    period: float
+    slack: float
+
+    def default(self) -> EvalSchedule:
+        """The schedule of a request that names none; it never ends."""
+        return EvalSchedule(first=self.first[0], period=self.period, until=math.inf)
+
+    def refuse(self, first: float | None, period: float | None) -> str | None:
+        """Why a schedule is not allowed, as a sentence; None if it is."""
+        if first is None or not any(abs(first - due) <= self.slack for due in self.first):
+            allowed = ", ".join(f"{value:g}" for value in self.first)
+            return f"evaluation.first is {first}; allowed: {allowed}."
+        if period != self.period:
+            return f"evaluation.period is {period}; allowed: only {self.period:g}."
+        return None
+
+    def __str__(self) -> str:
+        first = ", ".join(f"{value:g}" for value in sorted(self.first))
+        return f"first at {first}, then every {self.period:g}"
+
+
+def _every(_batch_size: int, *, period: float, first: tuple[float, ...]) -> ScheduleRule:
+    """A fixed period. Fractions of an epoch are logged as iterations allow, within 2 % of the period."""
+    slack = 1e-6 if period == int(period) else 0.02 * period
+    return ScheduleRule(first=tuple(first), period=period, slack=slack)
+
+
+def _linear(
+    batch_size: int, *, share: float, slope: float, offset: float, quantum: int
+) -> ScheduleRule:
+    """A share of the samples that a run is expected to need, which grow with the batch size, in whole quanta
+    (BERT: training rules, evaluation frequency)."""
+    period = math.floor(share * (slope * batch_size + offset) / quantum) * quantum
+    return _in_samples(period, period, batch_size)
+
+
+def _whole_batches(
+    batch_size: int, *, period: int, skipped_per_batch_size: float = 0.0, skipped: int = 0
+) -> ScheduleRule:
+    """Every so many samples, rounded up to whole batches, without the first evaluations: none, or a number
+    that grows with the batch size (Llama 2: training rules, evaluation frequency)."""
+    period = math.ceil(period / batch_size) * batch_size
+    left_out = math.floor(skipped_per_batch_size * batch_size + skipped)
+    return _in_samples((left_out + 1) * period, period, batch_size)
+
+
+def _padded_epochs(batch_size: int, *, samples: int, first: int, period: int) -> ScheduleRule:
+    """So many times the training set, counted in epochs that are padded to whole batches (3D U-Net: training
+    rules, evaluation frequency)."""
+    padded = math.ceil(samples / batch_size) * batch_size
+    return ScheduleRule(
+        first=(math.ceil(first * samples / padded),), period=math.ceil(period * samples / padded), slack=1e-6
+    )
+
+
+def _in_samples(first: float, period: float, batch_size: int) -> ScheduleRule:
+    """Logged counts of samples are up to a batch late (the rules allow it), or a batch early where the log
+    counts the batch in flight as not yet seen."""
+    return ScheduleRule(first=(first,), period=period, slack=2 * batch_size)
+
+
+NAMED: Mapping[str, Callable[..., ScheduleRule]] = {
+    "every": _every,
+    "linear": _linear,
+    "whole batches": _whole_batches,
+    "padded epochs": _padded_epochs,
+}
+
+
+def named(row: Mapping[str, Any]) -> Callable[[int], ScheduleRule]:
+    """The schedule of a table's row: from the global batch size to what is allowed."""
+    parameters = dict(row)
+    rule = NAMED[parameters.pop("name")]
+    return lambda batch_size: rule(batch_size, **parameters)
