@@ -6,6 +6,7 @@ A line is `:::MLLOG {json}`, text before the token is somebody's prefix. What ca
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench.errors import LogError
 from train_bench.event import Event
 
 TOKEN = ":::MLLOG "
+NO_CONTENT = hashlib.sha256(b"").hexdigest()
 LINE_END = re.compile(r"\r\n|\n|\r")
 
 
@@ -39,11 +40,14 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """Read a result file. Raises `LogError` only if there is no readable file."""
+    """Read a result file. One that cannot be read has no events and a problem on line 0."""
     try:
+        if not path.is_file():
+            raise OSError(errno.EINVAL, "it is no file")
         content = path.read_bytes()
     except OSError as error:
-        raise LogError(f"{path} cannot be read: {error.strerror}.") from error
+        unreadable = Problem(line=0, message=f"the file cannot be read ({error.strerror})")
+        return Log(path=path, events=(), problems=(unreadable,), sha256=NO_CONTENT)
     events: list[Event] = []
     problems: list[Problem] = []
     for number, text in enumerate(LINE_END.split(content.decode("utf-8", errors="replace")), start=1):
@@ -58,6 +62,23 @@ def read(path: Path) -> Log:
         problems=tuple(problems),
         sha256=hashlib.sha256(content).hexdigest(),
     )
+
+
+def first_value(path: Path, key: str) -> Any:
+    """The value of the first line of `key`, found without reading the others; None where there is none."""
+    try:
+        content = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return None
+    quoted = f'"{key}"'.encode()
+    at = content.find(quoted)
+    while at >= 0:
+        line = content[content.rfind(b"\n", 0, at) + 1 : content.find(b"\n", at) % (len(content) + 1)]
+        event = parse_line(line.decode("utf-8", errors="replace").strip(), 0)
+        if isinstance(event, Event) and event.key == key:
+            return event.value
+        at = content.find(quoted, at + 1)
+    return None
 
 
 def parse_line(text: str, line: int) -> Event | Problem | None:

@@ -2,7 +2,8 @@
 
 The statistics are those of the official checker, closed form instead of bisection: mean without the
 `drop` lowest and highest values, population deviation of all values, pruning of points that
-their neighbours make superfluous, interpolation over the batch size.
+their neighbours make superfluous, interpolation over the batch size. `by_the_letter` is the verdict that the
+official checker gives itself, with what it gets wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from train_bench.judge.statistics import olympic_mean, smallest_acceptable_mean
 from train_bench.rules.ruleset import BenchmarkRules, package_folder
 
 VALUES = ("Epochs to converge", "samples to converge")
-PASS, FAIL, MISSING, NONE = "pass", "fail", "missing", "none"
+PASS, FAIL, MISSING, NONE, CRASH = "pass", "fail", "missing", "none", "crash"
+
+# What the official checker counts a run as that did not converge, in any unit.
+FAILED = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +40,14 @@ class Point:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RcpVerdict:
     """`verdict` is pass, fail, missing (no point near this batch size) or none (the benchmark has no
-    points at all). `mean` and `bound` are the reference's mean and the lowest mean that passes, in the
-    benchmark's unit; `submission_mean` is what was compared. `factor` makes a result comparable that
-    converged faster than the reference (at least 1; 1 unless the verdict is pass)."""
+    points at all), or by the letter also crash. `mean` and `bound` are the reference's mean and the lowest
+    mean that passes, in the benchmark's unit; `submission_mean` is what was compared. `factor` makes a result
+    comparable that converged faster than the reference (at least 1; 1 unless the verdict is pass; None
+    where the official checker gives none)."""
 
     verdict: str
     message: str
-    factor: float
+    factor: float | None
     mean: float | None = None
     bound: float | None = None
     submission_mean: float | None = None
@@ -55,24 +60,27 @@ class RcpVerdict:
 def load(rules: BenchmarkRules, folder: Path) -> tuple[Point, ...]:
     """All points of a benchmark: ours from `folder`/<round>/<reference>.json, and those of official rounds
     from the installed package, which count where both have a batch size. Empty where there are none."""
-    official = package_folder("rcp_checker") / rules.ruleset.replace("-", "_")
-    points = {
-        point.batch_size: point
-        for path in (
-            folder / rules.ruleset / f"{rules.reference}.json",
-            official / f"rcps_{rules.reference}.json",
-        )
-        for point in _read(path, rules)
-    }
+    absent = {size for erratum in rules.errata for size in erratum.without_points}
+    ours = _read(folder / rules.ruleset / f"{rules.reference}.json", rules, benchmark=rules.name)
+    points = {point.batch_size: point for point in (*ours, *official(rules)) if point.batch_size not in absent}
     return tuple(sorted(points.values(), key=lambda point: point.batch_size))
 
 
-def _read(path: Path, rules: BenchmarkRules) -> list[Point]:
+def official(rules: BenchmarkRules) -> tuple[Point, ...]:
+    """The points of the installed package. Its files hold one benchmark each; what they call it may differ
+    from what logs do."""
+    folder = package_folder("rcp_checker") / rules.ruleset.replace("-", "_")
+    points = _read(folder / f"rcps_{rules.reference}.json", rules, benchmark=None)
+    return tuple(sorted(points, key=lambda point: point.batch_size))
+
+
+def _read(path: Path, rules: BenchmarkRules, *, benchmark: str | None) -> list[Point]:
     if not path.exists():
         return []
     try:
         records = json.loads(path.read_text(encoding="utf-8")).values()
-        return [_point(record, rules.drop) for record in records if record["Benchmark"] == rules.name]
+        chosen = [record for record in records if benchmark in (None, record["Benchmark"])]
+        return [_point(record, rules.drop) for record in chosen]
     except (ValueError, KeyError, AttributeError, TypeError, StopIteration) as error:
         raise LogError(f"{path} is no file of reference convergence points: {error!r}.") from error
 
@@ -133,13 +141,48 @@ def verdict(
         message = f"insufficient convergence: {failed} of {len(convergences)} runs did not converge"
         return RcpVerdict(verdict=FAIL, message=message, factor=1.0)
     mean = olympic_mean([math.inf if value is None else value for value in convergences], rules.drop)
+    found = _found(points, rules, batch_size, mean)
+    return found if found.verdict == PASS else replace(found, factor=1.0)
+
+
+def by_the_letter(
+    rules: BenchmarkRules, batch_sizes: Sequence[int | None], convergences: Sequence[float | None]
+) -> RcpVerdict:
+    """What the official checker says of the logs of an entry: it takes at most one failed run (four of
+    3D U-Net) as a very large number, and crashes where its tables or the logs have a hole."""
+    crash = next((erratum for erratum in rules.errata if erratum.rcp_crashes), None)
+    if crash is not None:
+        return RcpVerdict(verdict=CRASH, message=f"the official checker stops ({crash.id})", factor=None)
+    if len(set(batch_sizes)) > 1:
+        message = "the official checker stops where batch sizes differ"
+        return RcpVerdict(verdict=CRASH, message=message, factor=None)
+    points = official(rules)
+    if not points:
+        message = "the official checker stops without a file of points"
+        return RcpVerdict(verdict=CRASH, message=message, factor=None)
+    failed = sum(value is None for value in convergences)
+    if failed > rules.drop:
+        message = f"insufficient convergence: {failed} of {len(convergences)} runs did not converge"
+        return RcpVerdict(verdict=FAIL, message=message, factor=1.0)
+    if not batch_sizes or batch_sizes[0] is None:
+        return RcpVerdict(verdict=FAIL, message="the logs give no batch size", factor=1.0)
+    if len(convergences) <= 2 * rules.drop:
+        return RcpVerdict(verdict=FAIL, message="the mean of too few runs is no number", factor=None)
+    mean = olympic_mean([FAILED if value is None else value for value in convergences], rules.drop)
+    found = _found(points, rules, batch_sizes[0], mean)
+    return replace(found, verdict=FAIL) if found.verdict == MISSING else found
+
+
+def _found(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, mean: float) -> RcpVerdict:
+    """The comparison with the point at a batch size, between two, or with the smallest."""
     kept = prune(points)
     exact = [point for point in kept if point.batch_size == batch_size]
     lower = [point for point in kept if point.batch_size < batch_size]
     higher = [point for point in kept if point.batch_size > batch_size]
+    trimmed = 2 * rules.drop
     if exact:
         return _compared(
-            exact[0], exact[0].count - 2 * rules.drop, mean, rules, f"point at batch size {batch_size}"
+            exact[0], exact[0].count - trimmed, mean, rules, f"point at batch size {batch_size}"
         )
     if lower and higher:
         low, high = lower[-1], higher[0]
@@ -149,29 +192,18 @@ def verdict(
         message = f"no point at or above batch size {batch_size}; the largest is {kept[-1].batch_size}"
         return RcpVerdict(verdict=MISSING, message=message, factor=1.0, submission_mean=mean)
     smallest = kept[0]
-    compared = _compared(
-        smallest,
-        smallest.count - 2 * rules.drop,
-        mean,
-        rules,
-        f"no point at batch size {batch_size}, slower than the smallest one ({smallest.batch_size})",
-    )
+    slower = f"no point at batch size {batch_size}, slower than the smallest one ({smallest.batch_size})"
+    compared = _compared(smallest, smallest.count - trimmed, mean, rules, slower)
     if compared.verdict == PASS:
         return compared
     message = f"no point at batch size {batch_size}, and faster than the smallest one ({smallest.batch_size})"
-    return RcpVerdict(
-        verdict=MISSING,
-        message=message,
-        factor=1.0,
-        mean=compared.mean,
-        bound=compared.bound,
-        submission_mean=mean,
-    )
+    return replace(compared, verdict=MISSING, message=message)
 
 
 def _compared(point: Point, n_reference: int, mean: float, rules: BenchmarkRules, source: str) -> RcpVerdict:
     """N - 2 submission values whatever is dropped, as the official checker counts them."""
     bound = smallest_acceptable_mean(point.mean, point.deviation, n_reference, rules.runs - 2)
+    bound -= rules.rcp_allowance
     passed = mean >= bound
     relation = "at or above" if passed else "below"
     message = (
@@ -181,7 +213,7 @@ def _compared(point: Point, n_reference: int, mean: float, rules: BenchmarkRules
     return RcpVerdict(
         verdict=PASS if passed else FAIL,
         message=message,
-        factor=max(1.0, point.mean / mean) if passed and mean > 0 else 1.0,
+        factor=max(1.0, point.mean / mean) if mean > 0 else 1.0,
         mean=point.mean,
         bound=bound,
         submission_mean=mean,

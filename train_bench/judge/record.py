@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,30 @@ from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules
 
 SUCCESS, ABORTED, DIED = "success", "aborted", "died"
+EVALUATION = ("eval_accuracy", "eval_error")
+TRAIN_SAMPLES = "train_samples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """One evaluation: position in the benchmark's unit, logged value, when."""
+    """One evaluation: position in the benchmark's unit, logged value, when, and in which line."""
 
-    epoch_num: float | None
+    position: float | None
     value: Any
     time_ms: int
+    line: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """What the log of one run says.
 
+    announced    the values of the `submission_*` keys by key
+    seeds        every logged seed with the source line that logged it: (file, line number, seed)
     status       `success` or `aborted` as `run_stop` has it; `died` if there is no `run_stop`
     minutes      from `run_start` to `run_stop` (rules, "Run results"); None if either is missing
-    convergence  `epoch_num` of the last evaluation of a successful run, to three decimals
+    convergence  position of the evaluation that ended a successful run, to three decimals
+    counted      where `convergence` was read: the key of the evaluation's metadata, or `train_samples`
     samples      training samples to the target; samples / samples_per_second is the time in seconds
     quality      value of the last evaluation
     deaths       how processes of this run ended, where the campaign saw them die
@@ -42,14 +49,18 @@ class RunRecord:
     file: str
     index: int
     benchmark: str | None
+    announced: Mapping[str, Any]
     seed: int | None
+    seeds: tuple[tuple[str, int, int], ...]
     global_batch_size: int | None
     status: str
+    started_ms: int | None
     minutes: float | None
     init_minutes: float | None
     evaluations: tuple[Evaluated, ...]
     quality: Any
     convergence: float | None
+    counted: str
     train_samples: int | None
     samples: float | None
     samples_per_second: float | None
@@ -61,12 +72,11 @@ class RunRecord:
         return asdict(self)
 
 
-def read_record(path: Path, rules: BenchmarkRules | None) -> tuple[RunRecord, Log]:
+def read_record(path: Path, rules: BenchmarkRules) -> tuple[RunRecord, Log]:
     """Read `result_N.txt` and, where a campaign left it, how the run's processes ended."""
     read = log.read(path)
     index = number_of(path)
-    unit = rules.unit if rules is not None else Unit.EPOCH
-    return make_record(read, index=index, unit=unit, deaths=_deaths(path, index)), read
+    return make_record(read, index=index, rules=rules, deaths=_deaths(path, index)), read
 
 
 def number_of(path: Path) -> int:
@@ -74,31 +84,38 @@ def number_of(path: Path) -> int:
     return int("0" + "".join(char for char in path.stem.rpartition("_")[2] if char.isdecimal()))
 
 
-def make_record(read: Log, *, index: int, unit: Unit, deaths: tuple[str, ...] = ()) -> RunRecord:
+def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[str, ...] = ()) -> RunRecord:
     """The facts of a run. Odd values (wrong types, several stops) become None or the first one; whether
     they are allowed is for the rules to say."""
     first = _first_of_each(read.events)
-    start, stop = first.get("run_start"), first.get("run_stop")
+    seeds = _seeds(read.events)
+    stop = first.get("run_stop")
+    start = _last_before(read.events, "run_start", stop)
     minutes = _between(start, stop)
     status = DIED if stop is None else (SUCCESS if stop.metadata.get("status") == SUCCESS else ABORTED)
-    evaluations = _evaluations(read.events, stop)
-    last = evaluations[-1] if evaluations else None
-    converged_at = last.epoch_num if last and status == SUCCESS else None
-    convergence = None if converged_at is None else round(converged_at, 3)
+    evaluations = _evaluations(read.events, stop, rules.counted)
+    last = _deciding(evaluations, rules, read.events)
     train_samples = _integer(first.get("train_samples"))
-    samples = _samples(convergence, unit, train_samples)
+    convergence, counted = _convergence(last, first.get("train_samples"), rules.counted)
+    if status != SUCCESS:
+        convergence = None
+    samples = _samples(convergence, rules.unit, train_samples)
     return RunRecord(
         file=str(read.path),
         index=index,
         benchmark=_text(first.get("submission_benchmark")),
-        seed=_integer(first.get("seed")),
+        announced={key: event.value for key, event in first.items() if key.startswith("submission_")},
+        seed=seeds[0][2] if seeds else None,
+        seeds=seeds,
         global_batch_size=_integer(first.get("global_batch_size")),
         status=status,
+        started_ms=start.time_ms if start else None,
         minutes=minutes,
         init_minutes=_between(first.get("init_start"), first.get("init_stop")),
         evaluations=evaluations,
         quality=last.value if last else None,
         convergence=convergence,
+        counted=counted,
         train_samples=train_samples,
         samples=samples,
         samples_per_second=samples / (minutes * 60) if samples and minutes and minutes > 0 else None,
@@ -114,17 +131,75 @@ def _first_of_each(events: tuple[Event, ...]) -> dict[str, Event]:
     return first
 
 
-def _evaluations(events: tuple[Event, ...], stop: Event | None) -> tuple[Evaluated, ...]:
+def _last_before(events: tuple[Event, ...], key: str, stop: Event | None) -> Event | None:
+    """A run that was started twice in one log is timed from the later start, as official summaries do."""
     last_line = stop.line if stop else math.inf
-    return tuple(
-        Evaluated(
-            epoch_num=_number(event.metadata.get("epoch_num")),
-            value=_finite(event.value),
-            time_ms=event.time_ms,
-        )
-        for event in events
-        if event.key in ("eval_accuracy", "eval_error") and event.line < last_line
-    )
+    return next((event for event in reversed(events) if event.key == key and event.line < last_line), None)
+
+
+def _evaluations(events: tuple[Event, ...], stop: Event | None, counted: str) -> tuple[Evaluated, ...]:
+    """Metrics that are logged one by one (the line says which) are one evaluation where they have one
+    position."""
+    last_line = stop.line if stop else math.inf
+    evaluations: list[Evaluated] = []
+    together: dict[float | None, int] = {}
+    for event in events:
+        if event.key not in EVALUATION or event.line >= last_line:
+            continue
+        position = _number(event.metadata.get("epoch_num" if counted == TRAIN_SAMPLES else counted))
+        metric = event.metadata.get("metric")
+        value = _finite({metric: event.value} if isinstance(metric, str) else event.value)
+        evaluated = Evaluated(position=position, value=value, time_ms=event.time_ms, line=event.line)
+        if isinstance(metric, str) and position in together:
+            earlier = evaluations[together[position]]
+            evaluations[together[position]] = replace(evaluated, value={**earlier.value, **value})
+            continue
+        if isinstance(metric, str):
+            together[position] = len(evaluations)
+        evaluations.append(evaluated)
+    return tuple(evaluations)
+
+
+def _deciding(
+    evaluations: tuple[Evaluated, ...], rules: BenchmarkRules, events: tuple[Event, ...]
+) -> Evaluated | None:
+    """The last evaluation; where metrics are logged one by one, and late, the first that reached the
+    target."""
+    if any(event.key in EVALUATION and "metric" in event.metadata for event in events):
+        for item in evaluations:
+            if rules.target.reached(rules.target.quality_of(item.value)):
+                return item
+    return evaluations[-1] if evaluations else None
+
+
+def _convergence(last: Evaluated | None, trained: Event | None, counted: str) -> tuple[float | None, str]:
+    """Where training got to, and where that was read. A line of `train_samples` after the last evaluation says
+    what was really used; before it, it is a limit that was set beforehand."""
+    if counted != TRAIN_SAMPLES:
+        position = last.position if last else None
+        return (None if position is None else round(position, 3)), counted
+    samples = _integer(trained)
+    if last is not None and trained is not None and samples is not None and trained.line > last.line:
+        return samples, TRAIN_SAMPLES
+    position = last.position if last else None
+    return (None if position is None else round(position, 3)), "epoch_num"
+
+
+def _seeds(events: tuple[Event, ...]) -> tuple[tuple[str, int, int], ...]:
+    seeds = []
+    for event in events:
+        seed = _seed_of(event) if event.key == "seed" else None
+        if seed is not None:
+            lineno = _number(event.metadata.get("lineno"))
+            seeds.append((str(event.metadata.get("file")), int(lineno or 0), seed))
+    return tuple(seeds)
+
+
+def _seed_of(event: Event) -> int | None:
+    """A number, or a text of one (the seed checker takes what can be converted)."""
+    if isinstance(event.value, str) and re.fullmatch(r"\s*[+-]?\d{1,100}\s*", event.value):
+        return int(event.value)
+    return _integer(event)
 
 
 def _samples(convergence: float | None, unit: Unit, train_samples: int | None) -> float | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from train_bench.judge.compliance import RunVerdict
+from train_bench.judge.letter import Letter
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
 from train_bench.judge.record import RunRecord
 from train_bench.judge.statistics import confidence_interval, olympic_mean
@@ -18,39 +19,52 @@ from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a campaign's plan says of its logs; all None for logs that came alone. `changes` are the
-    options that made another task of the benchmark."""
+    """What folders and a campaign's plan say of logs; None where nobody says it. `changes` are the options
+    that made another task of the benchmark, `declared_runs` how many runs were planned, and `alone` is a
+    single log that was asked for by itself."""
 
+    submitter: str | None = None
+    system: str | None = None
+    division: str | None = None
     variant: str | None = None
     launcher: str | None = None
     world_size: int | None = None
     seeds: str | None = None
     changes: tuple[str, ...] = ()
+    declared_runs: int | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRun:
-    """One run in the score. `minutes` is None where the log has no end."""
+    """One run in the score. `minutes` is None where the log has no end; a run is not `counted` that lies
+    outside the window of runs that make the result."""
 
     index: int
     file: str
     seed: int | None
     status: str
+    converged: bool
     compliant: bool
+    compliant_by_the_letter: bool
     minutes: float | None
     quality: Any
     convergence: float | None
     samples: float | None
     samples_per_second: float | None
+    counted: bool
     dropped: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """`olympic_minutes` is the mean time-to-train without the extremes, `score_minutes` the same times the
-    RCP factor; both None where there are too few converged runs. Deviation (ddof 1) and interval are of
-    all converged runs."""
+    RCP factor where the round applies it; both None where there are too few converged runs. Deviation
+    (ddof 1) and interval are of all converged runs. `by_the_letter` is what the official tools say."""
 
+    submitter: str | None
+    system: str | None
+    division: str | None
     benchmark: str
     variant: str | None
     reference: str
@@ -73,10 +87,23 @@ class Score:
     score_minutes: float | None
     valid: bool
     reasons: tuple[str, ...]
+    by_the_letter: Letter
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for strict JSON."""
         return asdict(self)
+
+
+def window_of(records: Sequence[RunRecord], times: Sequence[float], rules: BenchmarkRules) -> list[int]:
+    """Which of more runs than N make the result (rules, "Benchmark results"): in the order in which they
+    were started, of all windows of N runs the one whose score is the median. Positions in `records`.
+
+    Of an even number of windows it is the slower one in the middle.
+    """
+    order = sorted(range(len(records)), key=lambda at: (records[at].started_ms or 0, records[at].index))
+    windows = [order[start : start + rules.runs] for start in range(len(order) - rules.runs + 1)]
+    scored = sorted(windows, key=lambda window: olympic_mean([times[at] for at in window], rules.drop))
+    return sorted(scored[len(scored) // 2])
 
 
 def make_score(
@@ -84,31 +111,35 @@ def make_score(
     rules: BenchmarkRules,
     records: Sequence[RunRecord],
     verdicts: Sequence[RunVerdict],
-    rcp: RcpVerdict,
+    compare: Callable[[Sequence[int]], RcpVerdict],
     origin: Origin,
+    letter: Letter,
 ) -> Score:
-    """Judge a campaign as a whole (rules, "Benchmark results": a run that did not converge counts as the
-    slowest, more of them than are dropped invalidate the result)."""
+    """Judge the runs of an entry as a whole (rules, "Benchmark results": a run that did not converge counts
+    as the slowest, more of them than are dropped invalidate the result). In rounds that are not strict a
+    run that breaks a rule counts like one that did not converge, as the package checker has it. `compare`
+    gives the RCP verdict over the runs at the positions that make the result."""
     times = [
-        record.minutes if verdict.converged and record.minutes is not None else math.inf
+        record.minutes if counts(verdict, rules) and record.minutes is not None else math.inf
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    dropped = _dropped(times, rules.drop)
-    kept = [position for position in range(len(times)) if position not in dropped]
-    olympic = olympic_mean(times, rules.drop) if len(times) > 2 * rules.drop else math.inf
-    finite = [time for time in times if math.isfinite(time)]
-    scored = [
-        _scored(record, verdict, dropped=position in dropped)
-        for position, (record, verdict) in enumerate(zip(records, verdicts, strict=True))
-    ]
+    declared = origin.declared_runs == len(records) > rules.runs
+    window = window_of(records, times, rules) if declared else list(range(len(records)))
+    dropped = {window[at] for at in _dropped([times[at] for at in window], rules.drop)}
+    kept = [at for at in window if at not in dropped]
+    chosen = [times[at] for at in window]
+    olympic = olympic_mean(chosen, rules.drop) if len(window) > 2 * rules.drop else math.inf
+    finite = [time for time in chosen if math.isfinite(time)]
+    rcp = compare(window)
     known = math.isfinite(olympic)
-    factor = rcp.factor
-    samples, speed = _factors([records[position] for position in kept]) if known else (None, None)
-    reasons = _reasons(rules, records, verdicts, rcp)
-    if origin.changes:
-        reasons.append(f"Not the benchmark as it is defined: {', '.join(origin.changes)}.")
+    factor = rcp.factor if rules.factor_applied and rcp.factor is not None else 1.0
+    samples, speed = _factors([records[at] for at in kept]) if known else (None, None)
+    reasons = _reasons(rules, [records[at] for at in window], [verdicts[at] for at in window], rcp, origin)
     sizes = {record.global_batch_size for record in records}
     return Score(
+        submitter=origin.submitter,
+        system=origin.system,
+        division=origin.division,
         benchmark=rules.name,
         variant=origin.variant,
         reference=rules.reference,
@@ -121,7 +152,10 @@ def make_score(
         target=str(rules.target),
         unit=rules.unit.value,
         runs_required=rules.runs,
-        runs=tuple(scored),
+        runs=tuple(
+            _scored(record, verdict, counted=at in window, dropped=at in dropped)
+            for at, (record, verdict) in enumerate(zip(records, verdicts, strict=True))
+        ),
         olympic_minutes=olympic if known else None,
         stdev_minutes=statistics.stdev(finite) if len(finite) > 1 else None,
         ci95_minutes=confidence_interval(finite) if len(finite) > 1 else None,
@@ -131,7 +165,13 @@ def make_score(
         score_minutes=olympic * factor if known else None,
         valid=not reasons,
         reasons=tuple(reasons),
+        by_the_letter=letter,
     )
+
+
+def counts(verdict: RunVerdict, rules: BenchmarkRules) -> bool:
+    """Whether the time of a run counts, or the run as one that failed."""
+    return verdict.converged and (verdict.compliant or rules.strict)
 
 
 def _dropped(times: Sequence[float], drop: int) -> set[int]:
@@ -139,18 +179,21 @@ def _dropped(times: Sequence[float], drop: int) -> set[int]:
     return set(order[:drop]) | set(order[len(order) - drop :]) if len(times) > 2 * drop else set()
 
 
-def _scored(record: RunRecord, verdict: RunVerdict, *, dropped: bool) -> ScoredRun:
+def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: bool) -> ScoredRun:
     return ScoredRun(
         index=record.index,
         file=Path(record.file).name,
         seed=record.seed,
         status=record.status,
+        converged=verdict.converged,
         compliant=verdict.compliant,
+        compliant_by_the_letter=verdict.compliant_by_the_letter,
         minutes=record.minutes,
         quality=record.quality,
         convergence=record.convergence,
         samples=record.samples,
         samples_per_second=record.samples_per_second,
+        counted=counted,
         dropped=dropped,
     )
 
@@ -165,24 +208,35 @@ def _factors(kept: Sequence[RunRecord]) -> tuple[float | None, float | None]:
 
 
 def _reasons(
-    rules: BenchmarkRules, records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rcp: RcpVerdict
+    rules: BenchmarkRules,
+    records: Sequence[RunRecord],
+    verdicts: Sequence[RunVerdict],
+    rcp: RcpVerdict,
+    origin: Origin,
 ) -> list[str]:
     reasons = []
-    if len(records) < rules.runs:
+    if len(records) < rules.runs and not origin.alone:
         reasons.append(f"Incomplete: {len(records)} of {rules.runs} runs are there.")
     elif len(records) > rules.runs:
-        reasons.append(f"There are {len(records)} runs; {rules.ruleset} takes exactly {rules.runs}.")
-    failed = [
-        record.index for record, verdict in zip(records, verdicts, strict=True) if not verdict.converged
-    ]
-    if len(failed) > rules.drop:
-        listed = ", ".join(str(index) for index in failed)
         reasons.append(
-            f"{len(failed)} runs did not converge (index {listed}); at most {rules.drop} may, counted as slowest."
+            f"There are {len(records)} runs; {rules.ruleset} takes exactly {rules.runs}, or the median window of "
+            f"more that were declared before the first."
+        )
+    allowed = 0 if origin.alone else rules.drop
+    failed = [
+        record.index for record, verdict in zip(records, verdicts, strict=True) if not counts(verdict, rules)
+    ]
+    if len(failed) > allowed:
+        listed = ", ".join(str(index) for index in failed)
+        what = "did not converge" if rules.strict else "did not converge or break the rules"
+        reasons.append(
+            f"{len(failed)} runs {what} (index {listed}); at most {allowed} may, counted as slowest."
         )
     for record, verdict in zip(records, verdicts, strict=True):
-        if not verdict.compliant:
+        if not verdict.compliant and (rules.strict or len(failed) > allowed):
             reasons.append(f"{Path(record.file).name} breaks the rules; `train-bench judge` says where.")
     if rcp.verdict in (FAIL, MISSING) and len(records) >= rules.runs:
         reasons.append(f"RCP {rcp.verdict}: {rcp.message}.")
+    if origin.changes:
+        reasons.append(f"Not the benchmark as it is defined: {', '.join(origin.changes)}.")
     return reasons

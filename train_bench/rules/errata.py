@@ -15,7 +15,7 @@ FILE = Path(__file__).parent / "errata.yaml"
 
 FIELDS = {
     *("id", "why", "rounds", "benchmarks", "waived", "if_logged", "written_twice", "repeated"),
-    *("seeds", "mixed", "without_points"),
+    *("seeds", "mixed", "without_points", "rcp_crashes"),
 }
 
 
@@ -32,6 +32,7 @@ class Erratum:
     seeds_for_review: bool
     mixed_batch_sizes: bool
     without_points: tuple[int, ...]
+    rcp_crashes: bool
 
 
 def of(number: str, benchmark: str | None = None) -> tuple[Erratum, ...]:
@@ -65,4 +66,5 @@ def _erratum(row: dict[str, Any]) -> Erratum:
         seeds_for_review=row.get("seeds") == "review",
         mixed_batch_sizes=row.get("mixed") == "allowed",
         without_points=tuple(row.get("without_points", ())),
+        rcp_crashes=row.get("rcp_crashes", False),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,17 +18,91 @@ COMPARISONS = {
 }
 
 
+# Sections of the training rules that a key is about; the first pattern that matches counts.
+PARAGRAPHS = (
+    ("seed", "Random Numbers"),
+    ("cache_clear", "Data State at Start of Run"),
+    ("weights_initialization", "Weight Initialization"),
+    ("init_.*|run_.*|block_.*|epoch_st.*", "Run Results"),
+    ("eval_.*|aggregated_eval.*", "Quality Measure"),
+    ("train_samples", "Data Set"),
+    ("submission_.*", "Divisions"),
+    ("opt_.*|.*learning_rate.*|global_batch_size|gradient_.*|.*lr_.*", "Hyperparameters and Optimizer"),
+)
+
+LONGEST_VALUE = 200
+
+
 def explain(failure: Failure) -> str:
     """The sentence for a person."""
     if failure.kind == "count":
         return _count(failure)
-    allowed = _allowed(failure.rule)
     if failure.kind == "target":
-        seen = "never logged" if failure.value is None else f"last {failure.value!r}"
-        return f"The target was not reached: {failure.key} was {seen}; demanded: {allowed}."
+        seen = "never logged" if failure.value is None else f"last {_shown(failure.value)}"
+        return f"The target was not reached: {failure.key} was {seen}; demanded: {in_words(failure.rule)}."
     if failure.kind == "end":
-        return f"At the end of the log this does not hold: {failure.rule}."
-    return f"{failure.key} is {failure.value!r}; allowed: {allowed}."
+        return _names(failure) or f"At the end of the log this does not hold: {_cut(failure.rule)}."
+    return f"{failure.key} is {_shown(failure.value)}; allowed: {in_words(failure.rule)}."
+
+
+def allowed(failure: Failure) -> str:
+    """What would have satisfied the rule."""
+    if failure.kind == "count":
+        return in_words_of_count(failure.rule)
+    return _cut(in_words(failure.rule))
+
+
+def paragraph(key: str | None) -> str | None:
+    """The section of the training rules that a key is about."""
+    for pattern, section in PARAGRAPHS:
+        if key is not None and re.fullmatch(pattern, key):
+            return f'training rules, "{section}"'
+    return None
+
+
+def next_step(failure: Failure) -> str:
+    """What to do about it."""
+    if failure.kind == "count":
+        return f"Log {failure.key} as the rule asks and run again."
+    if failure.kind == "target":
+        return "Count the run as not converged, or train longer."
+    return f"Set {failure.key or 'it'} to an allowed value and run again; a log is never edited."
+
+
+def in_words_of_count(requirement: str) -> str:
+    """How often a key has to be logged."""
+    if requirement.startswith("AT_LEAST_ONE_OR("):
+        return f"at least once, or {requirement[len('AT_LEAST_ONE_OR(') : -1]}"
+    if requirement.startswith("AT_LEAST("):
+        return f"at least {requirement[len('AT_LEAST(') : -1]} times"
+    words = {"EXACTLY_ONE": "exactly once", "AT_LEAST_ONE": "at least once", "OPTIONAL": "optional"}
+    return words.get(requirement, requirement)
+
+
+def _names(failure: Failure) -> str | None:
+    """`sorted(s['x']) == sorted([...])`: a list of names that a log has to have, as what it lacks."""
+    node = ast.parse(failure.rule, mode="eval").body
+    if not isinstance(node, ast.Compare) or not isinstance(failure.value, list):
+        return None
+    demanded = next((item for item in ast.walk(node.comparators[0]) if isinstance(item, ast.List)), None)
+    if demanded is None:
+        return None
+    wanted = Counter(str(_literal(item)) for item in demanded.elts)
+    logged = Counter(map(str, failure.value))
+    parts = []
+    for what, names in (("missing", wanted - logged), ("not expected", logged - wanted)):
+        if names:
+            first = ", ".join(list(names)[:3])
+            parts.append(f"{names.total()} {what} ({first}{', ...' if len(names) > 3 else ''})")
+    return f"{failure.key} names {logged.total()} of {wanted.total()} tensors: {'; '.join(parts)}."
+
+
+def _shown(value: Any) -> str:
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
 
 
 def _count(failure: Failure) -> str:
@@ -40,7 +116,7 @@ def _count(failure: Failure) -> str:
     return f"{key} is logged {seen} times; log it at least {least}."
 
 
-def _allowed(rule: str) -> str:
+def in_words(rule: str) -> str:
     """The rule in words where its shape is one of the usual ones, else the expression itself."""
     try:
         node = ast.parse(rule, mode="eval").body

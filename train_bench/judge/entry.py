@@ -1,0 +1,152 @@
+"""The logs of one entry -> a judgement. Works years later, without torch, on other people's logs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from train_bench.errors import LogError
+from train_bench.judge import log, rcp
+from train_bench.judge.compliance import RunVerdict, judge_run, judge_together
+from train_bench.judge.finding import Finding
+from train_bench.judge.letter import by_the_letter
+from train_bench.judge.place import Place
+from train_bench.judge.record import RunRecord, number_of, read_record
+from train_bench.judge.review import OPEN
+from train_bench.judge.score import Origin, Score, counts, make_score
+from train_bench.judge.submission import beside_the_logs, division_of
+from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Records, verdicts (one per record), what was found beside the logs, and the score of an entry."""
+
+    place: Place
+    records: tuple[RunRecord, ...]
+    verdicts: tuple[RunVerdict, ...]
+    findings: tuple[Finding, ...]
+    score: Score
+
+    @property
+    def name(self) -> str:
+        """How people call the entry."""
+        parts = (self.score.submitter, self.score.system, self.score.benchmark)
+        return "/".join(part for part in parts if part)
+
+    def as_json(self) -> dict[str, Any]:
+        """The score's object with all findings added."""
+        score = self.score.as_json()
+        for run, verdict in zip(score["runs"], self.verdicts, strict=True):
+            run["findings"] = [finding.as_json() for finding in verdict.findings]
+        return score | {"findings": [finding.as_json() for finding in self.findings]}
+
+
+def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
+    """Judge the logs of one entry, by the plan beside them where there is one.
+
+    Raises `LogError` where nothing says which benchmark they are.
+    """
+    rounds = ruleset.load(place.ruleset)
+    rules = rounds.benchmark(str(place.plan.get("benchmark") or _benchmark(place, rounds)))
+    judged = [_judge_file(file, rules) for file in sorted(place.files, key=_order)]
+    records = tuple(record for record, _ in judged)
+    verdicts = judge_together(records, [verdict for _, verdict in judged], rules)
+    division = division_of(place, records)
+    closed = division != OPEN
+
+    def compare(window: Sequence[int]) -> rcp.RcpVerdict:
+        if not closed:
+            return _OPEN
+        return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, rcp_folder)
+
+    letter = by_the_letter(records, verdicts, rules, closed=closed)
+    score = make_score(
+        rounds, rules, records, verdicts, compare, _origin(place, records, division), letter
+    )
+    findings = tuple(beside_the_logs(place, records, score.rcp))
+    return Judgement(place=place, records=records, verdicts=verdicts, findings=findings, score=score)
+
+
+def _order(file: Path) -> tuple[int, str]:
+    return number_of(file), file.name
+
+
+def _judge_file(file: Path, rules: BenchmarkRules) -> tuple[RunRecord, RunVerdict]:
+    """The log itself is dropped: of an entry, one file is in memory at a time."""
+    record, read = read_record(file, rules)
+    return record, judge_run(record, read, rules)
+
+
+_OPEN = rcp.RcpVerdict(
+    verdict=rcp.NONE, message="the open division has no convergence check", factor=1.0
+)
+
+
+def _compared(
+    records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules, rcp_folder: Path
+) -> rcp.RcpVerdict:
+    convergences = [
+        record.convergence if counts(verdict, rules) else None
+        for record, verdict in zip(records, verdicts, strict=True)
+    ]
+    compared = rcp.verdict(rcp.load(rules, rcp_folder), rules, common_batch_size(records, rules), convergences)
+    counted = sorted({record.counted for record in records if record.convergence is not None})
+    if rules.counted in ("epoch_num", "samples_count") or not counted:
+        return compared
+    return replace(compared, message=f"{compared.message}; progress was read from {' and '.join(counted)}")
+
+
+def common_batch_size(records: Sequence[RunRecord], rules: BenchmarkRules) -> int | None:
+    """The global batch size of all runs. Where an erratum allows others, it is that of the majority, if not
+    more runs differ than may be dropped."""
+    sizes = Counter(record.global_batch_size for record in records if record.global_batch_size is not None)
+    if len(sizes) == 1:
+        return next(iter(sizes))
+    usual = sizes.most_common(1)
+    mixed = any(erratum.mixed_batch_sizes for erratum in rules.errata)
+    if mixed and usual and sizes.total() - usual[0][1] <= rules.drop:
+        return usual[0][0]
+    return None
+
+
+def _origin(place: Place, records: Sequence[RunRecord], division: str | None) -> Origin:
+    plan = place.plan
+    first = records[0].announced if records else {}
+    jobs = plan.get("jobs")
+    return Origin(
+        submitter=place.submitter or _text(first.get("submission_org")),
+        system=place.system or _text(first.get("submission_platform")),
+        division=division,
+        variant=plan.get("variant"),
+        launcher=plan.get("launcher"),
+        world_size=plan.get("world_size"),
+        seeds=plan.get("seeds"),
+        changes=tuple(str(change) for change in plan.get("changes", ())),
+        declared_runs=len(jobs) if isinstance(jobs, list) else None,
+        alone=place.alone,
+    )
+
+
+def _benchmark(place: Place, rounds: ruleset.Ruleset) -> str:
+    """The name that most logs give, else that of the folder."""
+    values = [log.first_value(file, "submission_benchmark") for file in place.files]
+    named = Counter(value for value in values if isinstance(value, str))
+    known = [name for name, _ in named.most_common() if name in rounds.benchmarks]
+    if known:
+        return known[0]
+    if place.benchmark in rounds.benchmarks:
+        return str(place.benchmark)
+    seen = ", ".join(sorted(map(repr, named))) or "not logged"
+    raise LogError(
+        f"No log in {place.folder} names a benchmark of {rounds.name} (submission_benchmark is {seen}); "
+        f"known: {', '.join(sorted(rounds.benchmarks))}."
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

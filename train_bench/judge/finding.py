@@ -1,0 +1,45 @@
+"""One thing that somebody should know about a log or an entry, and how much it weighs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+# A rule is broken; the run did not converge and counts as the slowest; a reviewer should look, nothing is
+# broken by it alone; the letter of a rule is broken that an erratum takes back.
+BREAKS, SLOW, REVIEW, WAIVED = "breaks", "slow", "review", "waived"
+
+LONGEST_VALUE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`check` names the kind, `line` counts from 1 (0: no line of its own). `message` is for people and says
+    everything; the fields after it say the same one by one where they are known: the value seen, what
+    is allowed, the paragraph of the training rules, what to do, and the erratum that waives it."""
+
+    check: str
+    grade: str
+    file: str
+    line: int
+    key: str | None
+    message: str
+    value: Any = None
+    allowed: str | None = None
+    paragraph: str | None = None
+    next_step: str | None = None
+    erratum: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for strict JSON; a value that JSON cannot say is told as text."""
+        return asdict(self) | {"value": _plain(self.value)}
+
+
+def _plain(value: Any) -> Any:
+    try:
+        if len(json.dumps(value, allow_nan=False)) <= LONGEST_VALUE:
+            return value
+    except (TypeError, ValueError, RecursionError):
+        pass
+    return repr(value)[:LONGEST_VALUE]

@@ -1,0 +1,225 @@
+"""What a reviewer would look at in one log, beyond the rule files: order, times, blocks, schedule, end.
+
+Official checkers know none of this, and accepted logs break some of it, so in official rounds these findings
+are for review. In a strict round they are rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from train_bench.event import Event
+from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding
+from train_bench.judge.log import Log
+from train_bench.judge.record import DIED, SUCCESS, RunRecord
+from train_bench.progress import EvalSchedule
+from train_bench.rules.explain import paragraph
+from train_bench.rules.ruleset import BenchmarkRules
+
+OPEN = "open"
+TRAINING = ("block_start", "block_stop", "epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_accuracy")
+
+
+def review(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
+    """All findings of one log that no rule file makes."""
+    return [
+        *_another_benchmark(record, rules),
+        *_warm_caches(record, log, rules),
+        *_initialisation(record, rules),
+        *_out_of_order(record, log, rules),
+        *_outside(record, log, rules),
+        *_blocks(record, log, rules),
+        *_schedule(record, rules),
+        *_target(record, rules),
+    ]
+
+
+def finding(
+    record: RunRecord,
+    rules: BenchmarkRules,
+    check: str,
+    message: str,
+    *,
+    line: int = 0,
+    key: str | None = None,
+    value: Any = None,
+    grade: str | None = None,
+) -> Finding:
+    """A finding of a check of ours: a broken rule in a strict round, for review in an official one."""
+    return Finding(
+        check=check,
+        grade=grade or (BREAKS if rules.strict else REVIEW),
+        file=record.file,
+        line=line,
+        key=key,
+        message=message,
+        value=value,
+        paragraph=paragraph(key),
+    )
+
+
+def _another_benchmark(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    if record.benchmark not in (rules.name, None):
+        message = (
+            f"This is a log of {record.benchmark}, judged among those of {rules.name}; take it out of the folder."
+        )
+        key = "submission_benchmark"
+        yield finding(record, rules, "benchmark", message, key=key, value=record.benchmark)
+
+
+def _warm_caches(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    warm = [event for event in log.events if event.key == "cache_clear" and event.value is not True]
+    if warm and not rules.uncleared_cache_allowed:
+        message = f"cache_clear is {warm[0].value!r}: the run began with warm caches, which {rules.ruleset} forbids."
+        yield finding(record, rules, "cache_clear", message, line=warm[0].line, key="cache_clear")
+
+
+def _initialisation(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    limit = rules.init_minutes.get(str(record.announced.get("submission_division")))
+    if limit is not None and record.init_minutes is not None and record.init_minutes > limit:
+        message = (
+            f"Initialisation took {record.init_minutes:.1f} minutes; the rules allow {limit:g} before the clock "
+            f"starts."
+        )
+        yield finding(record, rules, "init", message, key="init_stop", value=record.init_minutes)
+
+
+def _out_of_order(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    for before, event in zip(log.events, log.events[1:], strict=False):
+        if event.time_ms < before.time_ms:
+            message = (
+                f"{event.key} is logged at {event.time_ms} ms, {before.time_ms - event.time_ms} ms before the "
+                f"line above it; a clock that steps back times nothing."
+            )
+            yield finding(record, rules, "time", message, line=event.line, key=event.key, value=event.time_ms)
+            return
+
+
+def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Training and evaluation happen between `run_start` and `run_stop`; where a reference evaluates saved
+    weights after the clock (BERT, Minigo), a reviewer knows why they do not."""
+    if record.started_ms is None or record.minutes is None:
+        return
+    stopped_ms = record.started_ms + round(record.minutes * 60_000)
+    for event in log.events:
+        if event.key in TRAINING and not record.started_ms <= event.time_ms <= stopped_ms:
+            when = "before run_start" if event.time_ms < record.started_ms else "after run_stop"
+            message = f"{event.key} has a time {when}; training and evaluation are inside the timed run."
+            yield finding(record, rules, "outside", message, line=event.line, key=event.key, value=event.time_ms)
+            return
+
+
+def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Every block and epoch that starts also stops, but for the one in which the run ends, and blocks follow
+    each other without a gap."""
+    for kind, number in (("block", "first_epoch_num"), ("epoch", "epoch_num")):
+        starts = [event for event in log.events if event.key == f"{kind}_start"]
+        stops = [event for event in log.events if event.key == f"{kind}_stop"]
+        yield from _pairs(record, rules, kind, number, starts, stops)
+    yield from _gaps(record, rules, [event for event in log.events if event.key == "block_start"])
+
+
+def _pairs(
+    record: RunRecord,
+    rules: BenchmarkRules,
+    kind: str,
+    number: str,
+    starts: Sequence[Event],
+    stops: Sequence[Event],
+) -> Iterator[Finding]:
+    started = Counter(_numbered(event, number) for event in starts)
+    stopped = Counter(_numbered(event, number) for event in stops)
+    if None in started or None in stopped:  # counted in samples: no pair has one name
+        unmatched = {None: abs(len(starts) - len(stops))}
+    else:
+        last = _numbered(starts[-1], number) if starts else None
+        unmatched = {
+            name: abs(started[name] - stopped[name]) - (name == last)
+            for name in started | stopped
+            if abs(started[name] - stopped[name]) > (name == last)
+        }
+    if sum(unmatched.values()) > (None in unmatched):
+        named = ", ".join(f"{name:g}" for name in list(unmatched)[:3] if name is not None)
+        message = (
+            f"{len(starts)} {kind}_start and {len(stops)} {kind}_stop lines do not pair up"
+            + (f" (first at {kind} {named})" if named else "")
+            + "; every one that starts also stops."
+        )
+        yield finding(record, rules, kind, message, key=f"{kind}_stop")
+
+
+def _gaps(record: RunRecord, rules: BenchmarkRules, starts: Sequence[Event]) -> Iterator[Finding]:
+    due: float | None = None
+    for event in starts:
+        first, count = _numbered(event, "first_epoch_num"), _numbered(event, "epoch_count")
+        if first is None or count is None:
+            return
+        if due is not None and abs(first - due) > 1e-6:
+            message = f"This block starts at epoch {first:g}; after the block before it the next one is {due:g}."
+            yield finding(record, rules, "block", message, line=event.line, key=event.key, value=first)
+            return
+        due = first + count
+
+
+def _numbered(event: Event, name: str) -> float | None:
+    value = event.metadata.get(name)
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e18 else None
+
+
+def _schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Every evaluation at its point, none left out, none besides (rules, evaluation frequency). Logs whose
+    evaluations carry no position (their progress stands in `train_samples`) cannot be checked."""
+    rule = rules.schedule_at(record.global_batch_size)
+    seen = [evaluated.position for evaluated in record.evaluations]
+    if not seen or rule is None or record.counted == "train_samples":
+        return
+    first = seen[0]
+    refused = rule.refuse(first, rule.period)
+    if first is None or refused:
+        message = f"First evaluation: {refused or 'without a position'}"
+        line = record.evaluations[0].line
+        yield finding(record, rules, "schedule", message, line=line, key="eval_accuracy", value=first)
+        return
+    start = min(rule.first, key=lambda due: abs(due - first))
+    until = start + rule.period * (len(seen) - 1)
+    expected = EvalSchedule(first=start, period=rule.period, until=until).points()
+    for position, (evaluated, due) in enumerate(zip(record.evaluations, expected, strict=True), start=1):
+        number = evaluated.position
+        if number is None or abs(number - due) > rule.slack:
+            message = (
+                f"Evaluation {position} is at {rules.unit.value} {number}, due at {due:g} (first {start:g}, then "
+                f"every {rule.period:g})."
+            )
+            key, line = "eval_accuracy", evaluated.line
+            yield finding(record, rules, "schedule", message, line=line, key=key, value=number)
+            return
+
+
+def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Whether the target was reached, when, and whether `run_stop` says the same. The open division sets its
+    own targets; there `run_stop` alone tells."""
+    cut_off = record.status == DIED or bool(record.deaths)
+    if record.announced.get("submission_division") == OPEN:
+        if record.status != SUCCESS and not cut_off:
+            yield finding(record, rules, "target", "run_stop says that the run failed.", grade=SLOW)
+        return
+    reached = [rules.target.reached(rules.target.quality_of(item.value)) for item in record.evaluations]
+    if record.status == SUCCESS and not any(reached):
+        message = f"run_stop says success, but no evaluation reached the target ({rules.target})."
+        yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
+    if any(reached[:-1]):
+        message = (
+            f"Evaluation {reached.index(True) + 1} reached the target, but the run went on; it ends at the first "
+            f"that does."
+        )
+        yield finding(record, rules, "stop", message, key="run_stop")
+    if record.status != SUCCESS and reached and reached[-1] and not cut_off:
+        message = "The last evaluation reached the target, but run_stop says aborted."
+        yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
+    if not any(reached) and not cut_off:
+        message = f"The target ({rules.target}) was not reached; last quality {record.quality}."
+        yield finding(
+            record, rules, "target", message, key="eval_accuracy", value=record.quality, grade=SLOW
+        )

@@ -1,0 +1,115 @@
+"""What lies beside the logs of a submission: the description of the system, and `scaling.json`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench import papers
+from train_bench.errors import LogError
+from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.place import Place
+from train_bench.judge.rcp import PASS, RcpVerdict
+from train_bench.judge.record import RunRecord
+
+DIVISIONS = ("closed", "open")
+
+# `status` of a system description, in the words of early and of later rounds, as logs say it.
+STATUS = {
+    "available on-premise": "onprem",
+    "available cloud": "cloud",
+    "preview": "preview",
+    "research, development, or internal (rdi)": "research",
+}
+
+
+def division_of(place: Place, records: Sequence[RunRecord]) -> str | None:
+    """`closed` or `open`: what the system's description says, else what the logs say."""
+    for division in (_description(place).get("division"), *_announced(records, "submission_division")):
+        if isinstance(division, str) and division.casefold() in DIVISIONS:
+            return division.casefold()
+    return None
+
+
+def beside_the_logs(
+    place: Place, records: Sequence[RunRecord], rcp: RcpVerdict
+) -> Iterator[Finding]:
+    """Contradictions between the logs of an entry and what was submitted with them, all for review."""
+    yield from _unreadable_description(place)
+    yield from _contradictions(place, records)
+    yield from _scaling(place, rcp)
+
+
+def _unreadable_description(place: Place) -> Iterator[Finding]:
+    if place.system_file is None:
+        return
+    try:
+        read = papers.read_json(place.system_file)
+    except (LogError, RecursionError) as error:
+        yield _finding(place.system_file, "system", f"The description of the system is missing: {error}")
+        return
+    if not isinstance(read, dict):
+        yield _finding(place.system_file, "system", "The description of the system is no JSON object.")
+
+
+def _contradictions(place: Place, records: Sequence[RunRecord]) -> Iterator[Finding]:
+    described = _description(place)
+    for field, key in (
+        ("division", "submission_division"),
+        ("submitter", "submission_org"),
+        ("status", "submission_status"),
+    ):
+        stated = described.get(field)
+        logged = _announced(records, key)
+        if not isinstance(stated, str) or not logged:
+            continue
+        differing = [value for value in logged if _plain(value) != _plain(stated)]
+        if differing and place.system_file is not None:
+            message = f"{field} is {stated!r} in the system's description, and {key} {differing[0]!r} in a log."
+            yield _finding(place.system_file, "system", message, key=key, value=stated)
+
+
+def _scaling(place: Place, rcp: RcpVerdict) -> Iterator[Finding]:
+    """`scaling.json` holds what the RCP checker worked out when the entry was submitted."""
+    path = place.folder / "scaling.json"
+    if not path.exists():
+        return
+    try:
+        content = papers.read_json(path)
+        stated = content["scaling_factor"]
+        stated = math.nan if isinstance(stated, bool) else float(stated)
+    except (LogError, RecursionError, TypeError, KeyError, ValueError, OverflowError) as error:
+        yield _finding(path, "scaling", f"No scaling_factor can be read: {error!r}.")
+        return
+    due = rcp.factor if rcp.verdict == PASS and rcp.factor is not None else 1.0
+    if not math.isclose(stated, due, rel_tol=1e-6):
+        message = f"scaling_factor is {stated:.6f}; the logs give {due:.6f} (RCP {rcp.verdict})."
+        yield _finding(path, "scaling", message, value=stated)
+
+
+def _description(place: Place) -> Mapping[str, Any]:
+    try:
+        read = papers.read_json(place.system_file) if place.system_file else {}
+    except (LogError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _announced(records: Sequence[RunRecord], key: str) -> list[Any]:
+    return [record.announced[key] for record in records if record.announced.get(key) is not None]
+
+
+def _plain(value: Any) -> str:
+    """Names are the same whatever their case and separators; a status has two spellings."""
+    text = str(value).casefold()
+    return "".join(char for char in STATUS.get(text, text) if char.isalnum())
+
+
+def _finding(
+    path: Path, check: str, message: str, *, key: str | None = None, value: Any = None
+) -> Finding:
+    return Finding(
+        check=check, grade=REVIEW, file=str(path), line=0, key=key, message=message, value=value
+    )

@@ -1,0 +1,94 @@
+"""A log, a campaign, or a whole tree of results -> judgements, several at a time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from train_bench.errors import LogError
+from train_bench.judge.entry import Judgement, judge_entry
+from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.log import NO_CONTENT
+from train_bench.judge.place import Place, find
+
+# Below so many bytes of logs, other processes cost more than they save.
+WORTH_PROCESSES = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The entries below a path, in the order of their folders."""
+
+    entries: tuple[Judgement, ...]
+
+    @property
+    def valid(self) -> bool:
+        """Whether every entry is."""
+        return all(entry.score.valid for entry in self.entries)
+
+    def as_json(self) -> dict[str, Any]:
+        """One object with `entries`."""
+        return {"entries": [entry.as_json() for entry in self.entries]}
+
+
+def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
+    """Judge everything below `path`, by the rules that its folders name or that were `asked` for.
+
+    Raises `RequestError` where nothing says the rules, `LogError` where there is nothing to judge.
+    """
+    places = list(find(path, asked))
+    judge = partial(judge_entry, rcp_folder=rcp_folder)
+    entries = [judge(place) for place in places] if _small(places) else _in_processes(judge, places)
+    return Judged(entries=tuple(_with_copies(entries)))
+
+
+def _small(places: Sequence[Place]) -> bool:
+    if len(places) < 2:
+        return True
+    size = 0
+    for file in (file for place in places for file in place.files):
+        size += file.lstat().st_size
+        if size > WORTH_PROCESSES:
+            return False
+    return True
+
+
+def _in_processes(judge: Any, places: Sequence[Place]) -> list[Judgement]:
+    """Entries are independent; a process holds one file at a time."""
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+    try:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context(method)) as pool:
+            return list(pool.map(judge, places, chunksize=max(1, len(places) // 64)))
+    except BrokenProcessPool as error:
+        raise LogError("A process that judged logs was killed; is there enough memory?") from error
+
+
+def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:
+    """The judgements with the logs marked that another entry has, too."""
+    first: dict[str, tuple[Path, str]] = {}
+    marked = []
+    for entry in entries:
+        verdicts = []
+        for record, verdict in zip(entry.records, entry.verdicts, strict=True):
+            folder, file = first.setdefault(record.sha256, (entry.place.folder, record.file))
+            if folder != entry.place.folder and record.sha256 != NO_CONTENT:
+                copy = Finding(
+                    check="duplicate",
+                    grade=REVIEW,
+                    file=record.file,
+                    line=0,
+                    key=None,
+                    message=f"This log is a copy of {file}, which belongs to another entry.",
+                )
+                verdict = replace(verdict, findings=(*verdict.findings, copy))
+            verdicts.append(verdict)
+        marked.append(replace(entry, verdicts=tuple(verdicts)))
+    return marked
