@@ -12,6 +12,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,7 +22,8 @@ from train_bench.errors import Interrupted, RequestError, TrainBenchError, Unkno
 
 if TYPE_CHECKING:
     from train_bench.ask import Request
-    from train_bench.judge.folder import Judgement
+    from train_bench.judge.entry import Judgement
+    from train_bench.judge.tree import Judged
     from train_bench.plan.plan import Plan
 
 VALID, INVALID = 0, 1
@@ -32,8 +34,9 @@ train-bench VERB ...: how long does this machine and this software take to train
   list                      benchmarks and launchers
   plan    [OVERRIDE ...]    what a run would do: the decided values and the exact commands
   run     [OVERRIDE ...]    run a campaign of seeds, judge it and score it
-  judge   DIR [--json]      what the rules say of a finished campaign
-  score   DIR [--json]      its score
+  judge   PATH [--json]     what the rules say of a log, a campaign or a tree of results
+  score   PATH [--json]     the score of a campaign, the results table of a tree
+  rules   benchmark=NAME    what a round allows: values, runs, target, schedule
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
   prepare [OVERRIDE ...]    prepare the data of a benchmark
 
@@ -96,21 +99,87 @@ def prepare(words: Sequence[str]) -> int:
 
 
 def judge(words: Sequence[str]) -> int:
-    """What the rules say of a finished campaign."""
+    """What the rules say of a log, a campaign or a tree of results."""
     from train_bench.report import findings
 
-    judgement, as_json = _judged("judge", words)
-    _tell(judgement.as_json(), as_json, findings.show)
-    return VALID if judgement.score.valid else INVALID
+    parser = _of_path("judge")
+    parser.add_argument("--official", action="store_true", help="also ask the checkers of mlperf-logging")
+    options = parser.parse_args(words)
+    judged = _judged(options.path, options.ruleset)
+    told = judged.as_json()
+    if options.official:
+        from train_bench.judge import second_opinion
+
+        for entry, judgement in zip(told["entries"], judged.entries, strict=True):
+            entry["official"] = second_opinion.ask(judgement)
+    _tell(told, options.json, findings.show)
+    return VALID if judged.valid else INVALID
 
 
 def score(words: Sequence[str]) -> int:
-    """The score of a finished campaign."""
-    from train_bench.report import table
+    """The score of a campaign, the results table of a tree."""
+    from train_bench.judge import summary
+    from train_bench.report import results, table
 
-    judgement, as_json = _judged("score", words)
-    _tell(judgement.score.as_json(), as_json, table.show_score)
-    return VALID if judgement.score.valid else INVALID
+    parser = _of_path("score")
+    parser.add_argument("--csv", action="store_true", help="the results table as comma-separated values")
+    parser.add_argument("--markdown", action="store_true", help="the results table as Markdown")
+    parser.add_argument(
+        "--reference-results", type=Path, metavar="FILE", help="JSON of benchmark -> minutes to normalise to"
+    )
+    parser.add_argument(
+        "--summary",
+        metavar="WEIGHTS",
+        nargs="?",
+        const="",
+        help="weighted geometric mean of all results; BENCHMARK=NUMBER,... weighs them",
+    )
+    options = parser.parse_args(words)
+    judged = _judged(options.path, options.ruleset)
+    scores = [entry.score for entry in judged.entries]
+    reference = (
+        summary.read_reference_results(options.reference_results) if options.reference_results else None
+    )
+    told: dict[str, Any] = {"entries": [one.as_json() for one in scores], "summary": None}
+    for entry, one in zip(told["entries"], scores, strict=True):
+        entry["normalised"] = summary.normalised(one, reference or {})
+    if options.summary is not None:
+        weights = summary.read_weights(options.summary)
+        told["summary"] = asdict(summary.custom_summary(scores, weights, reference))
+    if options.csv or options.markdown:
+        print(results.as_csv(told) if options.csv else results.as_markdown(told), end="")
+    elif len(scores) == 1 and not options.json:
+        _tell(told["entries"][0], False, table.show_score)
+    else:
+        _tell(told, options.json, results.show)
+    return VALID if judged.valid else INVALID
+
+
+def rules(words: Sequence[str]) -> int:
+    """What a round allows: values, runs, target, schedule."""
+    from train_bench.judge import rcp as points
+    from train_bench.judge.law import law
+    from train_bench.plan import discover
+    from train_bench.report import rules as report
+    from train_bench.rules import ruleset
+
+    parser = argparse.ArgumentParser("train-bench rules", description=rules.__doc__)
+    parser.add_argument("options", nargs="+", metavar="benchmark=NAME [ruleset=ROUND] [division=closed|open]")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args(words)
+    asked = _named(options.options, ("benchmark", "ruleset", "division"))
+    if "benchmark" not in asked:
+        raise RequestError("Name a benchmark, for example benchmark=resnet.")
+    name = asked["benchmark"]
+    of_variant = discover.describe_variant(name)["ruleset"] if name in discover.variants() else None
+    held = ruleset.load(ruleset.full_name(asked.get("ruleset") or of_variant or _only_round(name)))
+    of_benchmark = held.benchmark(name)
+    reference = discover.hyperparameters(name) if held.name == of_variant else {}
+    told = law(
+        of_benchmark, asked.get("division", "closed"), points.load(of_benchmark, discover.RCP), reference
+    )
+    _tell(told, options.json, report.show)
+    return VALID
 
 
 VERBS: dict[str, Callable[[Sequence[str]], int]] = {
@@ -119,6 +188,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": run,
     "judge": judge,
     "score": score,
+    "rules": rules,
     "rcp": rcp,
     "prepare": prepare,
 }
@@ -184,7 +254,7 @@ def _score(folder: Path) -> int:
     from train_bench import papers
     from train_bench.report import table
 
-    judged = _judgement(folder, None)
+    judged = _judgement(folder)
     scored = judged.score.as_json()
     papers.write_json(folder / "score.json", scored)
     table.show_score(scored, Console())
@@ -195,7 +265,7 @@ def _point(folder: Path) -> int:
     from train_bench import reference_point
     from train_bench.plan import discover
 
-    path = reference_point.add(_judgement(folder, None), folder, discover.RCP)
+    path = reference_point.add(_judgement(folder), folder, discover.RCP)
     print(f"The reference convergence point is in {path}.")
     return VALID
 
@@ -225,20 +295,49 @@ def _show_plan(planned: Plan) -> int:
     return VALID
 
 
-def _judged(verb: str, words: Sequence[str]) -> tuple[Judgement, bool]:
+def _of_path(verb: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(f"train-bench {verb}", description=VERBS[verb].__doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
-    parser.add_argument("--ruleset", help="round whose rules hold, where the folder does not say it")
+    parser.add_argument("path", type=Path, metavar="PATH", help="a log, a campaign or any folder above such")
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args(words)
-    return _judgement(options.folder, options.ruleset), options.json
+    return parser
 
 
-def _judgement(folder: Path, ruleset: str | None) -> Judgement:
-    from train_bench.judge.folder import judge_folder
+def _named(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    asked = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if name not in names or not sign:
+            raise RequestError(f"'{word}' is no option; known: {', '.join(f'{name}=...' for name in names)}.")
+        asked[name] = value
+    return asked
+
+
+def _only_round(benchmark: str) -> str:
+    """The round of a benchmark that only one has."""
+    from train_bench.rules import ruleset
+
+    rounds = [name for name in ruleset.names() if benchmark in ruleset.load(name).benchmarks]
+    if not rounds:
+        everyone = {name for held in ruleset.names() for name in ruleset.load(held).benchmarks}
+        raise UnknownName(what="benchmark", name=benchmark, known=everyone)
+    if len(rounds) > 1:
+        raise RequestError(f"{benchmark} is in several rounds; add ruleset=, one of {', '.join(rounds)}.")
+    return rounds[0]
+
+
+def _judged(path: Path, ruleset: str | None) -> Judged:
+    from train_bench.judge.tree import judge_tree
     from train_bench.plan import discover
 
-    return judge_folder(folder, asked=ruleset, rcp_folder=discover.RCP)
+    return judge_tree(path, asked=ruleset, rcp_folder=discover.RCP)
+
+
+def _judgement(folder: Path) -> Judgement:
+    from train_bench.judge.tree import judge_folder
+    from train_bench.plan import discover
+
+    return judge_folder(folder, asked=None, rcp_folder=discover.RCP)
 
 
 def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:

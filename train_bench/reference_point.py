@@ -8,7 +8,7 @@ from typing import Any
 
 from train_bench import papers
 from train_bench.errors import LogError
-from train_bench.judge.folder import Judgement
+from train_bench.judge.entry import Judgement
 from train_bench.progress import Unit
 
 VALUES = {Unit.EPOCH: "Epochs to converge", Unit.SAMPLE: "samples to converge"}

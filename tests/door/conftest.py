@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from train_bench import campaign
-from train_bench.judge.folder import judge_folder
+from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
 from train_bench.plan import discover
 from train_bench.plan.config import register

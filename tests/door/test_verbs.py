@@ -37,7 +37,7 @@ def test_judging_a_campaign_imports_no_torch(begun):
     campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
     folder = str(begun.jobs[0].folder)
     code = (
-        "import sys, pathlib\nfrom train_bench.judge.folder import judge_folder\n"
+        "import sys, pathlib\nfrom train_bench.judge.tree import judge_folder\n"
         f"judge_folder(pathlib.Path({folder!r}), asked=None, rcp_folder=pathlib.Path('/nowhere'))\n"
         "print(sorted({'torch', 'hydra', 'mlperf_logging'} & set(sys.modules)))\n"
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from train_bench.judge import log
-from train_bench.judge.folder import judge_folder
 from train_bench.judge.record import read_record
+from train_bench.judge.tree import judge_folder
 from train_bench.rules import ruleset
 from train_bench.rules.checks import check
 

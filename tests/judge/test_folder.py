@@ -8,7 +8,7 @@ import pytest
 
 from tests.judge.campaigns import MINI, campaign, plan
 from train_bench.errors import LogError, RequestError, UnknownName
-from train_bench.judge.folder import judge_folder
+from train_bench.judge.tree import judge_folder
 
 GOOD = ["good"] * MINI.runs
 

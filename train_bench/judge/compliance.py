@@ -59,20 +59,14 @@ def judge_together(
 ) -> tuple[RunVerdict, ...]:
     """The verdicts with what only shows among several logs: copies of a log, seeds that were used
     before, another batch size or system."""
-    sizes = Counter(record.global_batch_size for record in records)
-    platforms = Counter(str(record.announced.get("submission_platform")) for record in records)
+    sizes = [record.global_batch_size for record in records]
+    platforms = [_platform(record) for record in records]
     together = []
     for position, (record, verdict) in enumerate(zip(records, verdicts, strict=True)):
         found = [
             *_repeated(record, records[:position], rules),
-            *_unusual(record, "global_batch_size", record.global_batch_size, sizes, rules),
-            *_unusual(
-                record,
-                "submission_platform",
-                str(record.announced.get("submission_platform")),
-                platforms,
-                rules,
-            ),
+            *_unusual(record, "global_batch_size", sizes, position, rules),
+            *_unusual(record, "submission_platform", platforms, position, rules),
         ]
         letter = verdict.compliant_by_the_letter
         together.append(_verdict(record, [*verdict.findings, *found], by_the_letter=letter))
@@ -157,9 +151,7 @@ def _without_seed(record: RunRecord, rules: BenchmarkRules) -> list[Finding]:
     message = "The log has no seed; log the one of this run."
     if erratum is not None:
         message += f" For review only ({erratum.id}): {erratum.why}"
-    return [
-        finding(record, rules, "seed", message, key="seed", grade=BREAKS if erratum is None else REVIEW)
-    ]
+    return [finding(record, rules, "seed", message, key="seed", grade=BREAKS if erratum is None else REVIEW)]
 
 
 def _repeated(record: RunRecord, earlier: Sequence[RunRecord], rules: BenchmarkRules) -> list[Finding]:
@@ -175,12 +167,18 @@ def _repeated(record: RunRecord, earlier: Sequence[RunRecord], rules: BenchmarkR
     return findings
 
 
+def _platform(record: RunRecord) -> str | None:
+    platform = record.announced.get("submission_platform")
+    return platform if isinstance(platform, str) else None
+
+
 def _unusual(
-    record: RunRecord, key: str, value: object, everyone: Counter[object] | Counter[str], rules: BenchmarkRules
+    record: RunRecord, key: str, of_all: Sequence[object], position: int, rules: BenchmarkRules
 ) -> list[Finding]:
     """A value that most other runs of the entry do not have."""
-    known = [seen for seen, _ in everyone.most_common() if seen not in (None, "None")]
-    if value in (None, "None") or not known or value == known[0]:
+    value = of_all[position]
+    usual = Counter(seen for seen in of_all if seen is not None).most_common(1)
+    if value is None or value == usual[0][0]:
         return []
-    message = f"{key} is {value}, that of the other runs {known[0]}."
+    message = f"{key} is {value}, that of the other runs {usual[0][0]}."
     return [finding(record, rules, key, message, key=key, value=value)]

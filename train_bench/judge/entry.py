@@ -65,9 +65,7 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
         return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, rcp_folder)
 
     letter = by_the_letter(records, verdicts, rules, closed=closed)
-    score = make_score(
-        rounds, rules, records, verdicts, compare, _origin(place, records, division), letter
-    )
+    score = make_score(rounds, rules, records, verdicts, compare, _origin(place, records, division), letter)
     findings = tuple(beside_the_logs(place, records, score.rcp))
     return Judgement(place=place, records=records, verdicts=verdicts, findings=findings, score=score)
 
@@ -82,9 +80,7 @@ def _judge_file(file: Path, rules: BenchmarkRules) -> tuple[RunRecord, RunVerdic
     return record, judge_run(record, read, rules)
 
 
-_OPEN = rcp.RcpVerdict(
-    verdict=rcp.NONE, message="the open division has no convergence check", factor=1.0
-)
+_OPEN = rcp.RcpVerdict(verdict=rcp.NONE, message="the open division has no convergence check", factor=1.0)
 
 
 def _compared(
@@ -94,7 +90,9 @@ def _compared(
         record.convergence if counts(verdict, rules) else None
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    compared = rcp.verdict(rcp.load(rules, rcp_folder), rules, common_batch_size(records, rules), convergences)
+    compared = rcp.verdict(
+        rcp.load(rules, rcp_folder), rules, common_batch_size(records, rules), convergences
+    )
     counted = sorted({record.counted for record in records if record.convergence is not None})
     if rules.counted in ("epoch_num", "samples_count") or not counted:
         return compared

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import papers
-from train_bench.errors import LogError, RequestError, UnknownName
+from train_bench.errors import LogError, RequestError
 from train_bench.rules import ruleset
 
 ROUND_FOLDER = re.compile(r"(?:training_results_)?v?(\d+\.\d+)(\.\d+)?")
@@ -93,13 +93,13 @@ def _plan(folder: Path) -> dict[str, Any]:
 
 
 def _ruleset(folder: Path, asked: str | None, planned: str | None) -> str:
-    asked = _named(asked) if asked is not None else None
+    asked = ruleset.full_name(asked) if asked is not None else None
     if planned is not None:
         if asked not in (None, planned):
             raise RequestError(
                 f"The plan in {folder} names the ruleset {planned}; --ruleset {asked} contradicts it."
             )
-        return _named(planned)
+        return ruleset.full_name(planned)
     if asked is not None:
         return asked
     for part in reversed(folder.parts):
@@ -111,12 +111,3 @@ def _ruleset(folder: Path, asked: str | None, planned: str | None) -> str:
         f"Nothing says which rules {folder} was run under (no plan.json, no folder named like v1.1); add "
         f"--ruleset, one of {', '.join(ruleset.names())}."
     )
-
-
-def _named(name: str) -> str:
-    """`1.1.0` is short for `training-1.1.0`."""
-    if name in ruleset.names():
-        return name
-    if f"training-{name}" in ruleset.names():
-        return f"training-{name}"
-    raise UnknownName(what="ruleset", name=name, known=ruleset.names())

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Point:
     mean: float
     deviation: float
     count: int
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,9 @@ def load(rules: BenchmarkRules, folder: Path) -> tuple[Point, ...]:
     from the installed package, which count where both have a batch size. Empty where there are none."""
     absent = {size for erratum in rules.errata for size in erratum.without_points}
     ours = _read(folder / rules.ruleset / f"{rules.reference}.json", rules, benchmark=rules.name)
-    points = {point.batch_size: point for point in (*ours, *official(rules)) if point.batch_size not in absent}
+    points = {
+        point.batch_size: point for point in (*ours, *official(rules)) if point.batch_size not in absent
+    }
     return tuple(sorted(points.values(), key=lambda point: point.batch_size))
 
 
@@ -92,6 +95,7 @@ def _point(record: dict[str, Any], drop: int) -> Point:
         mean=olympic_mean(values, drop),
         deviation=statistics.pstdev(values),
         count=len(values),
+        hyperparameters=record.get("Hyperparams", {}),
     )
 
 
@@ -181,9 +185,7 @@ def _found(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, mean
     higher = [point for point in kept if point.batch_size > batch_size]
     trimmed = 2 * rules.drop
     if exact:
-        return _compared(
-            exact[0], exact[0].count - trimmed, mean, rules, f"point at batch size {batch_size}"
-        )
+        return _compared(exact[0], exact[0].count - trimmed, mean, rules, f"point at batch size {batch_size}")
     if lower and higher:
         low, high = lower[-1], higher[0]
         between = f"interpolated between batch sizes {low.batch_size} and {high.batch_size}"
@@ -200,10 +202,15 @@ def _found(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, mean
     return replace(compared, verdict=MISSING, message=message)
 
 
-def _compared(point: Point, n_reference: int, mean: float, rules: BenchmarkRules, source: str) -> RcpVerdict:
-    """N - 2 submission values whatever is dropped, as the official checker counts them."""
+def lowest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
+    """The lowest mean of a submission that passes against a point. N - 2 submission values whatever is
+    dropped, as the official checker counts them."""
     bound = smallest_acceptable_mean(point.mean, point.deviation, n_reference, rules.runs - 2)
-    bound -= rules.rcp_allowance
+    return bound - rules.rcp_allowance
+
+
+def _compared(point: Point, n_reference: int, mean: float, rules: BenchmarkRules, source: str) -> RcpVerdict:
+    bound = lowest_mean(point, n_reference, rules)
     passed = mean >= bound
     relation = "at or above" if passed else "below"
     message = (

@@ -6,7 +6,6 @@ are for review. In a strict round they are rules.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,7 +18,15 @@ from train_bench.rules.explain import paragraph
 from train_bench.rules.ruleset import BenchmarkRules
 
 OPEN = "open"
-TRAINING = ("block_start", "block_stop", "epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_accuracy")
+TRAINING = (
+    "block_start",
+    "block_stop",
+    "epoch_start",
+    "epoch_stop",
+    "eval_start",
+    "eval_stop",
+    "eval_accuracy",
+)
 
 
 def review(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
@@ -62,9 +69,7 @@ def finding(
 
 def _another_benchmark(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     if record.benchmark not in (rules.name, None):
-        message = (
-            f"This is a log of {record.benchmark}, judged among those of {rules.name}; take it out of the folder."
-        )
+        message = f"This is a log of {record.benchmark}, judged among those of {rules.name}; take it out of the folder."
         key = "submission_benchmark"
         yield finding(record, rules, "benchmark", message, key=key, value=record.benchmark)
 
@@ -107,47 +112,25 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
         if event.key in TRAINING and not record.started_ms <= event.time_ms <= stopped_ms:
             when = "before run_start" if event.time_ms < record.started_ms else "after run_stop"
             message = f"{event.key} has a time {when}; training and evaluation are inside the timed run."
-            yield finding(record, rules, "outside", message, line=event.line, key=event.key, value=event.time_ms)
+            yield finding(
+                record, rules, "outside", message, line=event.line, key=event.key, value=event.time_ms
+            )
             return
 
 
 def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """Every block and epoch that starts also stops, but for the one in which the run ends, and blocks follow
     each other without a gap."""
-    for kind, number in (("block", "first_epoch_num"), ("epoch", "epoch_num")):
-        starts = [event for event in log.events if event.key == f"{kind}_start"]
-        stops = [event for event in log.events if event.key == f"{kind}_stop"]
-        yield from _pairs(record, rules, kind, number, starts, stops)
+    for kind in ("block", "epoch"):
+        starts = sum(event.key == f"{kind}_start" for event in log.events)
+        stops = sum(event.key == f"{kind}_stop" for event in log.events)
+        if not 0 <= starts - stops <= 1:
+            message = (
+                f"{starts} {kind}_start and {stops} {kind}_stop lines do not pair up; every one that starts also "
+                f"stops, but for the one in which the run ends."
+            )
+            yield finding(record, rules, kind, message, key=f"{kind}_stop", value=stops)
     yield from _gaps(record, rules, [event for event in log.events if event.key == "block_start"])
-
-
-def _pairs(
-    record: RunRecord,
-    rules: BenchmarkRules,
-    kind: str,
-    number: str,
-    starts: Sequence[Event],
-    stops: Sequence[Event],
-) -> Iterator[Finding]:
-    started = Counter(_numbered(event, number) for event in starts)
-    stopped = Counter(_numbered(event, number) for event in stops)
-    if None in started or None in stopped:  # counted in samples: no pair has one name
-        unmatched = {None: abs(len(starts) - len(stops))}
-    else:
-        last = _numbered(starts[-1], number) if starts else None
-        unmatched = {
-            name: abs(started[name] - stopped[name]) - (name == last)
-            for name in started | stopped
-            if abs(started[name] - stopped[name]) > (name == last)
-        }
-    if sum(unmatched.values()) > (None in unmatched):
-        named = ", ".join(f"{name:g}" for name in list(unmatched)[:3] if name is not None)
-        message = (
-            f"{len(starts)} {kind}_start and {len(stops)} {kind}_stop lines do not pair up"
-            + (f" (first at {kind} {named})" if named else "")
-            + "; every one that starts also stops."
-        )
-        yield finding(record, rules, kind, message, key=f"{kind}_stop")
 
 
 def _gaps(record: RunRecord, rules: BenchmarkRules, starts: Sequence[Event]) -> Iterator[Finding]:
@@ -157,7 +140,9 @@ def _gaps(record: RunRecord, rules: BenchmarkRules, starts: Sequence[Event]) -> 
         if first is None or count is None:
             return
         if due is not None and abs(first - due) > 1e-6:
-            message = f"This block starts at epoch {first:g}; after the block before it the next one is {due:g}."
+            message = (
+                f"This block starts at epoch {first:g}; after the block before it the next one is {due:g}."
+            )
             yield finding(record, rules, "block", message, line=event.line, key=event.key, value=first)
             return
         due = first + count
@@ -220,6 +205,4 @@ def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
     if not any(reached) and not cut_off:
         message = f"The target ({rules.target}) was not reached; last quality {record.quality}."
-        yield finding(
-            record, rules, "target", message, key="eval_accuracy", value=record.quality, grade=SLOW
-        )
+        yield finding(record, rules, "target", message, key="eval_accuracy", value=record.quality, grade=SLOW)

@@ -41,6 +41,13 @@ def smallest_acceptable_mean(mean: float, deviation: float, n_reference: int, n_
     return mean - _t(freedom, 1 - ALPHA) * deviation * math.sqrt(1 / n_reference + 1 / n_submission)
 
 
+def weighted_geometric_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """exp(sum(w ln v) / sum(w)) of positive values: the method of custom summaries (rules, "Benchmark
+    results")."""
+    logs = [weight * math.log(value) for value, weight in zip(values, weights, strict=True)]
+    return math.exp(math.fsum(logs) / math.fsum(weights))
+
+
 def _t(freedom: int, probability: float) -> float:
     """Quantile of Student's distribution. scipy.special, because importing scipy.stats takes a second."""
     from scipy.special import stdtrit

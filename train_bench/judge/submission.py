@@ -16,12 +16,12 @@ from train_bench.judge.record import RunRecord
 
 DIVISIONS = ("closed", "open")
 
-# `status` of a system description, in the words of early and of later rounds, as logs say it.
+# `status` of a system description in the words of later rounds -> what a log may say of it.
 STATUS = {
-    "available on-premise": "onprem",
-    "available cloud": "cloud",
-    "preview": "preview",
-    "research, development, or internal (rdi)": "research",
+    "available": ("onprem", "cloud"),
+    "available on-premise": ("onprem",),
+    "available cloud": ("cloud",),
+    "research, development, or internal (rdi)": ("research",),
 }
 
 
@@ -33,9 +33,7 @@ def division_of(place: Place, records: Sequence[RunRecord]) -> str | None:
     return None
 
 
-def beside_the_logs(
-    place: Place, records: Sequence[RunRecord], rcp: RcpVerdict
-) -> Iterator[Finding]:
+def beside_the_logs(place: Place, records: Sequence[RunRecord], rcp: RcpVerdict) -> Iterator[Finding]:
     """Contradictions between the logs of an entry and what was submitted with them, all for review."""
     yield from _unreadable_description(place)
     yield from _contradictions(place, records)
@@ -65,9 +63,12 @@ def _contradictions(place: Place, records: Sequence[RunRecord]) -> Iterator[Find
         logged = _announced(records, key)
         if not isinstance(stated, str) or not logged:
             continue
-        differing = [value for value in logged if _plain(value) != _plain(stated)]
+        meant = STATUS.get(stated.casefold(), (stated,))
+        differing = [value for value in logged if not any(_plain(value) == _plain(name) for name in meant)]
         if differing and place.system_file is not None:
-            message = f"{field} is {stated!r} in the system's description, and {key} {differing[0]!r} in a log."
+            message = (
+                f"{field} is {stated!r} in the system's description, and {key} {differing[0]!r} in a log."
+            )
             yield _finding(place.system_file, "system", message, key=key, value=stated)
 
 
@@ -102,14 +103,9 @@ def _announced(records: Sequence[RunRecord], key: str) -> list[Any]:
 
 
 def _plain(value: Any) -> str:
-    """Names are the same whatever their case and separators; a status has two spellings."""
-    text = str(value).casefold()
-    return "".join(char for char in STATUS.get(text, text) if char.isalnum())
+    """Names are the same whatever their case and separators."""
+    return "".join(char for char in str(value).casefold() if char.isalnum())
 
 
-def _finding(
-    path: Path, check: str, message: str, *, key: str | None = None, value: Any = None
-) -> Finding:
-    return Finding(
-        check=check, grade=REVIEW, file=str(path), line=0, key=key, message=message, value=value
-    )
+def _finding(path: Path, check: str, message: str, *, key: str | None = None, value: Any = None) -> Finding:
+    return Finding(check=check, grade=REVIEW, file=str(path), line=0, key=key, message=message, value=value)

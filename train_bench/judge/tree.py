@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from train_bench.errors import LogError
+from train_bench.errors import LogError, RequestError
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.log import NO_CONTENT
@@ -47,6 +47,14 @@ def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
     judge = partial(judge_entry, rcp_folder=rcp_folder)
     entries = [judge(place) for place in places] if _small(places) else _in_processes(judge, places)
     return Judged(entries=tuple(_with_copies(entries)))
+
+
+def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgement:
+    """Judge the one entry that lies in `folder`. Raises as `judge_tree` does."""
+    entries = judge_tree(folder, asked=asked, rcp_folder=rcp_folder).entries
+    if len(entries) != 1:
+        raise RequestError(f"{folder} holds {len(entries)} entries; give the folder of one.")
+    return entries[0]
 
 
 def _small(places: Sequence[Place]) -> bool:

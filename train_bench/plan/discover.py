@@ -58,6 +58,18 @@ def describe_variant(variant: str) -> dict[str, str]:
     return described
 
 
+def hyperparameters(variant: str) -> dict[str, Any]:
+    """The hyperparameters of a variant's file and of those it builds on, read without Hydra."""
+    path = CONF / "benchmark" / f"{variant}.yaml"
+    values = yaml.safe_load(path.read_text(encoding="utf-8")) or {} if path.exists() else {}
+    found: dict[str, Any] = {}
+    for parent in values.get("defaults", []):
+        if parent != "_self_" and not parent.endswith("_schema"):
+            found.update(hyperparameters(parent))
+    found.update(values.get("hyperparameters", {}))
+    return found
+
+
 def reference_config(name: str) -> type[BenchmarkConfig]:
     """The configuration schema of a reference."""
     return cast(type[BenchmarkConfig], importlib.import_module(f"references.{name}.config").Config)

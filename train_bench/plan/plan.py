@@ -130,12 +130,15 @@ def _refuse_launcher(asked: RunConfig) -> None:
 def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -> BenchmarkConfig:
     """The benchmark's configuration with what the rules and the machine's user decide filled in."""
     config = asked.benchmark.for_ranks(asked.launcher.world_size)
-    default = rules.schedule.default()
-    evaluation = replace(
-        config.evaluation,
-        first=default.first if config.evaluation.first is None else config.evaluation.first,
-        period=default.period if config.evaluation.period is None else config.evaluation.period,
-    )
+    evaluation = config.evaluation
+    due = rules.schedule_at(config.hyperparameters.global_batch_size)
+    if due is not None:
+        default = due.default()
+        evaluation = replace(
+            evaluation,
+            first=default.first if evaluation.first is None else evaluation.first,
+            period=default.period if evaluation.period is None else evaluation.period,
+        )
     data = Path(asked.data_dir).expanduser() if asked.data_dir else provenance.cache / config.benchmark
     return replace(config, evaluation=evaluation, data_dir=str(data.resolve()))
 
@@ -144,8 +147,8 @@ def _refuse_what_the_rules_forbid(
     asked: RunConfig, rules: BenchmarkRules, config: BenchmarkConfig, announcement: Mapping[str, Any]
 ) -> None:
     problems = []
-    first, period = config.evaluation.first, config.evaluation.period
-    reason = rules.schedule.refuse(first, period)
+    due = rules.schedule_at(config.hyperparameters.global_batch_size)
+    reason = due.refuse(config.evaluation.first, config.evaluation.period) if due else None
     if reason:
         problems.append(reason)
     # The platform's name is found by the ranks where the user gives none.

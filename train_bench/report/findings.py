@@ -9,18 +9,75 @@ from rich.console import Console
 
 from train_bench.report.table import summary
 
+# How a finding of each grade is announced; broken rules first.
+GRADES = {
+    "breaks": "breaks a rule",
+    "slow": "did not converge",
+    "review": "for review",
+    "waived": "waived by an erratum",
+}
 
-def show(judgement: Mapping[str, Any], console: Console) -> None:
-    """Every run with its findings, then the convergence check and whether the result is valid."""
-    for run in judgement["runs"]:
+
+def show(judged: Mapping[str, Any], console: Console) -> None:
+    """One entry with all findings of every run, several entries with their kinds of findings counted."""
+    entries = judged["entries"]
+    for entry in entries:
+        if len(entries) == 1:
+            _show_runs(entry, console)
+        else:
+            _show_kinds(entry, console)
+        for finding in entry["findings"]:
+            _say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
+        for line in summary(entry):
+            _say(console, line)
+        _show_opinions(entry, console)
+        if len(entries) > 1:
+            _say(console, "")
+    if len(entries) > 1:
+        valid = sum(entry["valid"] for entry in entries)
+        _say(console, f"{valid} of {len(entries)} entries are valid.")
+
+
+def _show_runs(entry: Mapping[str, Any], console: Console) -> None:
+    for run in entry["runs"]:
         verdict = "converged" if run["converged"] else "not converged"
         rules = "follows the rules" if run["compliant"] else "BREAKS THE RULES"
         _say(console, f"{run['file']}: {run['status']}, {verdict}, {rules}")
         for finding in run["findings"]:
             place = f" line {finding['line']}" if finding["line"] else ""
-            _say(console, f"  [{finding['check']}]{place} {finding['message']}")
-    for line in summary(judgement):
-        _say(console, line)
+            _say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}]{place} {finding['message']}")
+
+
+def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:
+    name = "/".join(str(entry[part]) for part in ("submitter", "system", "benchmark"))
+    _say(console, f"{name} under {entry['ruleset']}")
+    kinds: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+    for run in entry["runs"]:
+        for finding in run["findings"]:
+            kinds.setdefault((finding["grade"], finding["check"]), []).append((run["file"], finding))
+    for grade in GRADES:
+        for (found, check), listed in kinds.items():
+            if found == grade:
+                file, first = listed[0]
+                place = f"{file} line {first['line']}" if first["line"] else file
+                files = len({name for name, _ in listed})
+                _say(
+                    console,
+                    f"  [{check}, {GRADES[grade]}] {files} of {len(entry['runs'])} logs, {place}: {first['message']}",
+                )
+
+
+def _show_opinions(entry: Mapping[str, Any], console: Console) -> None:
+    """What the official checkers said, where they were asked."""
+    for opinion in entry.get("official", ()):
+        relation = {True: "agrees", False: "DISAGREES", None: "has no verdict of ours to compare"}[
+            opinion["agrees"]
+        ]
+        _say(
+            console,
+            f"  official {opinion['checker']}: {opinion['verdict']}, {relation}"
+            + (f" ({opinion['message']})" if opinion["message"] else ""),
+        )
 
 
 def _say(console: Console, text: str) -> None:

@@ -208,7 +208,9 @@ class _FileCheck:
         if first or not line.key.startswith(FIRST_ONE_ONLY):
             failures += _execute(rule.before, line, state)
             failures += _all_failed(rule.checks, line, state)
-            failures += [replace(failure, lost=True) for failure in _all_failed(rule.lost_checks, line, state)]
+            failures += [
+                replace(failure, lost=True) for failure in _all_failed(rule.lost_checks, line, state)
+            ]
             failures += _execute(rule.after, line, state)
         if first:
             failures += _all_failed(rule.first_checks, line, state)

@@ -51,7 +51,9 @@ def _rows() -> list[dict[str, Any]]:
     for row in rows:
         strange = set(row) - FIELDS
         if strange or "id" not in row or "why" not in row:
-            raise RuleFileError(f"{FILE}: an erratum has unknown fields {sorted(strange)}, or no id or reason")
+            raise RuleFileError(
+                f"{FILE}: an erratum has unknown fields {sorted(strange)}, or no id or reason"
+            )
     return rows
 
 

@@ -102,6 +102,16 @@ def names() -> tuple[str, ...]:
     return tuple(f"{family}-{number}" for family in _families() for number in _table(family)["rounds"])
 
 
+def full_name(name: str) -> str:
+    """`1.1.0` is short for `training-1.1.0`."""
+    known = names()
+    if name not in known and f"training-{name}" in known:
+        return f"training-{name}"
+    if name not in known:
+        raise UnknownName(what="ruleset", name=name, known=known)
+    return name
+
+
 @cache
 def load(name: str) -> Ruleset:
     """A round by name."""
@@ -130,7 +140,9 @@ def _table(family: str) -> dict[str, Any]:
     for row in table["rounds"].values():
         _refuse_strange(row, ROUND_FIELDS, path)
     for row in table["benchmarks"]:
-        _refuse_strange({name: row[name] for name in row if name not in OPTIONAL_FIELDS}, BENCHMARK_FIELDS, path)
+        _refuse_strange(
+            {name: row[name] for name in row if name not in OPTIONAL_FIELDS}, BENCHMARK_FIELDS, path
+        )
     return table
 
 

@@ -46,9 +46,7 @@ def _every(_batch_size: int, *, period: float, first: tuple[float, ...]) -> Sche
     return ScheduleRule(first=tuple(first), period=period, slack=slack)
 
 
-def _linear(
-    batch_size: int, *, share: float, slope: float, offset: float, quantum: int
-) -> ScheduleRule:
+def _linear(batch_size: int, *, share: float, slope: float, offset: float, quantum: int) -> ScheduleRule:
     """A share of the samples that a run is expected to need, which grow with the batch size, in whole quanta
     (BERT: training rules, evaluation frequency)."""
     period = math.floor(share * (slope * batch_size + offset) / quantum) * quantum

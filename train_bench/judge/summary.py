@@ -1,0 +1,77 @@
+"""Many scores -> results beside each other: normalised to reference results, and as one custom summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from train_bench import papers
+from train_bench.errors import RequestError
+from train_bench.judge.score import Score
+from train_bench.judge.statistics import weighted_geometric_mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The weighted geometric mean of the results of all entries; None where one has no score. `of` is what
+    was averaged: `minutes` (lower is better) or `normalised` results (reference / score, higher is better)."""
+
+    of: str
+    value: float | None
+    weights: Mapping[str, float]
+
+
+def read_reference_results(path: Path) -> dict[str, float]:
+    """A JSON object of benchmark -> minutes: what results are normalised to. No official ones exist for
+    these rounds, so they are the user's."""
+    content = papers.read_json(path)
+    if not isinstance(content, dict) or not all(_is_positive(value) for value in content.values()):
+        raise RequestError(f"{path} is no JSON object of benchmark names and positive minutes.")
+    return {str(name): float(minutes) for name, minutes in content.items()}
+
+
+def read_weights(text: str) -> dict[str, float]:
+    """`resnet=2,bert=1` as weights by benchmark; an empty text weighs all alike."""
+    weights = {}
+    for part in filter(None, text.split(",")):
+        name, _, number = part.partition("=")
+        try:
+            weights[name.strip()] = float(number)
+        except ValueError:
+            raise RequestError(
+                f"'{part}' is no weight; write BENCHMARK=NUMBER,..., for example resnet=2,bert=1."
+            ) from None
+        if not weights[name.strip()] > 0:
+            raise RequestError(f"The weight {number} of {name} is not positive.")
+    return weights
+
+
+def normalised(score: Score, reference: Mapping[str, float]) -> float | None:
+    """reference / score; None where either is missing (rules, "Benchmark results")."""
+    minutes = reference.get(score.benchmark)
+    return None if minutes is None or not score.score_minutes else minutes / score.score_minutes
+
+
+def custom_summary(
+    scores: Sequence[Score], weights: Mapping[str, float], reference: Mapping[str, float] | None
+) -> Summary:
+    """One number over a set of entries: their results weighed by benchmark (all alike without weights)."""
+    unknown = set(weights) - {score.benchmark for score in scores}
+    if unknown:
+        raise RequestError(f"There is no entry of {', '.join(sorted(unknown))} to weigh.")
+    chosen = [score for score in scores if not weights or score.benchmark in weights]
+    results = [score.score_minutes if reference is None else normalised(score, reference) for score in chosen]
+    known = [result for result in results if result]
+    applied = [weights.get(score.benchmark, 1.0) for score in chosen]
+    complete = bool(known) and len(known) == len(results)
+    return Summary(
+        of="minutes" if reference is None else "normalised",
+        value=weighted_geometric_mean(known, applied) if complete else None,
+        weights={score.benchmark: weights.get(score.benchmark, 1.0) for score in chosen},
+    )
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")

@@ -1,0 +1,95 @@
+"""The results table of a round: one row per entry. Takes the objects of `score --json`, computes nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+HEADINGS = (
+    *("submitter", "system", "benchmark", "ruleset", "division", "runs", "olympic_minutes", "rcp"),
+    *("rcp_factor", "score_minutes", "normalised", "valid", "by_the_letter"),
+)
+NUMBERS = {"runs", "olympic_minutes", "rcp_factor", "score_minutes", "normalised"}
+
+
+def rows(results: Mapping[str, Any]) -> list[list[str]]:
+    """One row per entry, in the order of `HEADINGS`; what is not known is empty."""
+    return [_row(entry) for entry in results["entries"]]
+
+
+def show(results: Mapping[str, Any], console: Console) -> None:
+    """For a terminal."""
+    used = [
+        at for at, name in enumerate(HEADINGS) if any(row[at] for row in rows(results)) or name == "valid"
+    ]
+    table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
+    for at in used:
+        heading = HEADINGS[at].replace("_", " ")
+        table.add_column(heading, justify="right" if HEADINGS[at] in NUMBERS else "left", overflow="fold")
+    for row in rows(results):
+        table.add_row(*(row[at] for at in used))
+    console.print(table)
+    for line in _below(results):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def as_csv(results: Mapping[str, Any]) -> str:
+    """Comma-separated values with one line of headings."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADINGS)
+    writer.writerows(rows(results))
+    return text.getvalue()
+
+
+def as_markdown(results: Mapping[str, Any]) -> str:
+    """A table for a page."""
+    lines = [_markdown(HEADINGS), _markdown("---:" if name in NUMBERS else "---" for name in HEADINGS)]
+    lines += [_markdown(text.replace("|", "\\|") for text in row) for row in rows(results)]
+    return "\n".join([*lines, *([""] if _below(results) else []), *_below(results)]) + "\n"
+
+
+def _row(entry: Mapping[str, Any]) -> list[str]:
+    letter = entry["by_the_letter"]["accepted"]
+    return [
+        entry["submitter"] or "",
+        entry["system"] or "",
+        entry["variant"] or entry["benchmark"],
+        entry["ruleset"],
+        entry["division"] or "",
+        f"{len(entry['runs'])}/{entry['runs_required']}",
+        _number(entry["olympic_minutes"]),
+        entry["rcp"]["verdict"],
+        _number(entry["rcp"]["factor"]),
+        _number(entry["score_minutes"]),
+        _number(entry.get("normalised")),
+        "valid" if entry["valid"] else "not valid",
+        {True: "accepted", False: "refused", None: "crash"}[letter],
+    ]
+
+
+def _below(results: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"{entry['submitter']}/{entry['system']}/{entry['benchmark']} is not valid: {' '.join(entry['reasons'])}"
+        for entry in results["entries"]
+        if not entry["valid"]
+    ]
+    summary = results.get("summary")
+    if summary is not None:
+        value = "none, an entry has no score" if summary["value"] is None else f"{summary['value']:.6g}"
+        lines.append(f"custom summary (weighted geometric mean of {summary['of']}): {value}")
+    return lines
+
+
+def _markdown(cells: Iterable[str] | Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

@@ -1,0 +1,67 @@
+"""What a round allows, for a terminal. Takes the object that `rules --json` prints, computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def show(described: Mapping[str, Any], console: Console) -> None:
+    """Target, runs and schedule, then one row per key, then the reference convergence points."""
+    benchmark, division = described["benchmark"], described["division"]
+    limit = described["init_minutes"]
+    for line in (
+        f"{benchmark} under {described['ruleset']}, {division} division",
+        f"target: {described['target']}",
+        f"runs: {described['runs']}, of which the {described['drop']} fastest and slowest are dropped",
+        f"evaluation, in {described['unit']}s: {described['schedule'] or 'the rules give no schedule'}",
+        f"initialisation: at most {limit:g} minutes" if limit else "initialisation: no limit is known",
+        f"seeds: {'fixed ones are allowed' if described['fixed_seeds_allowed'] else 'from entropy only'}",
+    ):
+        _say(console, line)
+    console.print(_keys(described))
+    if described["reference_points"]:
+        console.print(_points(described))
+    for erratum in described["errata"]:
+        _say(console, f"erratum {erratum['id']}: {erratum['why']}")
+
+
+def _keys(described: Mapping[str, Any]) -> Table:
+    table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
+    for heading in ("key", "occurs", "allowed", "reference"):
+        table.add_column(heading, overflow="fold")
+    for key in described["keys"]:
+        allowed = "; ".join(key["constraints"]) or "anything"
+        name = f"{key['key']} ({key['when']})" if key["when"] else key["key"]
+        table.add_row(name, key["occurs"], allowed, _shown(key["reference"]))
+    return table
+
+
+def _points(described: Mapping[str, Any]) -> Table:
+    table = Table(
+        title="reference convergence points",
+        title_justify="left",
+        box=box.SIMPLE,
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    for heading in ("batch size", f"mean {described['unit']}s", "lowest accepted", "runs", "used"):
+        table.add_column(heading, justify="right")
+    for point in described["reference_points"]:
+        numbers = (f"{point['mean']:.3f}", f"{point['bound']:.3f}")
+        table.add_row(
+            str(point["batch_size"]), *numbers, str(point["count"]), "yes" if point["used"] else "pruned"
+        )
+    return table
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

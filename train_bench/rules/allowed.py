@@ -1,0 +1,86 @@
+"""What a round allows a benchmark to log, key by key, in words."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from train_bench.errors import RequestError
+from train_bench.rules.rulefile import KeyRule, RuleFile
+from train_bench.rules.ruleset import BenchmarkRules
+from train_bench.rules.words import in_words, in_words_of_count
+
+DIVISIONS = ("closed", "open")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowedKey:
+    """One key: how often it is logged, what holds for its values, and which rule file says so. `when` is
+    the choice that the file hangs on (`opt_name lars`)."""
+
+    key: str
+    occurs: str
+    constraints: tuple[str, ...]
+    file: str
+    when: str | None
+
+
+def allowed_keys(rules: BenchmarkRules, division: str) -> tuple[AllowedKey, ...]:
+    """Every key that the rule files of a benchmark and division name; a later file's rule of a key takes the
+    place of an earlier one's."""
+    if division not in DIVISIONS:
+        raise RequestError(f"There is no division '{division}'; known: {', '.join(DIVISIONS)}.")
+    found: dict[tuple[str, str | None], AllowedKey] = {}
+    for name, when, file in _files(rules, division):
+        for key, rule in file.keys.items():
+            found.pop((key, None), None)
+            found[key, when] = AllowedKey(
+                key=key, occurs=_occurs(rule), constraints=_constraints(rule), file=name, when=when
+            )
+    return tuple(found.values())
+
+
+def _files(rules: BenchmarkRules, division: str) -> Iterator[tuple[str, str | None, RuleFile]]:
+    """The files that a log of the benchmark would be checked by, and on what choice each hangs."""
+    queue: list[tuple[str, str | None]] = [(rules.start, None)]
+    for name, when in queue:  # grows while it is walked
+        try:
+            file = rules.files(name)
+        except FileNotFoundError:
+            continue
+        yield name.rpartition("/")[2], when, file
+        for key, rule in file.keys.items():
+            if rule.after is None or "enqueue_config" not in rule.after.co_names:
+                continue
+            fixed = {"submission_division": division, "submission_benchmark": rules.name}.get(key)
+            for value in [fixed] if fixed else _choices(rule):
+                chosen = when if fixed else f"{key} {value}"
+                queue += [(enqueued, chosen) for enqueued in _enqueued(rule, value)]
+
+
+def _enqueued(rule: KeyRule, value: str) -> list[str]:
+    names: list[str] = []
+    if rule.after is not None:
+        exec(rule.after, {"s": {}, "enqueue_config": names.append, "v": {"value": value, "metadata": {}}})
+    return names
+
+
+def _choices(rule: KeyRule) -> list[str]:
+    """The values of `v['value'] in [...]`."""
+    for check in rule.checks:
+        for node in ast.walk(ast.parse(check.text, mode="eval")):
+            if isinstance(node, (ast.List, ast.Tuple)):
+                return [str(item.value) for item in node.elts if isinstance(item, ast.Constant)]
+    return []
+
+
+def _occurs(rule: KeyRule) -> str:
+    return in_words_of_count(rule.requirement) if rule.requirement else "may be logged"
+
+
+def _constraints(rule: KeyRule) -> tuple[str, ...]:
+    checks = [in_words(check.text) for check in (*rule.lost_checks, *rule.checks)]
+    first = [f"the first: {in_words(check.text)}" for check in rule.first_checks]
+    once = [f"at least once: {in_words(rule.at_least_one.text)}"] if rule.at_least_one else []
+    return (*checks, *first, *once)
