@@ -13,6 +13,7 @@ from train_bench.rules import ruleset
 LOGS = Path(__file__).parents[1] / "logs"
 MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
 FULL = ruleset.load("training-1.1.0").benchmark("resnet")
+STRICT_SEEDS = ruleset.load("training-3.0.0").benchmark("resnet")
 
 # The log -> the kinds of finding of which at least one has to be there.
 BAD = {
@@ -107,14 +108,15 @@ def test_a_value_that_breaks_a_rule_of_a_cut_off_run_still_breaks_it():
 
     events = tuple(parse_line(line, number) for number, line in enumerate(text[:30], start=1))
     read = Log(path=Path("result_0.txt"), events=events, problems=(), sha256="0")
-    verdict = judge_run(make_record(read, index=0, unit=MINI.unit), read, MINI)
+    verdict = judge_run(make_record(read, index=0, rules=MINI), read, MINI)
     assert not verdict.compliant
 
 
 def together(*names, rules=MINI):
     read = [read_record(LOGS / f"{name}.txt", rules) for name in names]
     records = [record for record, _ in read]
-    return judge_together(records, [judge_run(record, log, rules) for record, log in read])
+    verdicts = [judge_run(record, log, rules) for record, log in read]
+    return judge_together(records, verdicts, rules)
 
 
 def test_different_runs_do_not_disturb_each_other():
@@ -137,9 +139,9 @@ def campaign_of_two(second):
     good = read_record(LOGS / "good.txt", MINI)
     events = tuple(second(event) for event in good[1].events)
     read = Log(path=Path("result_1.txt"), events=events, problems=(), sha256="other")
-    other = make_record(read, index=1, unit=MINI.unit)
+    other = make_record(read, index=1, rules=MINI)
     verdicts = [judge_run(good[0], good[1], MINI), judge_run(other, read, MINI)]
-    return judge_together([good[0], other], verdicts)
+    return judge_together([good[0], other], verdicts, MINI)
 
 
 def with_value(key, value):
@@ -163,19 +165,55 @@ def test_runs_of_different_batch_sizes_are_no_campaign():
     verdicts = campaign_of_two(
         lambda event: with_value("global_batch_size", 128)(with_value("seed", 99)(event))
     )
-    assert any("batch size" in kinds(verdict) for verdict in verdicts)
+    assert any("global_batch_size" in kinds(verdict) for verdict in verdicts)
+
+
+def without_seed(rules):
+    read = read_record(LOGS / "good.txt", rules)[1]
+    events = tuple(event for event in read.events if event.key != "seed")
+    changed = Log(path=read.path, events=events, problems=(), sha256="0")
+    verdict = judge_run(make_record(changed, index=0, rules=rules), changed, rules)
+    return {finding.check: finding.grade for finding in verdict.findings}
 
 
 def test_an_official_log_without_a_seed_breaks_the_rules():
-    """The rule files of the round do not ask for it; the seed rule of the closed division does."""
-    record, read = read_record(LOGS / "good.txt", FULL)
-    without = tuple(event for event in read.events if event.key != "seed")
-    changed = Log(path=read.path, events=without, problems=(), sha256="0")
-    record = make_record(changed, index=0, unit=FULL.unit)
-    assert "seed" in kinds(judge_run(record, changed, FULL))
+    """The rule files of the rounds do not ask for it; the seed rule of the closed division does."""
+    assert without_seed(STRICT_SEEDS)["seed"] == "breaks"
 
 
-def test_an_official_log_of_a_run_with_warm_caches_breaks_the_rules():
+def test_a_log_without_a_seed_of_a_round_that_accepted_such_is_for_review():
+    assert without_seed(FULL)["seed"] == "review"
+
+
+def test_an_official_log_of_a_run_with_warm_caches_is_for_review():
     """Rules, "Data state at start of run": caches are flushed; `cache_clear: false` says they were not."""
     assert verdict_of("good").compliant, "the mini round allows it"
-    assert {"cache_clear", "cache"} & kinds(verdict_of("good", FULL))
+    grades = {finding.check: finding.grade for finding in verdict_of("good", FULL).findings}
+    assert grades["cache_clear"] == "review"
+
+
+def test_a_check_of_ours_is_a_rule_in_a_strict_round_and_for_review_in_an_official_one():
+    for rules, grade in ((MINI, "breaks"), (FULL, "review")):
+        found = verdict_of("bad_clock_steps_back", rules).findings
+        assert {finding.grade for finding in found if finding.check == "time"} == {grade}
+
+
+def test_a_waived_rule_is_told_with_its_erratum_and_breaks_the_letter_only():
+    read = read_record(LOGS / "bad_no_weights.txt", FULL)[1]
+    named = with_value("submission_benchmark", FULL.name)
+    official = Log(path=read.path, events=tuple(map(named, read.events)), problems=(), sha256="0")
+    verdict = judge_run(make_record(official, index=0, rules=FULL), official, FULL)
+    (waived,) = {finding.erratum for finding in verdict.findings if finding.grade == "waived"}
+    assert waived == "weights-not-demanded"
+    assert not verdict.compliant_by_the_letter
+    assert "weights_initialization" not in {
+        finding.check for finding in verdict.findings if finding.grade == "breaks"
+    }
+
+
+def test_a_finding_says_what_was_seen_what_is_allowed_where_it_stands_and_what_to_do():
+    (finding,) = [found for found in verdict_of("bad_momentum").findings if found.key == "sgd_opt_momentum"]
+    assert finding.value is not None
+    assert finding.allowed == "only 0.9"
+    assert "Hyperparameters" in finding.paragraph
+    assert finding.next_step

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from train_bench.errors import LogError
 from train_bench.event import Event
 from train_bench.judge import log
 from train_bench.judge.log import Problem, parse_line
@@ -107,14 +106,11 @@ def test_the_digest_is_that_of_the_content(tmp_path):
     assert read("a", tmp_path).sha256 == read("a", tmp_path).sha256
 
 
-def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(LogError, match="result_9"):
-        log.read(tmp_path / "result_9.txt")
-
-
-def test_a_folder_is_no_log(tmp_path):
-    with pytest.raises(LogError):
-        log.read(tmp_path)
+@pytest.mark.parametrize("name", ["result_9.txt", "."])
+def test_what_is_no_file_has_no_events_and_a_problem(name, tmp_path):
+    nothing = log.read(tmp_path / name)
+    assert nothing.events == ()
+    assert "cannot be read" in nothing.problems[0].message
 
 
 def spoiled(content, rng):

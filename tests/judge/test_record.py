@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,9 @@ def record_of(name):
     return read_record(LOGS / f"{name}.txt", MINI)[0]
 
 
-def record_from(events, unit=Unit.EPOCH):
+def record_from(events, unit=Unit.EPOCH, **rules):
     read = Log(path=Path("result_4.txt"), events=tuple(events), problems=(), sha256="0")
-    return make_record(read, index=4, unit=unit)
+    return make_record(read, index=4, rules=replace(MINI, unit=unit, **rules))
 
 
 def events(*, count=897, evaluations=((1, 0.5), (2, 0.9)), status="success"):
@@ -150,3 +151,73 @@ def test_spoiled_logs_have_records(tmp_path):
         path.write_bytes(bytes(data))
         record, _ = read_record(path, MINI)
         json.dumps(record.as_json(), allow_nan=False)
+
+
+def trained(samples, *, line):
+    return Event(key="train_samples", value=samples, time_ms=0, line=line)
+
+
+def bert(events):
+    """BERT's progress stands in one of two places, and the log itself says in which."""
+    sorted_events = sorted(events, key=lambda event: event.line)
+    return record_from(sorted_events, Unit.SAMPLE, counted="train_samples")
+
+
+def without_samples(**options):
+    return [event for event in events(**options) if event.key != "train_samples"]
+
+
+def test_samples_that_are_logged_after_the_last_evaluation_are_what_was_used():
+    record = bert([*without_samples(evaluations=((1, 0.5), (1, 0.9))), trained(2_626_598, line=50)])
+    assert (record.convergence, record.counted) == (2_626_598, "train_samples")
+
+
+def test_samples_that_are_logged_before_the_last_evaluation_are_a_limit():
+    record = bert([*without_samples(evaluations=((450_000, 0.5), (475_000, 0.9))), trained(10**7, line=2)])
+    assert (record.convergence, record.counted) == (475_000, "epoch_num")
+
+
+def one_by_one(position, metric, value, line):
+    return Event(
+        key="eval_accuracy",
+        value=value,
+        time_ms=0,
+        metadata={"samples_count": position, "metric": metric},
+        line=line,
+    )
+
+
+def test_metrics_that_are_logged_one_by_one_are_one_evaluation_and_the_first_to_reach_the_target_counts():
+    rules = ruleset.load("training-5.0.0").benchmark("stable_diffusion")
+    late = [
+        one_by_one(512_000, "FID", 95.0, 10),
+        one_by_one(1_024_000, "FID", 85.0, 11),
+        one_by_one(512_000, "CLIP", 0.2, 12),
+        one_by_one(1_024_000, "CLIP", 0.16, 13),
+        one_by_one(1_536_000, "FID", 80.0, 14),
+        one_by_one(1_536_000, "CLIP", 0.17, 15),
+    ]
+    log = Log(
+        path=Path("result_0.txt"),
+        events=(*without_samples(evaluations=())[:1], *late, *without_samples()[-1:]),
+        problems=(),
+        sha256="0",
+    )
+    record = make_record(log, index=0, rules=rules)
+    assert [evaluated.value for evaluated in record.evaluations] == [
+        {"FID": 95.0, "CLIP": 0.2},
+        {"FID": 85.0, "CLIP": 0.16},
+        {"FID": 80.0, "CLIP": 0.17},
+    ]
+    assert record.convergence == 1_024_000
+
+
+def test_a_run_that_was_started_twice_is_timed_from_the_later_start():
+    again = Event(key="run_start", value=None, time_ms=30_000, line=2)
+    assert record_from([*list(events())[:1], again, *list(events())[1:]]).minutes == 1.0
+
+
+def test_a_seed_may_be_a_number_or_a_text_of_one():
+    for value in (17, "17"):
+        record = record_from([Event(key="seed", value=value, time_ms=0, line=1), *events()])
+        assert (record.seed, record.seeds) == (17, (("None", 0, 17),))

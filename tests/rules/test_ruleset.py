@@ -20,17 +20,29 @@ ALL = [
 ]
 
 
+def evaluated(value):
+    """Evaluations at every kind of position; metrics of which one log line each is made, that way."""
+    position = {"epoch_num": 1, "samples_count": 1, "step_num": 1}
+    if isinstance(value, dict) and "FID" in value:
+        for name, number in value.items():
+            metadata = {**position, "metric": name}
+            yield Event(key="eval_accuracy", value=number, time_ms=0, metadata=metadata)
+    else:
+        yield Event(key="eval_accuracy", value=value, time_ms=0, metadata=position)
+
+
 def missed_target(rules, value):
     events = [
         Event(key="submission_division", value="closed", time_ms=0),
         Event(key="submission_benchmark", value=rules.name, time_ms=0),
-        Event(key="eval_accuracy", value=value, time_ms=0, metadata={"epoch_num": 1}),
+        *evaluated(value),
     ]
     return [failure for failure in check(rules, events) if failure.kind == "target"]
 
 
-def test_both_rounds_are_known():
-    assert {"mini-1.0", "training-1.1.0"} <= set(ruleset.names())
+def test_our_round_and_the_twelve_official_ones_are_known():
+    assert {"mini-1.0", "training-1.0.0", "training-6.1.0"} <= set(ruleset.names())
+    assert len(ruleset.names()) == 13
 
 
 def test_an_unknown_ruleset_names_the_nearest():
@@ -46,21 +58,53 @@ def test_an_unknown_benchmark_names_the_nearest():
 
 @pytest.mark.parametrize("rules", ALL)
 def test_the_table_and_the_rule_file_have_the_same_target(rules):
-    (threshold,) = rules.target.thresholds
-    assert threshold.higher_is_better
-    assert not missed_target(rules, threshold.value)
-    assert missed_target(rules, threshold.value - 1e-9)
-    assert rules.target.reached(Quality(metrics={threshold.metric: threshold.value}))
+    worst = {
+        threshold.metric: threshold.value
+        + (1e-9 if threshold.higher_is_better else -1e-9) * threshold.strictly
+        for threshold in rules.target.thresholds
+    }
+    quality = Quality(metrics=worst)
+    assert not missed_target(rules, quality.logged)
+    assert rules.target.reached(quality)
+    for threshold in rules.target.thresholds:
+        missed = {
+            **worst,
+            threshold.metric: threshold.value - 1e-9 * (1 if threshold.higher_is_better else -1),
+        }
+        assert missed_target(rules, Quality(metrics=missed).logged), threshold
+        assert not rules.target.reached(Quality(metrics=missed))
 
 
-@pytest.mark.parametrize("rules", ALL)
-def test_the_default_schedule_is_allowed(rules):
-    default = rules.schedule.default()
-    assert rules.schedule.refuse(default.first, default.period) is None
+@pytest.mark.parametrize("rules", [param for param in ALL if param.values[0].schedule is not None])
+@pytest.mark.parametrize("batch_size", [8, 256, 4096])
+def test_the_default_schedule_is_allowed(batch_size, rules):
+    schedule = rules.schedule_at(batch_size)
+    default = schedule.default()
+    assert schedule.refuse(default.first, default.period) is None
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "batch_size", "first", "period"),
+    [("bert", 448, 150_000, 150_000), ("bert", 3072, 175_000, 175_000), ("unet3d", 32, 875, 18)],
+)
+def test_a_schedule_with_a_formula_is_that_of_published_logs(benchmark, batch_size, first, period):
+    schedule = ruleset.load("training-1.1.0").benchmark(benchmark).schedule_at(batch_size)
+    assert (schedule.first, schedule.period) == ((first,), period)
+
+
+def test_the_first_evaluations_that_the_rules_leave_out_are_left_out():
+    schedule = ruleset.load("training-5.1.0").benchmark("llama2_70b_lora").schedule_at(8)
+    assert (schedule.first, schedule.period) == ((4 * 384,), 384)
+
+
+def test_without_a_batch_size_there_is_no_schedule():
+    bert = ruleset.load("training-1.1.0").benchmark("bert")
+    assert bert.schedule_at(None) is None
+    assert bert.schedule_at(0) is None
 
 
 def test_the_full_scale_may_start_to_evaluate_at_any_of_the_first_four_epochs():
-    schedule = ruleset.load("training-1.1.0").benchmark("resnet").schedule
+    schedule = ruleset.load("training-1.1.0").benchmark("resnet").schedule_at(4096)
     assert [first for first in range(8) if schedule.refuse(first, 4) is None] == [1, 2, 3, 4]
     assert schedule.refuse(1, 5) is not None
     assert schedule.refuse(None, None) is not None
@@ -86,7 +130,7 @@ def test_the_digest_is_the_same_for_the_same_rules(copied_rounds):
     assert fresh_digest() == fresh_digest() == ruleset.load("mini-1.0").digest
 
 
-@pytest.mark.parametrize("file", ["mini-1.0.yaml", "mini-1.0/resnet.yaml"])
+@pytest.mark.parametrize("file", ["mini.yaml", "mini-1.0/resnet.yaml"])
 def test_the_digest_changes_with_the_table_and_with_a_rule_file(file, copied_rounds):
     before = fresh_digest()
     path = copied_rounds / file
@@ -100,16 +144,16 @@ def test_the_digest_changes_with_the_version_of_the_package(monkeypatch):
     assert fresh_digest() != before
 
 
-@pytest.mark.parametrize("change", [("runs: 5", "rnus: 5"), ("start:", "begin:"), ("    drop: 1\n", "")])
+@pytest.mark.parametrize("change", [("runs: 5", "rnus: 5"), ("start:", "begin:"), ("    unit: epoch\n", "")])
 def test_a_misspelt_or_missing_field_of_a_table_is_refused(change, copied_rounds):
-    path = copied_rounds / "mini-1.0.yaml"
+    path = copied_rounds / "mini.yaml"
     path.write_text(path.read_text().replace(*change, 1))
     with pytest.raises(ValueError, match="unknown or missing"):
         ruleset.load.__wrapped__("mini-1.0")
 
 
 def test_a_benchmark_given_twice_in_a_table_is_refused(copied_rounds):
-    path = copied_rounds / "mini-1.0.yaml"
+    path = copied_rounds / "mini.yaml"
     rows = path.read_text().partition("benchmarks:\n")[2]
     path.write_text(path.read_text() + rows.replace("runs: 5", "runs: 1"))
     with pytest.raises(ValueError):

@@ -60,7 +60,7 @@ def judge_together(
     """The verdicts with what only shows among several logs: copies of a log, seeds that were used
     before, another batch size or system."""
     sizes = [record.global_batch_size for record in records]
-    platforms = [_platform(record) for record in records]
+    platforms = [record.announced.get("submission_platform") for record in records]
     together = []
     for position, (record, verdict) in enumerate(zip(records, verdicts, strict=True)):
         found = [
@@ -165,11 +165,6 @@ def _repeated(record: RunRecord, earlier: Sequence[RunRecord], rules: BenchmarkR
             message = f"Seed {record.seed} was used by {name} already; every run has its own."
             findings.append(finding(record, rules, "seed", message, key="seed", value=record.seed))
     return findings
-
-
-def _platform(record: RunRecord) -> str | None:
-    platform = record.announced.get("submission_platform")
-    return platform if isinstance(platform, str) else None
 
 
 def _unusual(

@@ -117,8 +117,8 @@ def _origin(place: Place, records: Sequence[RunRecord], division: str | None) ->
     first = records[0].announced if records else {}
     jobs = plan.get("jobs")
     return Origin(
-        submitter=place.submitter or _text(first.get("submission_org")),
-        system=place.system or _text(first.get("submission_platform")),
+        submitter=place.submitter or first.get("submission_org"),
+        system=place.system or first.get("submission_platform"),
         division=division,
         variant=plan.get("variant"),
         launcher=plan.get("launcher"),
@@ -144,7 +144,3 @@ def _benchmark(place: Place, rounds: ruleset.Ruleset) -> str:
         f"No log in {place.folder} names a benchmark of {rounds.name} (submission_benchmark is {seen}); "
         f"known: {', '.join(sorted(rounds.benchmarks))}."
     )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -49,7 +49,7 @@ class RunRecord:
     file: str
     index: int
     benchmark: str | None
-    announced: Mapping[str, Any]
+    announced: Mapping[str, str]
     seed: int | None
     seeds: tuple[tuple[str, int, int], ...]
     global_batch_size: int | None
@@ -104,7 +104,11 @@ def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[s
         file=str(read.path),
         index=index,
         benchmark=_text(first.get("submission_benchmark")),
-        announced={key: event.value for key, event in first.items() if key.startswith("submission_")},
+        announced={
+            key: event.value
+            for key, event in first.items()
+            if key.startswith("submission_") and isinstance(event.value, str)
+        },
         seed=seeds[0][2] if seeds else None,
         seeds=seeds,
         global_batch_size=_integer(first.get("global_batch_size")),

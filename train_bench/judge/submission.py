@@ -98,13 +98,13 @@ def _description(place: Place) -> Mapping[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def _announced(records: Sequence[RunRecord], key: str) -> list[Any]:
-    return [record.announced[key] for record in records if record.announced.get(key) is not None]
+def _announced(records: Sequence[RunRecord], key: str) -> list[str]:
+    return [record.announced[key] for record in records if key in record.announced]
 
 
-def _plain(value: Any) -> str:
+def _plain(value: str) -> str:
     """Names are the same whatever their case and separators."""
-    return "".join(char for char in str(value).casefold() if char.isalnum())
+    return "".join(char for char in value.casefold() if char.isalnum())
 
 
 def _finding(path: Path, check: str, message: str, *, key: str | None = None, value: Any = None) -> Finding:

@@ -19,7 +19,8 @@ PARAGRAPHS = (
     ("eval_.*|aggregated_eval.*", "Quality Measure"),
     ("train_samples", "Data Set"),
     ("submission_.*", "Divisions"),
-    ("opt_.*|.*learning_rate.*|global_batch_size|gradient_.*|.*lr_.*", "Hyperparameters and Optimizer"),
+    (".*opt_.*|.*learning_rate.*|.*lr_.*|lars_.*|model_.*", "Hyperparameters and Optimizer"),
+    ("global_batch_size|gradient_.*|max_.*|num_.*", "Hyperparameters and Optimizer"),
 )
 
 LONGEST_VALUE = 200
@@ -63,8 +64,10 @@ def next_step(failure: Failure) -> str:
 
 def _names(failure: Failure) -> str | None:
     """`sorted(s['x']) == sorted([...])`: a list of names that a log has to have, as what it lacks."""
+    if not isinstance(failure.value, list):
+        return None
     node = ast.parse(failure.rule, mode="eval").body
-    if not isinstance(node, ast.Compare) or not isinstance(failure.value, list):
+    if not isinstance(node, ast.Compare):
         return None
     demanded = next((item for item in ast.walk(node.comparators[0]) if isinstance(item, ast.List)), None)
     if demanded is None:

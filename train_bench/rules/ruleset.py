@@ -99,7 +99,9 @@ class Ruleset:
 
 def names() -> tuple[str, ...]:
     """All rounds, ours and the official ones, for example `mini-1.0` and `training-1.1.0`."""
-    return tuple(f"{family}-{number}" for family in _families() for number in _table(family)["rounds"])
+    return tuple(
+        f"{path.stem}-{number}" for path in sorted(ROUNDS.glob("*.yaml")) for number in _table(path)["rounds"]
+    )
 
 
 def full_name(name: str) -> str:
@@ -118,23 +120,18 @@ def load(name: str) -> Ruleset:
     if name not in names():
         raise UnknownName(what="ruleset", name=name, known=names())
     family, _, number = name.partition("-")
-    table = _table(family)
+    path = ROUNDS / f"{family}.yaml"
+    table = _table(path)
     folder = _folder(table["rule_files"].format(round=number))
     rows = [row for row in table["benchmarks"] if _holds(row, number, list(table["rounds"]))]
-    return Ruleset(
-        name=name,
-        digest=_digest(ROUNDS / f"{family}.yaml", folder),
-        benchmarks={row["name"]: _benchmark(name, number, table, row, folder) for row in rows},
-    )
-
-
-def _families() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in ROUNDS.glob("*.yaml")))
+    benchmarks = {row["name"]: _benchmark(name, number, table, row, folder) for row in rows}
+    if len(benchmarks) != len(rows):
+        raise RuleFileError(f"{path}: a benchmark of {name} has two rows")
+    return Ruleset(name=name, digest=_digest(path, folder), benchmarks=benchmarks)
 
 
 @cache
-def _table(family: str) -> dict[str, Any]:
-    path = ROUNDS / f"{family}.yaml"
+def _table(path: Path) -> dict[str, Any]:
     table: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=rulefile.UniqueKeyLoader)
     _refuse_strange(table, FAMILY_FIELDS, path)
     for row in table["rounds"].values():
