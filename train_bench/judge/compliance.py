@@ -9,7 +9,7 @@ official checker says of the file: no errata, and a run that missed the target i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,30 +109,33 @@ def _broken_rules(
     record: RunRecord, log: Log, rules: BenchmarkRules, failures: Sequence[Failure]
 ) -> list[Finding]:
     logged = {event.key for event in log.events}
-    findings = []
-    for failure in failures:
-        if failure.kind == "target" or _follows_from_death(record, failure):
-            continue
-        erratum = waived_by(rules, failure, logged)
-        message = explain(failure)
-        if erratum is not None:
-            message += f" Waived ({erratum.id}): {erratum.why}"
-        findings.append(
-            Finding(
-                check=failure.key or "end",
-                grade=BREAKS if erratum is None else WAIVED,
-                file=record.file,
-                line=failure.line,
-                key=failure.key,
-                message=message,
-                value=failure.value if failure.kind == "check" else None,
-                allowed=allowed(failure),
-                paragraph=paragraph(failure.key),
-                next_step=next_step(failure),
-                erratum=erratum.id if erratum else None,
-            )
-        )
-    return findings
+    return [
+        broken_rule(record.file, failure, rules, logged)
+        for failure in failures
+        if failure.kind != "target" and not _follows_from_death(record, failure)
+    ]
+
+
+def broken_rule(file: str, failure: Failure, rules: BenchmarkRules, logged: Container[str]) -> Finding:
+    """A broken rule of the rule files as a finding, waived if an erratum says so for a log that has the keys
+    `logged`."""
+    erratum = waived_by(rules, failure, logged)
+    message = explain(failure)
+    if erratum is not None:
+        message += f" Waived ({erratum.id}): {erratum.why}"
+    return Finding(
+        check=failure.key or "end",
+        grade=BREAKS if erratum is None else WAIVED,
+        file=file,
+        line=failure.line,
+        key=failure.key,
+        message=message,
+        value=failure.value if failure.kind == "check" else None,
+        allowed=allowed(failure),
+        paragraph=paragraph(failure.key),
+        next_step=next_step(failure),
+        erratum=erratum.id if erratum else None,
+    )
 
 
 def _follows_from_death(record: RunRecord, failure: Failure) -> bool:

@@ -34,11 +34,11 @@ def review(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
     return [
         *_another_benchmark(record, rules),
         *_warm_caches(record, log, rules),
-        *_initialisation(record, rules),
+        *initialisation(record, rules),
         *_out_of_order(record, log, rules),
         *_outside(record, log, rules),
         *_blocks(record, log, rules),
-        *_schedule(record, rules),
+        *schedule(record, rules),
         *_target(record, rules),
     ]
 
@@ -81,7 +81,8 @@ def _warm_caches(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator
         yield finding(record, rules, "cache_clear", message, line=warm[0].line, key="cache_clear")
 
 
-def _initialisation(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+def initialisation(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """The budget before the clock starts (rules, "Run results")."""
     limit = rules.init_minutes.get(str(record.announced.get("submission_division")))
     if limit is not None and record.init_minutes is not None and record.init_minutes > limit:
         message = (
@@ -153,7 +154,7 @@ def _numbered(event: Event, name: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) and abs(value) < 1e18 else None
 
 
-def _schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     """Every evaluation at its point, none left out, none besides (rules, evaluation frequency). Logs whose
     evaluations carry no position (their progress stands in `train_samples`) cannot be checked."""
     rule = rules.schedule_at(record.global_batch_size)

@@ -134,7 +134,8 @@ def make_score(
     known = math.isfinite(olympic)
     factor = rcp.factor if rules.factor_applied and rcp.factor is not None else 1.0
     samples, speed = _factors([records[at] for at in kept]) if known else (None, None)
-    reasons = _reasons(rules, [records[at] for at in window], [verdicts[at] for at in window], rcp, origin)
+    chosen_records, chosen_verdicts = [records[at] for at in window], [verdicts[at] for at in window]
+    reasons = _reasons(rules, chosen_records, chosen_verdicts, rcp, origin, len(records))
     sizes = {record.global_batch_size for record in records}
     return Score(
         submitter=origin.submitter,
@@ -213,10 +214,12 @@ def _reasons(
     verdicts: Sequence[RunVerdict],
     rcp: RcpVerdict,
     origin: Origin,
+    in_all: int,
 ) -> list[str]:
     reasons = []
-    if len(records) < rules.runs and not origin.alone:
-        reasons.append(f"Incomplete: {len(records)} of {rules.runs} runs are there.")
+    required = max(rules.runs, origin.declared_runs or 0)
+    if in_all < required and not origin.alone:
+        reasons.append(f"Incomplete: {in_all} of {required} runs are there.")
     elif len(records) > rules.runs:
         reasons.append(
             f"There are {len(records)} runs; {rules.ruleset} takes exactly {rules.runs}, or the median window of "

@@ -35,7 +35,8 @@ class RunConfig:
 
     device        auto, cpu or cuda
     precision     fp32, tf32, bf16 or fp16
-    runs          how many runs; None is what the ruleset asks
+    runs          how many runs; None is what the ruleset asks. Of more, declared here before the first
+                  of them, the window of consecutive runs whose score is the median makes the result
     seed          base of the runs' seeds; None takes them from the operating system's entropy
     output        folder of the campaign; None makes one under results/
     resume        folder of a campaign to continue; nothing else but retry_failed goes with it

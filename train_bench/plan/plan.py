@@ -189,10 +189,10 @@ def _number_of_runs(asked: RunConfig, rules: BenchmarkRules, *, reference_runs: 
             )
         return runs
     runs = rules.runs if asked.runs is None else asked.runs
-    if not 1 <= runs <= rules.runs:
+    if runs < 1:
         raise RequestError(
-            f"runs={runs} was asked; {rules.ruleset} allows 1 to {rules.runs} runs of {rules.name} "
-            f"(fewer than {rules.runs} make the score incomplete)."
+            f"runs={runs} was asked; a campaign has at least 1 run (fewer than the {rules.runs} of "
+            f"{rules.ruleset} make the score incomplete, of more the median window counts)."
         )
     return runs
 

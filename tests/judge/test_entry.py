@@ -84,6 +84,55 @@ def test_more_runs_than_the_round_takes_are_no_result(planned):
     assert any("6 runs" in reason for reason in score.reasons)
 
 
+def declared(folder, sources, seconds):
+    """A campaign whose plan declared as many runs as there are, started a minute after each other."""
+    jobs = [{"index": index, "seed": 1000 + index} for index in range(len(sources))]
+    plan(folder, jobs=jobs)
+    campaign(folder, sources, seconds=seconds)
+    for index in range(len(sources)):
+        shifted(folder / f"result_{index}.txt", 60_000 * index)
+    return folder
+
+
+def shifted(path, milliseconds):
+    lines = []
+    for text in path.read_text().splitlines():
+        line = json.loads(text.removeprefix(":::MLLOG "))
+        line["time_ms"] += milliseconds
+        lines.append(f":::MLLOG {json.dumps(line)}\n")
+    path.write_text("".join(lines))
+
+
+def test_of_more_runs_that_were_declared_the_median_window_is_the_result(tmp_path):
+    """Olympic means of the windows of five: 40, 42 and 44 minutes; the one in the middle counts."""
+    seconds = [60 * minutes for minutes in (1, 39, 40, 41, 42, 43, 45)]
+    score = judge(declared(tmp_path, ["good"] * 7, seconds)).score
+    assert (score.valid, score.reasons) == (True, ())
+    assert [run.counted for run in score.runs] == [False, True, True, True, True, True, False]
+    assert score.olympic_minutes == pytest.approx(41)
+
+
+def test_a_window_with_too_many_failures_is_the_slowest(tmp_path):
+    sources = ["not_converged", "not_converged", *["good"] * 5]
+    score = judge(declared(tmp_path, sources, [60.0] * 7)).score
+    assert [run.counted for run in score.runs] == [False, False, *[True] * 5]
+    assert score.valid
+
+
+def test_an_even_number_of_windows_gives_the_slower_one_in_the_middle(tmp_path):
+    score = judge(declared(tmp_path, ["good"] * 6, [60, 60, 60, 60, 60, 120])).score
+    assert score.olympic_minutes == pytest.approx(1)
+    score = judge(declared(tmp_path, ["good"] * 6, [60, 60, 60, 120, 120, 120])).score
+    assert score.olympic_minutes == pytest.approx(5 / 3)
+
+
+def test_fewer_runs_than_were_declared_are_incomplete(tmp_path):
+    folder = declared(tmp_path, ["good"] * 7, [60.0] * 7)
+    (folder / "result_6.txt").unlink()
+    score = judge(folder).score
+    assert any("6 of 7" in reason for reason in score.reasons)
+
+
 def test_a_run_that_breaks_a_rule_invalidates_and_is_named(planned):
     score = judge(campaign(planned, [*GOOD[:3], "bad_momentum", "good"])).score
     assert not score.valid

@@ -1,0 +1,67 @@
+"""The judge at work while a run's log grows: says at once what can no longer become compliant."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+
+from train_bench.event import Event
+from train_bench.judge.compliance import broken_rule
+from train_bench.judge.finding import Finding
+from train_bench.judge.log import NO_CONTENT, Log
+from train_bench.judge.record import EVALUATION, make_record
+from train_bench.judge.review import finding, initialisation, schedule
+from train_bench.rules.checks import Checking
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+class LiveCheck:
+    """Fed line by line with the log of one run. `used_seeds` are those of the campaign's earlier runs."""
+
+    def __init__(self, rules: BenchmarkRules, path: Path, used_seeds: Container[int]) -> None:
+        self._rules = rules
+        self._path = path
+        self._used_seeds = used_seeds
+        self._checking = Checking(rules)
+        self._events: list[Event] = []
+        self._told: set[tuple[str, int]] = set()
+
+    def event(self, event: Event) -> list[Finding]:
+        """The next line: what it broke for good."""
+        self._events.append(event)
+        self._checking.feed(event)
+        logged = {known.key for known in self._events}
+        found = [
+            broken_rule(str(self._path), failure, self._rules, logged)
+            for failure in self._checking.broken_so_far()
+        ]
+        if event.key == "seed" or event.key in EVALUATION:
+            found += self._of_the_record(event)
+        return self._new(found)
+
+    def waiting(self, now_ms: int) -> list[Finding]:
+        """No new line: an initialisation that has run out of its budget."""
+        first = next((event for event in self._events if event.key == "init_start"), None)
+        if first is None or any(event.key == "init_stop" for event in self._events):
+            return []
+        stopped = Event(key="init_stop", value=None, time_ms=now_ms, line=0)
+        record = make_record(self._log(stopped), index=0, rules=self._rules)
+        return self._new(list(initialisation(record, self._rules)))
+
+    def _of_the_record(self, event: Event) -> list[Finding]:
+        record = make_record(self._log(), index=0, rules=self._rules)
+        found = list(schedule(record, self._rules))
+        if event.key == "seed" and record.seed in self._used_seeds:
+            message = (
+                f"Seed {record.seed} was used by an earlier run of this campaign; every run has its own."
+            )
+            found.append(finding(record, self._rules, "seed", message, line=event.line, key="seed"))
+        return found
+
+    def _log(self, *more: Event) -> Log:
+        return Log(path=self._path, events=(*self._events, *more), problems=(), sha256=NO_CONTENT)
+
+    def _new(self, found: list[Finding]) -> list[Finding]:
+        new = [one for one in found if (one.check, one.line) not in self._told]
+        self._told |= {(one.check, one.line) for one in new}
+        return new
