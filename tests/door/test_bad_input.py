@@ -46,7 +46,7 @@ def train_bench(*words, cwd=ROOT):
         ),
         (["run", "launcher.nproc_per_node=2"], ["launcher=inline runs one process", "launcher=torchrun"]),
         (["run", "benchmark.ruleset=mini-2.0"], ["no ruleset 'mini-2.0'", "Did you mean 'mini-1.0'?"]),
-        (["run", "runs=9"], ["runs=9", "1 to 5 runs"]),
+        (["run", "runs=0"], ["runs=0", "at least 1 run"]),
         (["run", "benchmark.evaluation.period=2"], ["evaluation.period is 2", "allowed: only 1"]),
         (["rcp", "runs=3"], ["at least 10 runs", "runs=3"]),
         (["rcp", "precision=bf16"], ["made in fp32", "precision=bf16"]),
@@ -56,7 +56,12 @@ def train_bench(*words, cwd=ROOT):
         (["run", "benchmark"], ["benchmark"]),
         (["prepare", "benchmark=resnet_cifar10", "data_dir=/tmp/nowhere"], ["not downloaded", "source"]),
         (["rum"], ["no verb 'rum'", "Did you mean 'run'?"]),
-        (["judge", "/nowhere/at/all"], ["no folder /nowhere/at/all"]),
+        (["rules", "benchmark=resnet_mimi"], ["Did you mean 'resnet_mini'"]),
+        (["rules", "benchmark=ssd"], ["several rounds", "training-1.0.0"]),
+        (["rules", "benchmark=ssd", "ruleset=9.9"], ["9.9", "training-6.1.0"]),
+        (["rules", "benchmark=ssd", "ruleset=1.1.0", "division=ajar"], ["ajar", "closed, open"]),
+        (["rules", "resnet"], ["'resnet' is no option", "benchmark="]),
+        (["judge", "/nowhere/at/all"], ["no file or folder /nowhere/at/all"]),
     ],
 )
 def test_a_wrong_request_is_answered_by_one_sentence(words, sentences):

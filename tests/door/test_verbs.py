@@ -67,9 +67,9 @@ def test_run_is_a_hydra_application():
 
 
 def test_a_sweep_tells_the_worst_exit_code_and_goes_on_after_a_wrong_job():
-    answer = train_bench("plan", "-m", "runs=9,1", "output=/tmp/never_made")
+    answer = train_bench("plan", "-m", "runs=0,1", "output=/tmp/never_made")
     assert answer.returncode == 2
-    assert "runs=9" in answer.stderr
+    assert "runs=0" in answer.stderr
     assert "plan.json 0" in answer.stdout
 
 
@@ -77,7 +77,7 @@ def test_a_sweep_tells_the_worst_exit_code_and_goes_on_after_a_wrong_job():
 def test_json_is_one_object_and_nothing_else(begun, verb):
     campaign.run_all(begun, FakeLauncher(run_1="miss"), Diary(), retry_failed=False)
     answer = train_bench(verb, str(begun.jobs[0].folder), "--json")
-    told = json.loads(answer.stdout)
+    (told,) = json.loads(answer.stdout)["entries"]
     assert answer.stderr == ""
     assert (answer.returncode == 0) == told["valid"]
     demanded = {
@@ -110,11 +110,50 @@ def test_score_says_the_same_in_words(begun):
 
 
 def test_documented_fields_are_those_of_the_score(begun):
-    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
-    told = json.loads(train_bench("judge", str(begun.jobs[0].folder), "--json").stdout)
+    campaign.run_all(begun, FakeLauncher(run_1="miss"), Diary(), retry_failed=False)
+    folder = begun.jobs[0].folder
+    (told,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
+    (scored,) = json.loads(train_bench("score", str(folder), "--json", "--summary").stdout)["entries"]
+    (finding,) = told["runs"][1]["findings"][:1]
     documented = (discover.ROOT / "docs" / "json.md").read_text()
-    for field in (*told, *told["runs"][0], *told["rcp"], *told["runs"][0]["findings"][0:1]):
+    for field in (*told, *scored, *told["runs"][0], *told["rcp"], *told["by_the_letter"], *finding):
         assert f"`{field}`" in documented, field
+
+
+def test_the_results_of_a_tree_are_one_table_in_three_formats(begun):
+    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
+    above = str(begun.jobs[0].folder.parent)
+    lines = train_bench("score", above, "--csv").stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("submitter,system,benchmark,ruleset")
+    assert lines[1].startswith("local,fake,resnet_mini,mini-1.0,closed,5/5,")
+    assert train_bench("score", above, "--markdown").stdout.startswith("| submitter | system |")
+    told = json.loads(train_bench("score", above, "--json", "--summary").stdout)
+    assert told["summary"]["value"] == pytest.approx(told["entries"][0]["score_minutes"])
+
+
+def test_results_are_normalised_to_reference_results(begun, tmp_path):
+    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
+    reference = tmp_path / "reference.json"
+    reference.write_text(json.dumps({begun.benchmark: 10}))
+    words = ["score", str(begun.jobs[0].folder), "--json", "--reference-results", str(reference)]
+    (entry,) = json.loads(train_bench(*words).stdout)["entries"]
+    assert entry["normalised"] == pytest.approx(10 / entry["score_minutes"])
+
+
+def test_rules_say_what_a_round_allows():
+    told = json.loads(train_bench("rules", "benchmark=resnet", "ruleset=1.1.0", "--json").stdout)
+    assert (told["runs"], told["drop"], told["target"]) == (5, 1, "top1 >= 0.759")
+    keys = {key["key"]: key for key in told["keys"]}
+    assert keys["lars_opt_end_learning_rate"]["constraints"] == ["only 0.0001"]
+    assert keys["lars_opt_base_learning_rate"]["reference"] == 8.5
+    assert told["reference_points"][0]["batch_size"] == 1632
+    documented = (discover.ROOT / "docs" / "json.md").read_text()
+    for field in (*told, *keys["seed" if "seed" in keys else "opt_name"], *told["reference_points"][0]):
+        assert f"`{field}`" in documented, field
+    words = train_bench("rules", "benchmark=bert", "ruleset=2.1.0").stdout
+    assert "opt_lamb_epsilon" in words
+    assert "erratum lamb-epsilon-renamed" in words
 
 
 def test_an_interrupted_campaign_says_how_to_go_on(tmp_path):

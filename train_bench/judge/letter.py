@@ -19,7 +19,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
     """`refused` files are not accepted by the compliance checker; `accepted` is the verdict of the package
-    checker, None where it crashes."""
+    checker, None where it crashes or does not know the round."""
 
     accepted: bool | None
     refused: tuple[str, ...]
@@ -37,6 +37,11 @@ def by_the_letter(
         for record, verdict in zip(records, verdicts, strict=True)
         if not verdict.compliant_by_the_letter
     )
+    if rules.strict:
+        unknown = RcpVerdict(
+            verdict=rcp.NONE, message=f"the official tools do not know {rules.ruleset}", factor=None
+        )
+        return Letter(accepted=None, refused=refused, rcp=unknown, reasons=(unknown.message,))
     compared = rcp.by_the_letter(
         rules, [record.global_batch_size for record in records], [_convergence(record) for record in records]
     )

@@ -56,7 +56,8 @@ def as_markdown(results: Mapping[str, Any]) -> str:
 
 
 def _row(entry: Mapping[str, Any]) -> list[str]:
-    letter = entry["by_the_letter"]["accepted"]
+    letter = entry["by_the_letter"]
+    unknown = "" if letter["rcp"]["verdict"] == "none" else "crash"
     return [
         entry["submitter"] or "",
         entry["system"] or "",
@@ -70,7 +71,7 @@ def _row(entry: Mapping[str, Any]) -> list[str]:
         _number(entry["score_minutes"]),
         _number(entry.get("normalised")),
         "valid" if entry["valid"] else "not valid",
-        {True: "accepted", False: "refused", None: "crash"}[letter],
+        {True: "accepted", False: "refused", None: unknown}[letter["accepted"]],
     ]
 
 
