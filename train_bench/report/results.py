@@ -8,13 +8,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 HEADINGS = (
     *("submitter", "system", "benchmark", "ruleset", "division", "runs", "olympic_minutes", "rcp"),
     *("rcp_factor", "score_minutes", "normalised", "valid", "by_the_letter"),
 )
+ON_A_TERMINAL = {
+    "ruleset": "round",
+    "runs": "runs",
+    "olympic_minutes": "minutes",
+    "rcp": "RCP",
+    "rcp_factor": "factor",
+    "score_minutes": "score",
+    "normalised": "normalised",
+    "valid": "",
+    "by_the_letter": "letter",
+}
 NUMBERS = {"runs", "olympic_minutes", "rcp_factor", "score_minutes", "normalised"}
 
 
@@ -24,19 +35,24 @@ def rows(results: Mapping[str, Any]) -> list[list[str]]:
 
 
 def show(results: Mapping[str, Any], console: Console) -> None:
-    """For a terminal."""
-    used = [
-        at for at, name in enumerate(HEADINGS) if any(row[at] for row in rows(results)) or name == "valid"
-    ]
+    """For a terminal: the columns that fit, who and what in one of them."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
-    for at in used:
-        heading = HEADINGS[at].replace("_", " ")
-        table.add_column(heading, justify="right" if HEADINGS[at] in NUMBERS else "left", overflow="fold")
+    table.add_column("entry", overflow="fold")
+    shown = [name for name in ON_A_TERMINAL if name != "normalised" or any(_column(results, name))]
+    for name in shown:
+        justify: JustifyMethod = "right" if name in NUMBERS else "left"
+        table.add_column(ON_A_TERMINAL[name], justify=justify, no_wrap=True)
     for row in rows(results):
-        table.add_row(*(row[at] for at in used))
+        named = dict(zip(HEADINGS, row, strict=True))
+        entry = "/".join(filter(None, (named["submitter"], named["system"], named["benchmark"])))
+        table.add_row(entry, *(named[name] for name in shown))
     console.print(table)
     for line in _below(results):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _column(results: Mapping[str, Any], name: str) -> list[str]:
+    return [row[HEADINGS.index(name)] for row in rows(results)]
 
 
 def as_csv(results: Mapping[str, Any]) -> str:

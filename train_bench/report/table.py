@@ -56,7 +56,13 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines.append("seeds: fixed (derived from seed=BASE, not from entropy)")
     if score["score_minutes"] is not None:
         minutes = score["score_minutes"]
-        lines.append(f"score {minutes:.4f} min ({minutes * 60:.2f} s), factor {rcp['factor'] or 1:.4f}")
+        applied = minutes / score["olympic_minutes"] if score["olympic_minutes"] else 1.0
+        shown = (
+            ""
+            if applied > 1 or (rcp["factor"] or 1) <= 1
+            else f" (RCP factor {rcp['factor']:.4f}, not applied)"
+        )
+        lines.append(f"score {minutes:.4f} min ({minutes * 60:.2f} s), factor {applied:.4f}{shown}")
     lines.append("VALID" if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
     return lines
 

@@ -1,0 +1,107 @@
+"""Results tables: every entry once, in three formats that agree."""
+
+import csv
+import io
+
+import pytest
+from rich.console import Console
+
+from train_bench.report import findings, results
+from train_bench.report.table import summary
+
+
+def entry(**changes):
+    told = {
+        "submitter": "us",
+        "system": "box|1",
+        "benchmark": "resnet",
+        "variant": None,
+        "ruleset": "training-1.1.0",
+        "division": "closed",
+        "runs": [],
+        "runs_required": 5,
+        "seeds": None,
+        "olympic_minutes": 10.0,
+        "stdev_minutes": None,
+        "ci95_minutes": None,
+        "rcp": {"verdict": "pass", "factor": 1.25, "message": "fine"},
+        "score_minutes": 12.5,
+        "normalised": None,
+        "valid": True,
+        "reasons": [],
+        "by_the_letter": {"accepted": True, "rcp": {"verdict": "pass"}},
+        "findings": [],
+    }
+    return told | changes
+
+
+def test_a_csv_has_one_line_per_entry_below_its_headings():
+    text = results.as_csv({"entries": [entry(), entry(score_minutes=None)]})
+    read = list(csv.DictReader(io.StringIO(text)))
+    assert [row["score_minutes"] for row in read] == ["12.5000", ""]
+    assert read[0]["system"] == "box|1"
+    assert set(read[0]) == set(results.HEADINGS)
+
+
+def test_markdown_keeps_its_columns_whatever_a_name_holds():
+    lines = results.as_markdown({"entries": [entry()]}).splitlines()
+    assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("accepted", "verdict", "shown"),
+    [(True, "pass", "accepted"), (False, "fail", "refused"), (None, "crash", "crash"), (None, "none", "")],
+)
+def test_the_letter_accepts_refuses_crashes_or_does_not_know(accepted, verdict, shown):
+    letter = {"accepted": accepted, "rcp": {"verdict": verdict}}
+    assert results.rows({"entries": [entry(by_the_letter=letter)]})[0][-1] == shown
+
+
+def on_a_terminal(show, told):
+    console = Console(file=io.StringIO(), width=80)
+    show(told, console)
+    return console.file.getvalue()
+
+
+def test_a_terminal_says_why_an_entry_is_not_valid_and_the_summary():
+    told = {
+        "entries": [entry(), entry(valid=False, reasons=["Two runs are missing."])],
+        "summary": {"of": "minutes", "value": 12.5, "weights": {}},
+    }
+    shown = on_a_terminal(results.show, told)
+    assert "Two runs are missing." in shown
+    assert "custom summary (weighted geometric mean of minutes): 12.5" in shown
+
+
+def test_a_factor_that_the_round_does_not_apply_is_shown_as_such():
+    (line,) = [line for line in summary(entry(score_minutes=10.0)) if line.startswith("score")]
+    assert "factor 1.0000 (RCP factor 1.2500, not applied)" in line
+    (line,) = [line for line in summary(entry()) if line.startswith("score")]
+    assert line.endswith("factor 1.2500")
+
+
+def found(check, grade, file="result_0.txt"):
+    run = {"file": file, "status": "success", "converged": True, "compliant": True}
+    return run | {"findings": [{"check": check, "grade": grade, "line": 3, "message": "Look here."}]}
+
+
+def test_one_entry_shows_every_finding_and_several_show_their_kinds():
+    runs = [found("time", "review"), found("time", "review", "result_1.txt")]
+    alone = on_a_terminal(findings.show, {"entries": [entry(runs=runs)]})
+    assert alone.count("Look here.") == 2
+    among = on_a_terminal(findings.show, {"entries": [entry(runs=runs), entry()]})
+    assert among.count("Look here.") == 1
+    assert "2 of 2 logs, result_0.txt line 3" in among
+    assert "2 of 2 entries are valid." in among
+
+
+def test_opinions_of_the_official_checkers_are_told_with_what_they_agree_with():
+    opinions = [
+        {"checker": "rcp", "verdict": "crash", "message": "KeyError: 'dlrm'", "agrees": True},
+        {"checker": "seeds", "verdict": "fail", "message": "", "agrees": False},
+        {"checker": "package", "verdict": "pass", "message": "", "agrees": None},
+    ]
+    shown = on_a_terminal(findings.show, {"entries": [entry(official=opinions)]})
+    assert "official rcp: crash, agrees (KeyError: 'dlrm')" in shown
+    assert "official seeds: fail, DISAGREES" in shown
+    assert "official package: pass, has no verdict of ours to compare" in shown
