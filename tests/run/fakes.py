@@ -94,6 +94,8 @@ def job(folder: Path, **changes) -> Job:
         "device": Device.cpu,
         "precision": Precision.fp32,
         "drop_caches": False,
+        "start_limit_seconds": 60.0,
+        "stall_limit_seconds": 60.0,
         "config": {"hyperparameters": {"global_batch_size": 32, "lars_epsilon": None}},
         "announcement": {"submission_benchmark": "fake"},
         "target": Target(thresholds=(Threshold(metric="top1", value=0.9),)),
