@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.door.conftest import ROOT
+from tests.door.conftest import ROOT, begun, make
+from train_bench import campaign
+
+__all__ = ["begun"]
 
 
 @dataclass(frozen=True)
@@ -21,26 +24,22 @@ class Host:
 
     def start(self, *words):
         """`train-bench WORDS` on this host, in the background."""
-        named = f"hostname {self.name} && exec \"$@\""
+        named = f'hostname {self.name} && exec "$@"'
         inside = ("ip", "netns", "exec", self.name, "unshare", "--uts", "sh", "-c", named, "sh")
         command = [*inside, sys.executable, "-m", "train_bench", *words]
-        return subprocess.Popen(
-            command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def processes(self):
         """Process numbers of everything that runs on this host."""
-        told = subprocess.run(
-            ["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True
-        )
+        told = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True)
         return [int(number) for number in told.stdout.split()]
+
+    def kill(self, number):
+        os.kill(number, signal.SIGKILL)
 
     def cut_the_link(self):
         """From now on packets are lost without a word, as when a cable is pulled or a host is switched off."""
         ip("netns", "exec", self.name, "ip", "link", "set", self.interface, "down")
-
-    def vanish(self):
-        ip("netns", "delete", self.name)
 
 
 def ip(*words):
@@ -76,8 +75,17 @@ def two_hosts():
     _remove(made)
 
 
+@pytest.fixture
+def several(tmp_path):
+    """A campaign over two hosts that was begun."""
+    hosts = ("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=10.0.0.1")
+    plan = make(f"output={tmp_path / 'campaign'}", "seed=1", *hosts)
+    campaign.begin(plan)
+    return plan.jobs[0].folder
+
+
 def _remove(hosts):
     for host in hosts:
         for number in host.processes():
-            os.kill(number, signal.SIGKILL)
-        host.vanish()
+            host.kill(number)
+        ip("netns", "delete", host.name)
