@@ -76,9 +76,9 @@ def run_all(
     watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(todo))
     try:
         for job in todo:
-            how = _run(job, launcher, watcher, board)
-            if how is not None and not go_on:
-                raise LaunchError(_stopped(job, how, total=len(plan.jobs)))
+            failure = _run(job, launcher, watcher, board)
+            if failure is not None and not go_on:
+                raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
     except KeyboardInterrupt:
         finished = sum(job.result_file.exists() for job in plan.jobs)
         raise Interrupted(
@@ -115,13 +115,14 @@ def _run(job: Job, launcher: Launcher, watcher: Watcher, board: Board) -> str | 
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
     record, _ = read_record(job.result_file, rules)
     papers.write_json(job.folder / f"record_{job.index}.json", record.as_json())
-    watcher.run_ended(job, failed=bool(found))
-    return "; ".join(str(death) for death in found) or None
+    failure = "; ".join(str(death) for death in found) or None
+    watcher.run_ended(job, failure=failure)
+    return failure
 
 
-def _stopped(job: Job, how: str, *, total: int) -> str:
+def _stopped(job: Job, failure: str, *, total: int) -> str:
     return (
-        f"Run {job.index + 1} of {total} failed: {how}. Output of its ranks is in {job.ranks_folder}. "
+        f"Run {job.index + 1} of {total} failed: {failure}. Output of its ranks is in {job.ranks_folder}. "
         f"Finished runs stay; train-bench run resume={job.folder} continues and counts this run as "
         f"failed, retry_failed=true repeats it."
     )

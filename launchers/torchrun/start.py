@@ -9,6 +9,7 @@ from launchers._parts.exit_codes import how_it_ended
 from launchers.torchrun.config import Config, Rendezvous
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
+from train_bench.task import BenchmarkConfig
 
 # A failure report of torchrun names, per failed process, first its rank and then its exit code.
 FAILURE = re.compile(r"^\s*rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)
@@ -22,7 +23,7 @@ class Launcher:
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def refuse(self) -> str | None:
+    def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """Fields that contradict each other, or that say nothing on a single host."""
         asked = self.config
         for name in ("nodes", "nproc_per_node"):

@@ -30,7 +30,7 @@ def test_a_campaign_of_five_converging_runs_is_a_valid_score(begun):
     assert score.valid, score.reasons
     assert [run.convergence for run in score.runs] == [6, 7, 8, 9, 10]
     assert [run.dropped for run in score.runs] == [True, False, False, False, True]
-    assert watcher.ended == [(index, False) for index in range(5)]
+    assert watcher.ended == [(index, None) for index in range(5)]
     assert watcher.events.count("run_stop") == 5
 
 

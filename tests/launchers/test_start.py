@@ -7,9 +7,11 @@ from launchers.inline.config import Config as InlineConfig
 from launchers.inline.start import Launcher as Inline
 from launchers.torchrun.config import Config as TorchrunConfig
 from launchers.torchrun.start import Launcher as Torchrun
+from tests.door.conftest import asked_config
 from tests.run.fakes import job
 from train_bench.launcher import Death
 
+BENCHMARK = asked_config().benchmark
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "0")
 
 REPORT = """\
@@ -42,11 +44,11 @@ def test_inline_starts_the_rank_itself():
 
 
 def test_inline_refuses_more_than_one_process_and_names_the_way_out():
-    reason = Inline(InlineConfig(nproc_per_node=2)).refuse()
+    reason = Inline(InlineConfig(nproc_per_node=2)).refuse(BENCHMARK)
     assert reason is not None
     assert "nproc_per_node=2" in reason
     assert "launcher=torchrun" in reason
-    assert Inline(InlineConfig()).refuse() is None
+    assert Inline(InlineConfig()).refuse(BENCHMARK) is None
 
 
 def test_inline_names_the_signal_that_killed_the_rank():

@@ -7,8 +7,10 @@ import pytest
 
 from launchers.torchrun.config import Config, Rendezvous
 from launchers.torchrun.start import Launcher
+from tests.door.conftest import asked_config
 from tests.run.fakes import job
 
+BENCHMARK = asked_config().benchmark
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "3")
 TWO = {"nodes": 2, "master_addr": "10.0.0.1"}
 
@@ -33,14 +35,14 @@ def argv(**asked):
     ],
 )
 def test_what_makes_no_sense_together_is_refused_by_one_sentence(asked, word):
-    reason = Launcher(Config(**asked)).refuse()
+    reason = Launcher(Config(**asked)).refuse(BENCHMARK)
     assert reason is not None
     assert word in reason
     assert reason.endswith(".")
 
 
 def test_several_ranks_on_several_hosts_are_not_refused():
-    assert Launcher(Config(**TWO, nproc_per_node=4, rendezvous=Rendezvous.c10d)).refuse() is None
+    assert Launcher(Config(**TWO, nproc_per_node=4, rendezvous=Rendezvous.c10d)).refuse(BENCHMARK) is None
 
 
 def test_every_host_but_the_first_is_told_how_to_join():
