@@ -58,7 +58,9 @@ def record(plan):
 
 
 def processes_of(plan):
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
+    ).stdout
     return [int(line.split()[0]) for line in listed.splitlines() if str(plan.jobs[0].folder) in line]
 
 
@@ -116,12 +118,18 @@ def test_the_only_rank_that_is_stopped_is_noticed_by_its_parent(tmp_path):
     assert record(plan)["status"] == "died"
 
 
-def test_when_the_launcher_dies_its_ranks_end_with_it(tmp_path):
+@pytest.mark.parametrize("moment", ["ranks import torch", "the run has evaluated"])
+def test_when_the_launcher_dies_its_ranks_end_with_it(tmp_path, moment):
     plan = planned(tmp_path, *TWO)
+    job = plan.jobs[0]
+
+    def has_come():
+        if moment == "ranks import torch":
+            return len(list(job.ranks_folder.glob("arrived/*"))) == 2
+        return job.growing_file.exists() and "eval_accuracy" in job.growing_file.read_text()
 
     def kill_the_agent():
-        log = plan.jobs[0].growing_file
-        wait_for(lambda: log.exists() and "eval_accuracy" in log.read_text(), seconds=90)
+        wait_for(has_come, seconds=90)
         os.kill(min(processes_of(plan)), signal.SIGKILL)
 
     sentence = run(plan, meanwhile=kill_the_agent)
