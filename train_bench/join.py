@@ -114,5 +114,11 @@ def _take_part(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
         board.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
         raise
     found = () if over() else deaths(job, launcher, ended, (), whole=True)
+    found = tuple(_on(host, death) for death in found)
     board.report(job, host, found)
     return found
+
+
+def _on(host: int, death: Death) -> Death:
+    """A rank is known everywhere; what has no rank needs the name of its host."""
+    return death if death.rank is not None else Death(rank=None, how=f"host {host}: {death.how}")
