@@ -38,7 +38,8 @@ class Job:
     `benchmark` is the name that the log gives (`resnet_mini`), `reference` the folder of its code
     (`resnet`). `config` holds the reference's own configuration as plain data; its
     `hyperparameters` are logged one by one under their own names. `announcement` holds further
-    values to log before the clock, by mllog key.
+    values to log before the clock, by mllog key. `start_limit_seconds` is how long it may take from the
+    command until all ranks have answered, `stall_limit_seconds` how long a rank may say nothing afterwards.
     """
 
     benchmark: str
@@ -52,6 +53,8 @@ class Job:
     device: Device
     precision: Precision
     drop_caches: bool
+    start_limit_seconds: float
+    stall_limit_seconds: float
     config: Mapping[str, Any]
     announcement: Mapping[str, Any]
     target: Target

@@ -49,7 +49,7 @@ class FakeLauncher:
     def __init__(self, **behaviours):
         self.behaviours = behaviours
 
-    def refuse(self):
+    def refuse(self, benchmark):
         return None
 
     def launch(self, job, rank_argv):
@@ -82,8 +82,8 @@ class Diary:
     def tick(self):
         self.at_tick()
 
-    def run_ended(self, job, *, failed):
-        self.ended.append((job.index, failed))
+    def run_ended(self, job, *, failure):
+        self.ended.append((job.index, failure))
 
     def campaign_ended(self): ...
 

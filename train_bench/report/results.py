@@ -16,8 +16,12 @@ HEADINGS = (
     *("rcp_factor", "score_minutes", "normalised", "valid", "by_the_letter"),
 )
 ON_A_TERMINAL = {
-    **{"ruleset": "round", "score_minutes": "minutes", "normalised": "normalised", "rcp": "RCP"},
-    **{"valid": "", "by_the_letter": "letter"},
+    "ruleset": "round",
+    "score_minutes": "minutes",
+    "normalised": "normalised",
+    "rcp": "RCP",
+    "valid": "",
+    "by_the_letter": "letter",
 }
 NUMBERS = {"runs", "olympic_minutes", "rcp_factor", "score_minutes", "normalised"}
 
@@ -30,7 +34,7 @@ def rows(results: Mapping[str, Any]) -> list[list[str]]:
 def show(results: Mapping[str, Any], console: Console) -> None:
     """For a terminal: the columns that fit, who and what in one of them."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
-    table.add_column("entry", overflow="fold", min_width=24)
+    table.add_column("entry", overflow="fold", min_width=20)
     shown = [name for name in ON_A_TERMINAL if name != "normalised" or any(_column(results, name))]
     for name in shown:
         justify: JustifyMethod = "right" if name in NUMBERS else "left"
