@@ -26,7 +26,7 @@ MAY_SEE = {
 ONLY_IN = {
     "hydra": {"train_bench/ask.py", "train_bench/plan/config.py"},
     "omegaconf": {"train_bench/ask.py", "train_bench/plan/config.py"},
-    "mlperf_logging": {"train_bench/run/events.py"},
+    "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/official.py"},
     "subprocess": {"train_bench/plan/launch.py"},
 }
 
