@@ -40,6 +40,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   rules   benchmark=NAME    what a round allows: values, runs, target, schedule
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
   prepare [OVERRIDE ...]    prepare the data of a benchmark
+  package DIR ... --to DIR  the tree of a submission, and what the official checkers think of it
 
 plan, run, rcp and prepare are Hydra applications. Their options are overrides: benchmark=resnet_mini,
 launcher=torchrun, launcher.nproc_per_node=2, runs=3, seed=1, output=DIR, resume=DIR, ...; --help lists
@@ -197,6 +198,35 @@ def rules(words: Sequence[str]) -> int:
     return VALID
 
 
+def package(words: Sequence[str]) -> int:
+    """Lay finished campaigns out as a submission, and ask our judge and the official checkers about it."""
+    from train_bench import package as packaging
+    from train_bench.plan import discover
+    from train_bench.plan.launch import revision
+
+    parser = argparse.ArgumentParser("train-bench package", description=package.__doc__)
+    parser.add_argument("campaigns", nargs="+", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new folder for the tree")
+    parser.add_argument("--system", metavar="NAME", help="name of the system; by default the platform's")
+    parser.add_argument(
+        "--system-file", type=Path, metavar="FILE", help="JSON of what to state of the system: field -> text"
+    )
+    parser.add_argument("--force", action="store_true", help="package invalid results all the same")
+    options = parser.parse_args(words)
+    stated = packaging.read_stated(options.system_file) if options.system_file else {}
+    campaigns = [packaging.read_campaign(folder, discover.RCP) for folder in options.campaigns]
+    source = packaging.Source(root=discover.ROOT, revision=revision(discover.ROOT))
+    folder = packaging.package(
+        campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
+    )
+    print(f"The submission is in {folder}.")
+    refused = False
+    for said in packaging.opinions(folder, campaigns[0].judgement.score.ruleset, discover.RCP):
+        print(f"{said.checker}: {said.verdict}{f' ({said.message})' if said.message else ''}", flush=True)
+        refused = refused or said.refused
+    return INVALID if refused else VALID
+
+
 VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "list": list_benchmarks,
     "plan": plan,
@@ -207,6 +237,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "rules": rules,
     "rcp": rcp,
     "prepare": prepare,
+    "package": package,
 }
 
 

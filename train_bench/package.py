@@ -1,0 +1,326 @@
+"""Finished campaigns -> the tree of a submission, as the package checker of mlperf-logging wants it.
+
+    DIR/<submitter>/systems/<system>.json
+    DIR/<submitter>/results/<system>/<benchmark>/result_*.txt
+    DIR/<submitter>/benchmarks/<benchmark>/implementations/<system>/...
+
+One package is of one submitter, division, round and system. It is built beside DIR and takes its name once it
+is whole.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from train_bench import papers
+from train_bench.errors import LogError, RequestError, UnknownName, WriteError
+from train_bench.judge import official
+from train_bench.judge.entry import Judgement
+from train_bench.judge.official import Opinion
+from train_bench.judge.tree import judge_folder
+
+# What a system description must hold (system description checker); every value is a string, since numbers
+# crash the checker.
+FIELDS = (
+    *("submitter", "division", "status", "system_name", "number_of_nodes", "host_processors_per_node"),
+    *("host_processor_model_name", "host_processor_core_count", "host_processor_vcpu_count"),
+    *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
+    *("host_memory_capacity", "host_storage_type", "host_storage_capacity", "host_networking"),
+    *("host_networking_topology", "host_memory_configuration", "accelerators_per_node"),
+    *("accelerator_model_name", "accelerator_host_interconnect", "accelerator_frequency"),
+    *("accelerator_on-chip_memories", "accelerator_memory_configuration", "accelerator_memory_capacity"),
+    *("accelerator_interconnect", "accelerator_interconnect_topology", "cooling", "hw_notes", "framework"),
+    *("other_software_stack", "operating_system", "sw_notes"),
+)
+
+# `submission_status` of a log -> `status` of a system description.
+STATUS = {
+    "onprem": "Available on-premise",
+    "cloud": "Available cloud",
+    "research": "Research, Development, or Internal (RDI)",
+    "preview": "Preview",
+}
+
+# What all campaigns of a package share, as their logs announce it.
+SHARED = ("submission_org", "submission_division", "submission_status", "submission_platform")
+
+SOURCE = ("train_bench", "launchers", "conf", "pyproject.toml", "constraints.txt", "LICENSE")
+SUFFIXES = (".py", ".yaml", ".md", ".toml", ".txt", ".json", ".sh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The tree that the campaigns ran from, and its revision as it is now."""
+
+    root: Path
+    revision: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """A finished campaign, read. `described` holds what its plan and system.json say for the description of
+    a system; `config` is what the first run was configured with."""
+
+    folder: Path
+    plan: Mapping[str, Any]
+    reference: str
+    variant: str
+    launcher: str
+    revision: str | None
+    config: Mapping[str, Any]
+    described: Mapping[str, str]
+    judgement: Judgement
+
+    @property
+    def benchmark(self) -> str:
+        """The name that the logs give."""
+        return self.judgement.score.benchmark
+
+    def announced(self, key: str) -> tuple[str, ...]:
+        """The different values that the logs give to a `submission_*` key."""
+        return tuple(sorted({record.announced.get(key, "") for record in self.judgement.records}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What one checker thinks of the package. `refused` decides the exit code."""
+
+    checker: str
+    verdict: str
+    message: str
+    refused: bool
+
+
+def read_campaign(folder: Path, rcp_folder: Path) -> Campaign:
+    """Raises `RequestError` where there is no campaign, `LogError` where it cannot be read."""
+    for name in ("plan.json", "system.json"):
+        if not (folder / name).is_file():
+            raise RequestError(f"{folder} holds no finished campaign (no {name}); give the folder of one.")
+    plan, machine = papers.read_json(folder / "plan.json"), papers.read_json(folder / "system.json")
+    judgement = judge_folder(folder, asked=None, rcp_folder=rcp_folder)
+    try:
+        return Campaign(
+            folder=folder,
+            plan=plan,
+            reference=str(plan["reference"]),
+            variant=str(plan["variant"]),
+            launcher=str(plan["launcher"]),
+            revision=plan["revision"],
+            config=plan["jobs"][0]["config"],
+            described=_described(plan, machine),
+            judgement=judgement,
+        )
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise LogError(
+            f"The plan.json or system.json in {folder} is none of this version of train_bench: {error!r}."
+        ) from error
+
+
+def read_stated(path: Path) -> dict[str, str]:
+    """What the user says of the system: any of `FIELDS`, as strings."""
+    if not path.is_file():
+        raise RequestError(f"There is no file {path}; give a JSON file of the system's description.")
+    stated = papers.read_json(path)
+    if not isinstance(stated, dict):
+        raise RequestError(f"{path} holds no JSON object; give one of field -> text.")
+    for field, value in stated.items():
+        if field not in FIELDS:
+            raise UnknownName(what="field of a system description", name=field, known=FIELDS)
+        if not isinstance(value, str):
+            raise RequestError(f'{path}: {field} is {value!r}; every value is a string, for example "8".')
+    return stated
+
+
+def package(
+    campaigns: Sequence[Campaign],
+    to: Path,
+    *,
+    system: str | None,
+    stated: Mapping[str, str],
+    source: Source,
+    force: bool,
+) -> Path:
+    """Write the tree below `to`; returns the submitter's folder. `system` names the system, by default after
+    the platform that the logs announce.
+
+    Raises `RequestError` with every reason why this is no submission. `force` overrules those that are about
+    the results, not those that leave no one tree to write.
+    """
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise RequestError(f"{to} is not an empty folder; choose another with --to DIR.")
+    _refuse(list(_contradictions(campaigns, stated, source)), "")
+    if not force:
+        _refuse(list(_shortcomings(campaigns, source)), " --force packages them all the same.")
+    name = _plain(system or campaigns[0].announced("submission_platform")[0])
+    submitter = _plain(campaigns[0].announced("submission_org")[0])
+    to = to.absolute()
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}_") as beside:
+            tree = Path(beside, "tree")
+            _write(tree / submitter, campaigns, name, describe(campaigns[0], name, stated), source)
+            tree.replace(to)
+    except OSError as error:
+        raise WriteError(f"{to} cannot be written: {error.strerror or error}.") from error
+    return to / submitter
+
+
+def _write(
+    folder: Path, campaigns: Sequence[Campaign], name: str, description: Mapping[str, str], source: Source
+) -> None:
+    papers.write_json(folder / "systems" / f"{name}.json", description)
+    for campaign in campaigns:
+        results = folder / "results" / name / campaign.benchmark
+        results.mkdir(parents=True)
+        for file in campaign.judgement.place.files:
+            shutil.copyfile(file, results / file.name)
+        _write_source(folder / "benchmarks" / campaign.benchmark / "implementations" / name, campaign, source)
+
+
+def describe(campaign: Campaign, name: str, stated: Mapping[str, str]) -> dict[str, str]:
+    """A system description: what the user states, else what was found, else empty."""
+    status = campaign.announced("submission_status")[0]
+    found = {
+        **campaign.described,
+        "submitter": campaign.announced("submission_org")[0],
+        "division": campaign.announced("submission_division")[0],
+        "status": STATUS.get(status, status),
+        "system_name": name,
+    }
+    return {field: stated.get(field, found.get(field, "")) for field in FIELDS}
+
+
+def opinions(folder: Path, rounds: str, rcp_folder: Path) -> Iterator[Said]:
+    """What our judge and the official checkers think of a submitter's folder, one after the other."""
+    for results in sorted(folder.glob("results/*/*")):
+        score = judge_folder(results, asked=rounds, rcp_folder=rcp_folder).score
+        yield Said(
+            checker=f"train_bench on {results.name}",
+            verdict=official.PASS if score.valid else official.FAIL,
+            message="; ".join(score.reasons),
+            refused=not score.valid,
+        )
+    family, _, number = rounds.partition("-")
+    if family != official.USAGE:
+        yield Said(
+            checker="mlperf-logging",
+            verdict="not asked",
+            message=f"{rounds} is no official round; its benchmarks are unknown to the official checkers",
+            refused=False,
+        )
+        return
+    yield _said("package checker", official.package(folder, number))
+    for file in sorted(folder.glob("systems/*.json")):
+        yield _said(f"system description checker on {file.name}", official.system_description(file, number))
+    yield _said("repository checker", official.repository(folder, number))
+
+
+def _said(checker: str, opinion: Opinion) -> Said:
+    """A checker that crashes refuses nothing: that is its defect, and its message is told."""
+    return Said(
+        checker=checker,
+        verdict=opinion.verdict,
+        message=opinion.message,
+        refused=opinion.verdict == official.FAIL,
+    )
+
+
+def _described(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
+    packages = dict(machine["packages"])
+    others = {"python": machine["python"], "cuda": machine["cuda"], "linux": machine["kernel"]} | packages
+    return {
+        "number_of_nodes": str(plan["request"]["launcher"]["nodes"]),
+        "host_processor_model_name": str(machine["processor"]),
+        "host_processor_vcpu_count": str(machine["cores"]),
+        "host_memory_capacity": f"{machine['memory_bytes'] / 2**30:.0f} GiB",
+        "accelerators_per_node": str(len(machine["accelerators"])),
+        "accelerator_model_name": ", ".join(sorted(set(machine["accelerators"]))),
+        "framework": f"PyTorch {packages['torch']}",
+        "other_software_stack": ", ".join(f"{key} {value}" for key, value in others.items() if value),
+        "operating_system": str(machine["operating_system"]),
+        "sw_notes": f"train_bench {plan['train_bench']}, revision {plan['revision']}",
+    }
+
+
+def _contradictions(
+    campaigns: Sequence[Campaign], stated: Mapping[str, str], source: Source
+) -> Iterator[str]:
+    for key in SHARED:
+        values = sorted({value for campaign in campaigns for value in campaign.announced(key)})
+        if len(values) > 1 or not values[0]:
+            yield f"{key} is {' and '.join(repr(value) for value in values)}; a package has one"
+    rounds = sorted({str(campaign.plan["ruleset"]) for campaign in campaigns})
+    if len(rounds) > 1:
+        yield f"the rulesets are {' and '.join(rounds)}; a package has one"
+    benchmarks = [campaign.benchmark for campaign in campaigns]
+    for benchmark in sorted({name for name in benchmarks if benchmarks.count(name) > 1}):
+        yield f"{benchmarks.count(benchmark)} campaigns are of {benchmark}; a system has one result of each"
+    for campaign in campaigns:
+        known = [path.parent.name for path in (source.root / "references").glob("*/config.py")]
+        if campaign.reference not in known:
+            yield f"{campaign.folder}: its reference {campaign.reference!r} is not here"
+    for field, key in (("submitter", "submission_org"), ("division", "submission_division")):
+        logged = campaigns[0].announced(key)[0]
+        if stated.get(field, logged) != logged:
+            yield f"{field} is stated as {stated[field]!r}, and the logs say {logged!r}"
+
+
+def _shortcomings(campaigns: Sequence[Campaign], source: Source) -> Iterator[str]:
+    for campaign in campaigns:
+        for reason in campaign.judgement.score.reasons:
+            yield f"{campaign.folder}: {reason}"
+        ran = campaign.revision
+        if ran != source.revision or str(ran).endswith("+changes"):
+            yield f"{campaign.folder}: it ran from revision {ran}, and the source here is {source.revision}"
+
+
+def _refuse(reasons: Sequence[str], hint: str) -> None:
+    if reasons:
+        raise RequestError(f"Nothing was packaged: {'; '.join(reasons)}.{hint}")
+
+
+def _write_source(folder: Path, campaign: Campaign, source: Source) -> None:
+    """The reference, the harness that runs it, and the configuration that it ran with."""
+    for name in (*SOURCE, "references/__init__.py", "references/_parts", f"references/{campaign.reference}"):
+        _copy(source.root / name, folder / name)
+    decided = {key: value for key, value in campaign.plan.items() if key != "jobs"}
+    papers.write_json(folder / "configuration.json", decided | {"config": campaign.config})
+    papers.write(folder / "README.md", _readme(campaign))
+
+
+def _readme(campaign: Campaign) -> str:
+    return f"""\
+# {campaign.benchmark}
+
+The source that the results of this benchmark were made with (revision {campaign.revision}).
+`configuration.json` holds every value that was decided. The task is described in
+`references/{campaign.reference}/README.md`.
+
+```
+pip install -c constraints.txt .
+train-bench prepare benchmark={campaign.variant}
+train-bench run benchmark={campaign.variant} launcher={campaign.launcher}
+```
+"""
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Source files alone; what is not there (an installed harness has no pyproject.toml) is left out."""
+    if path.is_dir():
+        for below in sorted(path.iterdir()):
+            if not below.name.startswith((".", "__pycache__")):
+                _copy(below, target / below.name)
+    elif (path.suffix in SUFFIXES or path.name == "LICENSE") and path.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def _plain(name: str) -> str:
+    """A name that is good for a folder: the repository checker refuses spaces and leading dots."""
+    return re.sub(r"[^\w.+-]+", "_", name).strip("._") or "unnamed"
