@@ -1,0 +1,211 @@
+"""Campaigns laid out as a submission. The results are published ones of ResNet, with the seeds that the official
+package checker wants and that their logs lack."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.door.conftest import ROOT
+from tests.judge import campaigns as mini
+from train_bench import package as packaging
+from train_bench.errors import LogError, RequestError, UnknownName
+
+CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "corpus"))
+PUBLISHED = CORPUS / "v2.1" / "Intel-HabanaLabs" / "results" / "HLS-Gaudi2-PT" / "resnet"
+published = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+
+NOWHERE = Path("/nowhere")
+SOURCE = packaging.Source(root=ROOT, revision="abc")
+MACHINE = {
+    "processor": "a processor",
+    "cores": 160,
+    "memory_bytes": 2**40,
+    "accelerators": ["an accelerator"] * 8,
+    "operating_system": "an operating system",
+    "kernel": "6.1",
+    "python": "3.11.7",
+    "packages": {"torch": "2.15.0"},
+    "cuda": None,
+}
+
+
+def papers_of(folder, ruleset="training-2.1.0", benchmark="resnet", **changes):
+    """The plan and the system that a campaign leaves beside its logs."""
+    plan = {
+        "train_bench": "0.1.0",
+        "revision": "abc",
+        "ruleset": ruleset,
+        "benchmark": benchmark,
+        "variant": benchmark,
+        "reference": "resnet",
+        "launcher": "torchrun",
+        "world_size": 8,
+        "seeds": "entropy",
+        "runs_required": 5,
+        "changes": [],
+        "request": {"launcher": {"nodes": 1}},
+        "jobs": [{"index": index, "seed": 1000 + index, "config": {"lr": 1}} for index in range(5)],
+    }
+    (folder / "plan.json").write_text(json.dumps(plan | changes))
+    (folder / "system.json").write_text(json.dumps(MACHINE))
+    return folder
+
+
+@pytest.fixture
+def official_campaign(tmp_path):
+    """Published logs as a campaign of ours."""
+    folder = tmp_path / "campaign"
+    folder.mkdir()
+    for index in range(5):
+        text = (PUBLISHED / f"result_{index}.txt").read_text()
+        line = text.splitlines()[0]
+        seed = json.loads(line.partition(":::MLLOG ")[2]) | {"key": "seed", "value": 1000 + index}
+        (folder / f"result_{index}.txt").write_text(
+            f"{line}\n:::MLLOG {json.dumps(seed)}\n{text[len(line) + 1 :]}"
+        )
+    return papers_of(folder)
+
+
+@pytest.fixture
+def mini_campaign(tmp_path):
+    folder = tmp_path / "mini"
+    folder.mkdir()
+    return papers_of(mini.campaign(folder, ["good"] * 5), "mini-1.0", "resnet_mini", seeds="fixed")
+
+
+def package(*folders, to, system="box", stated=None, force=False):
+    campaigns = [packaging.read_campaign(folder, NOWHERE) for folder in folders]
+    return packaging.package(campaigns, to, system=system, stated=stated or {}, source=SOURCE, force=force)
+
+
+@published
+def test_published_results_are_packaged_and_every_official_checker_accepts_the_package(
+    official_campaign, tmp_path
+):
+    folder = package(official_campaign, to=tmp_path / "submission")
+    said = list(packaging.opinions(folder, "training-2.1.0", NOWHERE))
+    assert [one.checker for one in said] == [
+        "train_bench on resnet",
+        "package checker",
+        "system description checker on box.json",
+        "repository checker",
+    ]
+    assert [(one.verdict, one.message) for one in said] == [("pass", "")] * 4
+    for index in range(5):
+        copied = folder / "results" / "box" / "resnet" / f"result_{index}.txt"
+        assert copied.read_bytes() == (official_campaign / copied.name).read_bytes()
+
+
+@published
+def test_logs_without_seeds_are_packaged_by_force_and_the_package_checker_refuses_them(
+    official_campaign, tmp_path
+):
+    for file in official_campaign.glob("result_*.txt"):
+        file.write_bytes((PUBLISHED / file.name).read_bytes())
+    folder = package(official_campaign, to=tmp_path / "submission", force=True)
+    refused = {
+        one.checker: one for one in packaging.opinions(folder, "training-2.1.0", NOWHERE) if one.refused
+    }
+    assert "logs no seed" in refused["package checker"].message
+
+
+def test_the_source_of_the_reference_travels_with_the_results_and_can_be_imported(mini_campaign, tmp_path):
+    folder = package(mini_campaign, to=tmp_path / "out", force=True)
+    source = folder / "benchmarks" / "resnet_mini" / "implementations" / "box"
+    for name in (
+        *("README.md", "configuration.json", "pyproject.toml", "train_bench/cli.py", "conf/config.yaml"),
+        *("references/resnet/task.py", "references/_parts/lars.py", "launchers/torchrun/start.py"),
+    ):
+        assert (source / name).is_file(), name
+    assert not [path for path in source.rglob("*") if "__pycache__" in path.name or path.suffix == ".pyc"]
+    assert json.loads((source / "configuration.json").read_text())["config"] == {"lr": 1}
+
+
+def test_the_description_holds_what_was_found_and_what_is_stated_as_text(mini_campaign, tmp_path):
+    folder = package(mini_campaign, to=tmp_path / "out", stated={"cooling": "air"}, force=True)
+    described = json.loads((folder / "systems" / "box.json").read_text())
+    assert tuple(described) == packaging.FIELDS
+    assert all(isinstance(value, str) for value in described.values())
+    assert (described["accelerators_per_node"], described["cooling"]) == ("8", "air")
+    assert described["status"] == "Research, Development, or Internal (RDI)"
+
+
+def test_of_our_own_round_the_official_checkers_are_not_asked(mini_campaign, tmp_path):
+    folder = package(mini_campaign, to=tmp_path / "out", force=True)
+    *_, last = packaging.opinions(folder, "mini-1.0", NOWHERE)
+    assert (last.verdict, last.refused) == ("not asked", False)
+    assert "mini-1.0 is no official round" in last.message
+
+
+def test_every_shortcoming_is_named_at_once_and_nothing_is_written(mini_campaign, tmp_path):
+    (mini_campaign / "result_4.txt").unlink()
+    papers_of(mini_campaign, "mini-1.0", "resnet_mini", revision="another", seeds="fixed")
+    with pytest.raises(
+        RequestError, match=r"(?s)4 .*5.*ran from revision another, and the source here is abc"
+    ):
+        package(mini_campaign, to=tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mini"]
+
+
+def test_a_folder_that_is_not_empty_is_left_alone_even_by_force(mini_campaign, tmp_path):
+    with pytest.raises(RequestError, match="is not an empty folder"):
+        package(mini_campaign, to=mini_campaign, force=True)
+
+
+def test_two_campaigns_of_one_benchmark_are_no_package(mini_campaign, tmp_path):
+    with pytest.raises(RequestError, match="2 campaigns are of resnet_mini"):
+        package(mini_campaign, mini_campaign, to=tmp_path / "out", force=True)
+
+
+@pytest.mark.parametrize("key", packaging.SHARED)
+def test_logs_of_different_origin_are_no_package(mini_campaign, tmp_path, key):
+    log = mini_campaign / "result_1.txt"
+    log.write_text(re.sub(rf'("key": "{key}", "value": )"[^"]*"', r'\1"another"', log.read_text()))
+    with pytest.raises(RequestError, match=f"{key} is 'another' and '"):
+        package(mini_campaign, to=tmp_path / "out", force=True)
+
+
+def test_a_submitter_that_the_logs_do_not_name_is_refused(mini_campaign, tmp_path):
+    with pytest.raises(RequestError, match="submitter is stated as 'them', and the logs say"):
+        package(mini_campaign, to=tmp_path / "out", stated={"submitter": "them"}, force=True)
+
+
+def test_a_plan_cannot_name_a_reference_outside_the_source(mini_campaign, tmp_path):
+    papers_of(mini_campaign, "mini-1.0", "resnet_mini", reference="../tests")
+    with pytest.raises(RequestError, match=r"its reference '../tests' is not here"):
+        package(mini_campaign, to=tmp_path / "out", force=True)
+
+
+def test_an_interrupted_packaging_leaves_nothing(mini_campaign, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(packaging.shutil, "copyfile", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        package(mini_campaign, to=tmp_path / "out", force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mini"]
+
+
+def test_a_folder_without_a_campaign_and_one_with_another_plan_are_refused(mini_campaign, tmp_path):
+    with pytest.raises(RequestError, match=r"no plan\.json"):
+        packaging.read_campaign(tmp_path, NOWHERE)
+    (mini_campaign / "system.json").write_text("{}")
+    with pytest.raises(LogError, match="none of this version"):
+        packaging.read_campaign(mini_campaign, NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "sentence"),
+    [
+        ('{"coolng": "air"}', UnknownName, "Did you mean 'cooling'"),
+        ('{"number_of_nodes": 8}', RequestError, "number_of_nodes is 8; every value is a string"),
+        ("[]", RequestError, "holds no JSON object"),
+    ],
+)
+def test_a_bad_statement_is_refused_by_its_field(tmp_path, text, error, sentence):
+    (tmp_path / "system.json").write_text(text)
+    with pytest.raises(error, match=sentence):
+        packaging.read_stated(tmp_path / "system.json")
