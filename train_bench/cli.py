@@ -241,7 +241,7 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path:
 
     from train_bench import campaign
     from train_bench.plan import discover
-    from train_bench.plan.config import OnFailure
+    from train_bench.plan.config import OnFailure, OnViolation
     from train_bench.report.live import Terminal
 
     if request.config.resume is None:
@@ -263,12 +263,13 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path:
         Terminal(Console()),
         retry_failed=asked.retry_failed,
         go_on=asked.on_failure is OnFailure["continue"],
+        strictly=asked.on_violation is OnViolation.stop,
     )
     return folder
 
 
 def _refuse_other_overrides(request: Request) -> None:
-    of_resuming = ("resume", "retry_failed", "on_failure")
+    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation")
     others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
     if others:
         raise RequestError(
