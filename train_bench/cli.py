@@ -155,9 +155,10 @@ def score(words: Sequence[str]) -> int:
     reference = (
         summary.read_reference_results(options.reference_results) if options.reference_results else None
     )
-    told: dict[str, Any] = {"entries": [one.as_json() for one in scores], "summary": None}
+    told: dict[str, Any] = {"entries": [one.as_json() for one in scores], "unjudged": judged.unjudged}
     for entry, one in zip(told["entries"], scores, strict=True):
         entry["normalised"] = summary.normalised(one, reference or {})
+    told["summary"] = None
     if options.summary is not None:
         weights = summary.read_weights(options.summary)
         told["summary"] = asdict(summary.custom_summary(scores, weights, reference))
