@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import cattrs
@@ -14,6 +15,8 @@ from train_bench.ending import Vigil, deaths, failed_runs
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
 from train_bench.job import Job
+from train_bench.judge.finding import BREAKS
+from train_bench.judge.live import LiveCheck
 from train_bench.judge.log import parse_line
 from train_bench.judge.record import read_record
 from train_bench.launcher import Launcher, LauncherConfig
@@ -63,11 +66,17 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
 
 
 def run_all(
-    plan: Plan, launcher: Launcher, watcher: Watcher, *, retry_failed: bool, go_on: bool = False
+    plan: Plan,
+    launcher: Launcher,
+    watcher: Watcher,
+    *,
+    retry_failed: bool,
+    go_on: bool = False,
+    strictly: bool = False,
 ) -> None:
     """Run every job that has no result yet. Stops at a run whose processes die, with a sentence that
     says which and how, unless told to `go_on`; a run that trains to the end of its schedule in vain is a
-    result like any other."""
+    result like any other. `strictly` ends a run whose log breaks a rule for good."""
     failed = failed_runs(plan.jobs)
     todo = jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed)
     for job in todo:
@@ -76,7 +85,7 @@ def run_all(
     watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(todo))
     try:
         for job in todo:
-            failure = _run(job, launcher, watcher, board)
+            failure = _run(job, launcher, watcher, board, _live_check(plan, job), strictly=strictly)
             if failure is not None and not go_on:
                 raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
     except KeyboardInterrupt:
@@ -90,7 +99,15 @@ def run_all(
         watcher.campaign_ended()
 
 
-def _run(job: Job, launcher: Launcher, watcher: Watcher, board: Board) -> str | None:
+def _live_check(plan: Plan, job: Job) -> LiveCheck:
+    rules = ruleset.load(plan.ruleset).benchmark(job.benchmark)
+    others = {other.seed for other in plan.jobs if other.index != job.index}
+    return LiveCheck(rules, job.result_file, others)
+
+
+def _run(
+    job: Job, launcher: Launcher, watcher: Watcher, board: Board, live: LiveCheck, *, strictly: bool
+) -> str | None:
     """Carry out one run and leave its papers. Returns how its processes died, None if they did not."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     job.growing_file.unlink(missing_ok=True)
@@ -99,9 +116,17 @@ def _run(job: Job, launcher: Launcher, watcher: Watcher, board: Board) -> str | 
     vigil = Vigil(job)
 
     def tick() -> str | None:
+        found = []
         for event in follower.new_events():
             watcher.event(event)
+            found += live.event(event)
+        found += live.waiting(time.time_ns() // 1_000_000)
+        for finding in found:
+            watcher.finding(job, finding)
         watcher.tick()
+        broken = next((finding.message for finding in found if finding.grade == BREAKS), None)
+        if strictly and broken:
+            return f"it was stopped because its log breaks a rule (on_violation=stop): {broken}"
         return vigil.overdue() or board.failed_elsewhere(job)
 
     board.run_starts(job)

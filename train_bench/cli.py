@@ -156,9 +156,10 @@ def score(words: Sequence[str]) -> int:
     reference = (
         summary.read_reference_results(options.reference_results) if options.reference_results else None
     )
-    told: dict[str, Any] = {"entries": [one.as_json() for one in scores], "summary": None}
+    told: dict[str, Any] = {"entries": [one.as_json() for one in scores], "unjudged": judged.unjudged}
     for entry, one in zip(told["entries"], scores, strict=True):
         entry["normalised"] = summary.normalised(one, reference or {})
+    told["summary"] = None
     if options.summary is not None:
         weights = summary.read_weights(options.summary)
         told["summary"] = asdict(summary.custom_summary(scores, weights, reference))
@@ -272,7 +273,7 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path:
 
     from train_bench import campaign
     from train_bench.plan import discover
-    from train_bench.plan.config import OnFailure
+    from train_bench.plan.config import OnFailure, OnViolation
     from train_bench.report.live import Terminal
 
     if request.config.resume is None:
@@ -294,12 +295,13 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path:
         Terminal(Console()),
         retry_failed=asked.retry_failed,
         go_on=asked.on_failure is OnFailure["continue"],
+        strictly=asked.on_violation is OnViolation.stop,
     )
     return folder
 
 
 def _refuse_other_overrides(request: Request) -> None:
-    of_resuming = ("resume", "retry_failed", "on_failure")
+    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation")
     others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
     if others:
         raise RequestError(

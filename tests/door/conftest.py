@@ -69,6 +69,7 @@ class Diary:
     def __init__(self, at_tick=lambda: None):
         self.events = []
         self.ended = []
+        self.findings = []
         self.at_tick = at_tick
 
     def campaign_started(self, *, total, done):
@@ -78,6 +79,9 @@ class Diary:
 
     def event(self, event):
         self.events.append(event.key)
+
+    def finding(self, job, finding):
+        self.findings.append((job.index, finding.check, finding.grade))
 
     def tick(self):
         self.at_tick()

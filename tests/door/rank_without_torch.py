@@ -1,7 +1,7 @@
 """A rank that runs the real referee over a fake task: `PLAN.json INDEX BEHAVIOUR`.
 
 BEHAVIOUR is what happens in the middle of the run: `converge`, `miss` the target, get `killed`, `hang`, `raise`,
-`vanish` before anything is logged.
+`vanish` before anything is logged; `forbidden` logs a value that the rules forbid, takes its time, and converges.
 """
 
 import os
@@ -21,13 +21,17 @@ class Misbehaving(FakeTask):
     def __init__(self, qualities, behaviour, clock):
         super().__init__(qualities, clock)
         self.behaviour = behaviour
+        self.evaluations = 0
 
     def evaluate(self):
         quality = super().evaluate()
+        self.evaluations += 1
         if self.behaviour == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.behaviour == "raise":
             raise RuntimeError("the loss is not what it was")
+        if self.behaviour == "forbidden" and self.evaluations == 1:
+            time.sleep(3)
         if self.behaviour == "hang":
             time.sleep(600)
         return quality
@@ -39,6 +43,9 @@ def main():
         sys.exit(3)
     job = read_job(Path(plan), index)
     job = replace(job, announcement={**job.announcement, "submission_platform": "fake"})
+    if behaviour == "forbidden":
+        values = {**job.config["hyperparameters"], "sgd_opt_momentum": 0.5}
+        job = replace(job, config={**job.config, "hyperparameters": values})
     clock = CountingClock()
     qualities = [0.5] * (5 + index) + [0.999]
     if behaviour == "miss":

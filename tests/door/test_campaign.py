@@ -82,6 +82,22 @@ def test_a_campaign_that_was_told_to_goes_on_after_a_dead_run(begun):
     assert score.runs[2].status == "died"
 
 
+def test_a_rule_that_a_growing_log_breaks_is_told_while_it_grows(begun):
+    watcher = Diary()
+    run(begun, FakeLauncher(run_1="forbidden"), watcher)
+    assert (1, "sgd_opt_momentum", "breaks") in watcher.findings
+    assert {index for index, _, _ in watcher.findings} == {1}
+    assert not judged(begun).verdicts[1].compliant
+
+
+def test_a_run_that_breaks_a_rule_is_stopped_if_told(begun):
+    with pytest.raises(LaunchError, match=r"Run 2 of 5 failed: it was stopped.*on_violation=stop.*momentum"):
+        run(begun, FakeLauncher(run_1="forbidden"), strictly=True)
+    judgement = judged(begun)
+    assert judgement.score.runs[1].status == "died"
+    assert "on_violation=stop" in judgement.verdicts[1].findings[0].message
+
+
 def test_resuming_completes_the_campaign_and_keeps_the_dead_run_as_failed(begun):
     with pytest.raises(LaunchError):
         run(begun, FakeLauncher(run_2="killed"))

@@ -106,3 +106,16 @@ def test_several_processes_say_the_same_as_one(submitted, monkeypatch):
     alone = judge(submitted).as_json()
     monkeypatch.setattr(tree, "WORTH_PROCESSES", 0)
     assert judge(submitted).as_json() == alone
+
+
+def test_an_entry_that_cannot_be_judged_hides_no_other(submitted):
+    strange = submitted / "us" / "results" / "big" / "strange"
+    strange.mkdir()
+    (strange / "result_0.txt").write_text("no log at all\n")
+    judged = judge(submitted)
+    assert len(judged.entries) == 2
+    (reason,) = judged.unjudged
+    assert "strange" in reason
+    assert not judged.valid
+    with pytest.raises(LogError, match="strange"):
+        judge(strange)

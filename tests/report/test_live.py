@@ -7,6 +7,7 @@ from rich.console import Console
 
 from tests.run.fakes import job
 from train_bench.event import Event
+from train_bench.judge.finding import Finding
 from train_bench.report.live import Terminal
 
 
@@ -28,6 +29,24 @@ def watched(*, terminal, story):
     watcher = Terminal(console, clock)
     story(watcher, clock)
     return screen.getvalue()
+
+
+def finding(grade):
+    message = "momentum is 0.5; allowed: only 0.9."
+    return Finding(check="momentum", grade=grade, file="", line=3, key=None, message=message)
+
+
+def test_what_a_growing_log_breaks_is_told_and_what_is_waived_is_not():
+    def story(watcher, clock):
+        watcher.campaign_started(total=1, done=0)
+        for grade in ("breaks", "review", "waived"):
+            watcher.finding(job(Path("out")), finding(grade))
+
+    lines = watched(terminal=False, story=story).splitlines()
+    assert lines == [
+        "run 1 of 1: BREAKS A RULE [momentum] momentum is 0.5; allowed: only 0.9.",
+        "run 1 of 1: for review [momentum] momentum is 0.5; allowed: only 0.9.",
+    ]
 
 
 def two_runs(watcher, clock):

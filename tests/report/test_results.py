@@ -87,9 +87,9 @@ def found(check, grade, file="result_0.txt"):
 
 def test_one_entry_shows_every_finding_and_several_show_their_kinds():
     runs = [found("time", "review"), found("time", "review", "result_1.txt")]
-    alone = on_a_terminal(findings.show, {"entries": [entry(runs=runs)]})
+    alone = on_a_terminal(findings.show, {"entries": [entry(runs=runs)], "unjudged": []})
     assert alone.count("Look here.") == 2
-    among = on_a_terminal(findings.show, {"entries": [entry(runs=runs), entry()]})
+    among = on_a_terminal(findings.show, {"entries": [entry(runs=runs), entry()], "unjudged": []})
     assert among.count("Look here.") == 1
     assert "2 of 2 logs, result_0.txt line 3" in among
     assert "2 of 2 entries are valid." in among
@@ -101,7 +101,7 @@ def test_opinions_of_the_official_checkers_are_told_with_what_they_agree_with():
         {"checker": "seeds", "verdict": "fail", "message": "", "agrees": False},
         {"checker": "package", "verdict": "pass", "message": "", "agrees": None},
     ]
-    shown = on_a_terminal(findings.show, {"entries": [entry(official=opinions)]})
+    shown = on_a_terminal(findings.show, {"entries": [entry(official=opinions)], "unjudged": []})
     assert "official rcp: crash, agrees (KeyError: 'dlrm')" in shown
     assert "official seeds: fail, DISAGREES" in shown
     assert "official package: pass, has no verdict of ours to compare" in shown

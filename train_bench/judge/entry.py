@@ -21,6 +21,10 @@ from train_bench.judge.submission import beside_the_logs, division_of
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
+OPEN_ENTRY = rcp.RcpVerdict(
+    verdict=rcp.NONE, message="the open division has no convergence check", factor=1.0
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
@@ -61,7 +65,7 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
         if not closed:
-            return _OPEN
+            return OPEN_ENTRY
         return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, rcp_folder)
 
     letter = by_the_letter(records, verdicts, rules, closed=closed)
@@ -78,9 +82,6 @@ def _judge_file(file: Path, rules: BenchmarkRules) -> tuple[RunRecord, RunVerdic
     """The log itself is dropped: of an entry, one file is in memory at a time."""
     record, read = read_record(file, rules)
     return record, judge_run(record, read, rules)
-
-
-_OPEN = rcp.RcpVerdict(verdict=rcp.NONE, message="the open division has no convergence check", factor=1.0)
 
 
 def _compared(

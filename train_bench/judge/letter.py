@@ -51,7 +51,7 @@ def by_the_letter(
     if len(refused) > rules.drop:
         reasons.append(f"{len(refused)} files do not comply, {rules.drop} may")
     if closed:
-        reasons += _seeds(records)
+        reasons += seed_problems(records)
         skipped = not rcp.official(rules) and compared.verdict == rcp.CRASH
         if compared.verdict == rcp.FAIL:
             reasons.append(f"RCP test failed: {compared.message}")
@@ -70,7 +70,8 @@ def _convergence(record: RunRecord) -> float | None:
     return record.convergence
 
 
-def _seeds(records: Sequence[RunRecord]) -> list[str]:
+def seed_problems(records: Sequence[RunRecord]) -> list[str]:
+    """What the seed checker objects to: a log without a seed, a seed that two logs have from one source line."""
     reasons = [f"{record.file} logs no seed" for record in records if not record.seeds][:1]
     seen: set[tuple[str, int, int]] = set()
     for record in records:

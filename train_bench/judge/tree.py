@@ -24,18 +24,19 @@ WORTH_PROCESSES = 4_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The entries below a path, in the order of their folders."""
+    """The entries below a path, in the order of their folders, and why others could not be judged."""
 
     entries: tuple[Judgement, ...]
+    unjudged: tuple[str, ...]
 
     @property
     def valid(self) -> bool:
         """Whether every entry is."""
-        return all(entry.score.valid for entry in self.entries)
+        return not self.unjudged and all(entry.score.valid for entry in self.entries)
 
     def as_json(self) -> dict[str, Any]:
-        """One object with `entries`."""
-        return {"entries": [entry.as_json() for entry in self.entries]}
+        """One object with `entries` and `unjudged`."""
+        return {"entries": [entry.as_json() for entry in self.entries], "unjudged": list(self.unjudged)}
 
 
 def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
@@ -44,9 +45,22 @@ def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
     Raises `RequestError` where nothing says the rules, `LogError` where there is nothing to judge.
     """
     places = list(find(path, asked))
-    judge = partial(judge_entry, rcp_folder=rcp_folder)
-    entries = [judge(place) for place in places] if _small(places) else _in_processes(judge, places)
-    return Judged(entries=tuple(_with_copies(entries)))
+    if len(places) == 1:
+        return Judged(entries=(judge_entry(places[0], rcp_folder=rcp_folder),), unjudged=())
+    judge = partial(_judged_or_why_not, rcp_folder=rcp_folder)
+    results = [judge(place) for place in places] if _small(places) else _in_processes(judge, places)
+    return Judged(
+        entries=tuple(_with_copies([result for result in results if isinstance(result, Judgement)])),
+        unjudged=tuple(result for result in results if isinstance(result, str)),
+    )
+
+
+def _judged_or_why_not(place: Place, *, rcp_folder: Path) -> Judgement | str:
+    """One entry of a tree that cannot be judged hides no other."""
+    try:
+        return judge_entry(place, rcp_folder=rcp_folder)
+    except (LogError, RequestError) as error:
+        return str(error)
 
 
 def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgement:
@@ -58,8 +72,6 @@ def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgem
 
 
 def _small(places: Sequence[Place]) -> bool:
-    if len(places) < 2:
-        return True
     size = 0
     for file in (file for place in places for file in place.files):
         size += file.lstat().st_size
@@ -68,7 +80,7 @@ def _small(places: Sequence[Place]) -> bool:
     return True
 
 
-def _in_processes(judge: Any, places: Sequence[Place]) -> list[Judgement]:
+def _in_processes(judge: Any, places: Sequence[Place]) -> list[Judgement | str]:
     """Entries are independent; a process holds one file at a time."""
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None

@@ -35,6 +35,13 @@ class SubmissionConfig:
 OnFailure = Enum("OnFailure", {"stop": "stop", "continue": "continue"}, type=str)
 
 
+class OnViolation(str, Enum):
+    """What is done with a run whose growing log breaks a rule that nothing can make right."""
+
+    warn = "warn"
+    stop = "stop"
+
+
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
     """A request to `run`, `plan`, `rcp` or `prepare`.
@@ -48,6 +55,7 @@ class RunConfig:
     resume        folder of a campaign to continue; nothing else but retry_failed goes with it
     retry_failed  repeat the runs whose processes died instead of counting them as failed
     on_failure    stop or continue with the next run when the processes of a run die
+    on_violation  warn of a rule that a growing log breaks for good, or stop the run
     start_limit_seconds  how long it may take until all ranks have answered; then the run has failed
     stall_limit_seconds  how long a rank may do no step and no collective; then the run has failed
     drop_caches   drop the page caches before each run (needs root)
@@ -67,6 +75,7 @@ class RunConfig:
     resume: str | None = None
     retry_failed: bool = False
     on_failure: OnFailure = OnFailure.stop
+    on_violation: OnViolation = OnViolation.warn
     start_limit_seconds: float = 600.0
     stall_limit_seconds: float = 600.0
     drop_caches: bool = False

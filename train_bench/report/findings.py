@@ -33,6 +33,8 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
         _show_opinions(entry, console)
         if len(entries) > 1:
             _say(console, "")
+    for reason in judged["unjudged"]:
+        _say(console, f"Not judged: {reason}")
     if len(entries) > 1:
         valid = sum(entry["valid"] for entry in entries)
         _say(console, f"{valid} of {len(entries)} entries are valid.")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from train_bench.event import Event
 from train_bench.job import Job
+from train_bench.judge.finding import BREAKS, WAIVED, Finding
 
 
 class Watcher(Protocol):
@@ -22,6 +23,8 @@ class Watcher(Protocol):
     def run_started(self, job: Job) -> None: ...
 
     def event(self, event: Event) -> None: ...
+
+    def finding(self, job: Job, finding: Finding) -> None: ...
 
     def tick(self) -> None: ...
 
@@ -78,6 +81,12 @@ class Terminal:
             self._doing = f"{job.unit.value} {number}: {_value(event.value)} (target {job.target})"
             if not self._console.is_terminal:
                 self._say(f"{self._name(job)}: {self._doing}, {_duration(self._elapsed())}")
+
+    def finding(self, job: Job, finding: Finding) -> None:
+        """The growing log breaks a rule for good, or does what a reviewer would look at."""
+        if finding.grade != WAIVED:
+            what = "BREAKS A RULE" if finding.grade == BREAKS else "for review"
+            self._say(f"{self._name(job)}: {what} [{finding.check}] {finding.message}")
 
     def tick(self) -> None:
         """Redraw."""

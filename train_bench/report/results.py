@@ -94,6 +94,7 @@ def _below(results: Mapping[str, Any]) -> list[str]:
         for entry in results["entries"]
         if not entry["valid"]
     ]
+    lines += [f"Not judged: {reason}" for reason in results.get("unjudged", ())]
     summary = results.get("summary")
     if summary is not None:
         value = "none, an entry has no score" if summary["value"] is None else f"{summary['value']:.6g}"
