@@ -112,6 +112,18 @@ def test_logs_without_seeds_are_packaged_by_force_and_the_package_checker_refuse
     assert "logs no seed" in refused["package checker"].message
 
 
+@published
+def test_a_known_defect_of_a_checker_refuses_nothing_and_an_unknown_crash_does(official_campaign, tmp_path):
+    papers_of(official_campaign, "training-1.1.0")
+    folder = package(official_campaign, to=tmp_path / "submission", force=True)
+    *_, repository = packaging.opinions(folder, "training-1.1.0", NOWHERE)
+    assert (repository.verdict, repository.refused) == ("crash", False)
+    (folder / "systems" / "box.json").write_text('{"submitter": 1}')
+    said = {one.checker: one for one in packaging.opinions(folder, "training-1.1.0", NOWHERE)}
+    assert said["package checker"].verdict == "crash"
+    assert said["package checker"].refused
+
+
 def test_the_source_of_the_reference_travels_with_the_results_and_can_be_imported(mini_campaign, tmp_path):
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
     source = folder / "benchmarks" / "resnet_mini" / "implementations" / "box"
