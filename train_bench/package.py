@@ -52,10 +52,9 @@ SHARED = ("submission_org", "submission_division", "submission_status", "submiss
 
 # How the messages of known defects start: the RCP checker has no run count for two benchmarks of its own rounds,
 # and the repository checker knows no round before 2.0.
-OLD = ("1.0.0", "1.1.0")
 KNOWN_DEFECTS = (
     *("KeyError: 'dlrm'", "KeyError: 'minigo'"),
-    *(f"mlperf_logging.repo_checker: error: argument ruleset: invalid choice: '{old}'" for old in OLD),
+    "mlperf_logging.repo_checker: error: argument ruleset: invalid choice: '1.",
 )
 
 SOURCE = ("train_bench", "launchers", "conf", "pyproject.toml", "constraints.txt", "LICENSE")
@@ -214,7 +213,7 @@ def opinions(folder: Path, rounds: str, rcp_folder: Path) -> Iterator[Said]:
         yield Said(
             checker=f"train_bench on {results.name}",
             verdict=official.PASS if score.valid else official.FAIL,
-            message="; ".join(score.reasons),
+            message="; ".join(reason.rstrip(".") for reason in score.reasons),
             refused=not score.valid,
         )
     family, _, number = rounds.partition("-")
@@ -295,7 +294,9 @@ def _shortcomings(campaigns: Sequence[Campaign], source: Source) -> Iterator[str
 
 def _refuse(reasons: Sequence[str], hint: str) -> None:
     if reasons:
-        raise RequestError(f"Nothing was packaged: {'; '.join(reasons)}.{hint}")
+        raise RequestError(
+            f"Nothing was packaged: {'; '.join(reason.rstrip('.') for reason in reasons)}.{hint}"
+        )
 
 
 def _write_source(folder: Path, campaign: Campaign, source: Source) -> None:

@@ -14,7 +14,6 @@ import logging
 import math
 import multiprocessing
 import os
-import shutil
 import signal
 import tempfile
 import threading
@@ -164,12 +163,18 @@ def _links_to(folder: Path) -> Iterator[Path]:
     replace."""
     with tempfile.TemporaryDirectory(prefix="train_bench_") as parent:
         copy = Path(parent, folder.name)
-        shutil.copytree(folder, copy, copy_function=_link, ignore=shutil.ignore_patterns("scaling.json"))
+        _link(folder, copy)
         yield copy
 
 
-def _link(source: str, target: str) -> None:
-    Path(target).symlink_to(source)
+def _link(folder: Path, copy: Path) -> None:
+    """Not shutil.copytree: that would take over the permissions of folders that may not be written."""
+    copy.mkdir()
+    for path in folder.iterdir():
+        if path.is_dir():
+            _link(path, copy / path.name)
+        elif path.name != "scaling.json":
+            (copy / path.name).symlink_to(path)
 
 
 def _results(folder: Path) -> list[str]:
