@@ -185,8 +185,9 @@ def _write(
     for campaign in campaigns:
         results = folder / "results" / name / campaign.benchmark
         results.mkdir(parents=True)
-        for file in campaign.judgement.place.files:
-            shutil.copyfile(file, results / file.name)
+        for run in campaign.judgement.score.runs:
+            if run.counted:  # of more declared runs than the round takes, the median window is submitted
+                shutil.copyfile(campaign.folder / run.file, results / run.file)
         _write_source(folder / "benchmarks" / campaign.benchmark / "implementations" / name, campaign, source)
 
 

@@ -124,6 +124,15 @@ def test_a_known_defect_of_a_checker_refuses_nothing_and_an_unknown_crash_does(o
     assert said["package checker"].refused
 
 
+def test_of_more_declared_runs_the_window_that_counts_is_packaged(tmp_path):
+    folder = tmp_path / "mini"
+    folder.mkdir()
+    jobs = [{"index": index, "seed": 1000 + index, "config": {}} for index in range(7)]
+    papers_of(mini.campaign(folder, ["good"] * 7), "mini-1.0", "resnet_mini", jobs=jobs)
+    packaged = package(folder, to=tmp_path / "out", force=True)
+    assert len(list(packaged.glob("results/box/resnet_mini/result_*.txt"))) == 5
+
+
 def test_the_source_of_the_reference_travels_with_the_results_and_can_be_imported(mini_campaign, tmp_path):
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
     source = folder / "benchmarks" / "resnet_mini" / "implementations" / "box"

@@ -1,0 +1,58 @@
+"""The installed checkers beside our verdict of the letter, on published results and on logs of our own."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.judge.campaigns import campaign
+from train_bench.judge import second_opinion
+from train_bench.judge.tree import judge_folder, judge_tree
+
+CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
+NOWHERE = Path("/nowhere")
+
+# Entries on which the tools accept, refuse and crash.
+PUBLISHED = [
+    "v1.0/Google/results/tpu-v4-128-TF/resnet",
+    "v1.1/Graphcore/results/ipu-pod16-POPART-open/bert",
+    "v1.1/NVIDIA/results/dgxa100_ngc21.09_merlin_hugectr/dlrm",
+    "v1.1/NVIDIA/results/dgxa100_ngc21.09_pytorch/bert",
+    "v5.1/NVIDIA/results/theia_ngpu512_ngc25.09_nemo/llama31_405b",
+    "v5.1/Quanta_Cloud_Technology/results/D75T-7U/llama2_70b_lora",
+]
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+@pytest.mark.parametrize("entry", PUBLISHED)
+def test_the_tools_say_what_we_say_they_say(entry):
+    judgement = judge_folder(CORPUS / entry, asked=None, rcp_folder=NOWHERE)
+    opinions = second_opinion.ask(judgement)
+    checkers = ["compliance", "RCP"] if judgement.score.division == "open" else ["compliance", "RCP", "seeds"]
+    assert [opinion["checker"] for opinion in opinions] == checkers
+    assert all(opinion["agrees"] for opinion in opinions), opinions
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+def test_a_difference_is_told_with_the_files():
+    judgement = judge_folder(CORPUS / PUBLISHED[0], asked=None, rcp_folder=NOWHERE)
+    runs = [replace(run, compliant_by_the_letter=run.index > 0) for run in judgement.score.runs]
+    wrong = replace(judgement, score=replace(judgement.score, runs=tuple(runs)))
+    compliance = second_opinion.ask(wrong)[0]
+    assert compliance["agrees"] is False
+    assert compliance["message"].endswith("we differ on result_0.txt")
+
+
+def test_a_round_of_ours_is_unknown_to_the_tools(tmp_path):
+    (opinion,) = second_opinion.ask(
+        judge_folder(campaign(tmp_path, ["good"] * 5), asked="mini-1.0", rcp_folder=NOWHERE)
+    )
+    assert (opinion["verdict"], opinion["agrees"]) == ("none", None)
+
+
+def test_a_log_alone_is_asked_about_its_compliance_only(tmp_path):
+    file = campaign(tmp_path, ["good"]) / "result_0.txt"
+    file.write_text(file.read_text().replace('"resnet_mini"', '"resnet"'))
+    judged = judge_tree(file, asked="training-1.1.0", rcp_folder=NOWHERE)
+    assert [opinion["checker"] for opinion in second_opinion.ask(judged.entries[0])] == ["compliance"]
