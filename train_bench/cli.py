@@ -201,6 +201,7 @@ def rules(words: Sequence[str]) -> int:
 
 def package(words: Sequence[str]) -> int:
     """Lay finished campaigns out as a submission, and ask our judge and the official checkers about it."""
+    from train_bench import description
     from train_bench import package as packaging
     from train_bench.plan import discover
     from train_bench.plan.launch import revision
@@ -214,7 +215,7 @@ def package(words: Sequence[str]) -> int:
     )
     parser.add_argument("--force", action="store_true", help="package invalid results all the same")
     options = parser.parse_args(words)
-    stated = packaging.read_stated(options.system_file) if options.system_file else {}
+    stated = description.read_stated(options.system_file) if options.system_file else {}
     campaigns = [packaging.read_campaign(folder, discover.RCP) for folder in options.campaigns]
     source = packaging.Source(root=discover.ROOT, revision=revision(discover.ROOT))
     folder = packaging.package(

@@ -19,25 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import papers
-from train_bench.errors import LogError, RequestError, UnknownName, WriteError
+from train_bench.description import FIELDS, found
+from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.judge import official
 from train_bench.judge.entry import Judgement
 from train_bench.judge.official import Opinion
 from train_bench.judge.tree import judge_folder
-
-# What a system description must hold (system description checker); every value is a string, since numbers
-# crash the checker.
-FIELDS = (
-    *("submitter", "division", "status", "system_name", "number_of_nodes", "host_processors_per_node"),
-    *("host_processor_model_name", "host_processor_core_count", "host_processor_vcpu_count"),
-    *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
-    *("host_memory_capacity", "host_storage_type", "host_storage_capacity", "host_networking"),
-    *("host_networking_topology", "host_memory_configuration", "accelerators_per_node"),
-    *("accelerator_model_name", "accelerator_host_interconnect", "accelerator_frequency"),
-    *("accelerator_on-chip_memories", "accelerator_memory_configuration", "accelerator_memory_capacity"),
-    *("accelerator_interconnect", "accelerator_interconnect_topology", "cooling", "hw_notes", "framework"),
-    *("other_software_stack", "operating_system", "sw_notes"),
-)
 
 # `submission_status` of a log -> `status` of a system description.
 STATUS = {
@@ -56,6 +43,9 @@ KNOWN_DEFECTS = (
     *("KeyError: 'dlrm'", "KeyError: 'minigo'"),
     "mlperf_logging.repo_checker: error: argument ruleset: invalid choice: '1.",
 )
+
+# Options that name folders of the machine that the campaigns ran on.
+OF_THIS_MACHINE = ("output", "resume", "data_dir", "source", "folder")
 
 SOURCE = ("train_bench", "launchers", "conf", "pyproject.toml", "constraints.txt", "LICENSE")
 SUFFIXES = (".py", ".yaml", ".md", ".toml", ".txt", ".json", ".sh")
@@ -120,28 +110,13 @@ def read_campaign(folder: Path, rcp_folder: Path) -> Campaign:
             launcher=str(plan["launcher"]),
             revision=plan["revision"],
             config=plan["jobs"][0]["config"],
-            described=_described(plan, machine),
+            described=found(plan, machine),
             judgement=judgement,
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise LogError(
             f"The plan.json or system.json in {folder} is none of this version of train_bench: {error!r}."
         ) from error
-
-
-def read_stated(path: Path) -> dict[str, str]:
-    """What the user says of the system: any of `FIELDS`, as strings."""
-    if not path.is_file():
-        raise RequestError(f"There is no file {path}; give a JSON file of the system's description.")
-    stated = papers.read_json(path)
-    if not isinstance(stated, dict):
-        raise RequestError(f"{path} holds no JSON object; give one of field -> text.")
-    for field, value in stated.items():
-        if field not in FIELDS:
-            raise UnknownName(what="field of a system description", name=field, known=FIELDS)
-        if not isinstance(value, str):
-            raise RequestError(f'{path}: {field} is {value!r}; every value is a string, for example "8".')
-    return stated
 
 
 def package(
@@ -244,23 +219,6 @@ def _said(checker: str, opinion: Opinion) -> Said:
     )
 
 
-def _described(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
-    packages = dict(machine["packages"])
-    others = {"python": machine["python"], "cuda": machine["cuda"], "linux": machine["kernel"]} | packages
-    return {
-        "number_of_nodes": str(plan["request"]["launcher"]["nodes"]),
-        "host_processor_model_name": str(machine["processor"]),
-        "host_processor_vcpu_count": str(machine["cores"]),
-        "host_memory_capacity": f"{machine['memory_bytes'] / 2**30:.0f} GiB",
-        "accelerators_per_node": str(len(machine["accelerators"])),
-        "accelerator_model_name": ", ".join(sorted(set(machine["accelerators"]))),
-        "framework": f"PyTorch {packages['torch']}",
-        "other_software_stack": ", ".join(f"{key} {value}" for key, value in others.items() if value),
-        "operating_system": str(machine["operating_system"]),
-        "sw_notes": f"train_bench {plan['train_bench']}, revision {plan['revision']}",
-    }
-
-
 def _contradictions(
     campaigns: Sequence[Campaign], stated: Mapping[str, str], source: Source
 ) -> Iterator[str]:
@@ -305,8 +263,17 @@ def _write_source(folder: Path, campaign: Campaign, source: Source) -> None:
     for name in (*SOURCE, "references/__init__.py", "references/_parts", f"references/{campaign.reference}"):
         _copy(source.root / name, folder / name)
     decided = {key: value for key, value in campaign.plan.items() if key != "jobs"}
-    papers.write_json(folder / "configuration.json", decided | {"config": campaign.config})
+    papers.write_json(folder / "configuration.json", _without_paths(decided | {"config": campaign.config}))
     papers.write(folder / "README.md", _readme(campaign))
+
+
+def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Where things lie on one machine is nobody's business."""
+    return {
+        key: _without_paths(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if key not in OF_THIS_MACHINE
+    }
 
 
 def _readme(campaign: Campaign) -> str:

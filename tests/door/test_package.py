@@ -10,6 +10,7 @@ import pytest
 
 from tests.door.conftest import ROOT
 from tests.judge import campaigns as mini
+from train_bench import description
 from train_bench import package as packaging
 from train_bench.errors import LogError, RequestError, UnknownName
 
@@ -145,10 +146,18 @@ def test_the_source_of_the_reference_travels_with_the_results_and_can_be_importe
     assert json.loads((source / "configuration.json").read_text())["config"] == {"lr": 1}
 
 
+def test_no_folder_of_the_machine_is_published(mini_campaign, tmp_path):
+    request = {"launcher": {"nodes": 1}, "output": "/home/somebody", "data_dir": "/home/somebody/data"}
+    papers_of(mini_campaign, "mini-1.0", "resnet_mini", request=request)
+    folder = package(mini_campaign, to=tmp_path / "out", force=True)
+    (configuration,) = folder.rglob("configuration.json")
+    assert "somebody" not in configuration.read_text()
+
+
 def test_the_description_holds_what_was_found_and_what_is_stated_as_text(mini_campaign, tmp_path):
     folder = package(mini_campaign, to=tmp_path / "out", stated={"cooling": "air"}, force=True)
     described = json.loads((folder / "systems" / "box.json").read_text())
-    assert tuple(described) == packaging.FIELDS
+    assert tuple(described) == description.FIELDS
     assert all(isinstance(value, str) for value in described.values())
     assert (described["accelerators_per_node"], described["cooling"]) == ("8", "air")
     assert described["status"] == "Research, Development, or Internal (RDI)"
@@ -229,4 +238,4 @@ def test_a_folder_without_a_campaign_and_one_with_another_plan_are_refused(mini_
 def test_a_bad_statement_is_refused_by_its_field(tmp_path, text, error, sentence):
     (tmp_path / "system.json").write_text(text)
     with pytest.raises(error, match=sentence):
-        packaging.read_stated(tmp_path / "system.json")
+        description.read_stated(tmp_path / "system.json")
