@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from train_bench.job import Job
+from train_bench.task import BenchmarkConfig
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,8 +58,9 @@ class Launcher(Protocol):
     Rank side: `launchers/<name>/parallel.py` has a function `join(job) -> Parallel`.
     """
 
-    def refuse(self) -> str | None:
-        """Why this configuration cannot be launched, as a sentence; None if it can."""
+    def refuse(self, benchmark: BenchmarkConfig) -> str | None:
+        """Why this configuration cannot be launched for `benchmark`, as a sentence; None if it can. The
+        benchmark matters where a launcher cannot serve every optimizer."""
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
         """The command that starts all ranks of `job`, each running `rank_argv`."""

@@ -38,9 +38,13 @@ class TorchParallel:
         self._model: torch.nn.Module | None = None
         self._wrapped: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        if size > 1:
+        self._meet()
+
+    def _meet(self) -> None:
+        """Open the process group, if there is anybody to meet."""
+        if self.size > 1:
             backend = "nccl" if self.device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, rank=rank, world_size=size)
+            dist.init_process_group(backend, rank=self.rank, world_size=self.size)
 
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Synchronised batch norm over groups of `ranks` neighbours; torch has it for GPUs only."""

@@ -6,6 +6,7 @@ from launchers._parts.exit_codes import how_it_ended
 from launchers.inline.config import Config
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
+from train_bench.task import BenchmarkConfig
 
 
 class Launcher:
@@ -14,7 +15,7 @@ class Launcher:
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def refuse(self) -> str | None:
+    def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """Only one process on one machine."""
         if self.config.world_size != 1:
             return (

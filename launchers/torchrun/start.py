@@ -9,6 +9,7 @@ from launchers._parts.exit_codes import how_it_ended
 from launchers.torchrun.config import Config
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
+from train_bench.task import BenchmarkConfig
 
 # A failure report of torchrun names, per failed process, first its rank and then its exit code.
 FAILURE = re.compile(r"^\s*rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)
@@ -20,7 +21,7 @@ class Launcher:
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def refuse(self) -> str | None:
+    def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """One machine, any number of processes."""
         if self.config.nproc_per_node < 1:
             return f"launcher.nproc_per_node is {self.config.nproc_per_node}; it has to be at least 1."

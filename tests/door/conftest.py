@@ -49,7 +49,7 @@ class FakeLauncher:
     def __init__(self, **behaviours):
         self.behaviours = behaviours
 
-    def refuse(self):
+    def refuse(self, benchmark):
         return None
 
     def launch(self, job, rank_argv):

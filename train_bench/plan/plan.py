@@ -112,7 +112,7 @@ def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, ref
 
 
 def _refuse_launcher(asked: RunConfig) -> None:
-    reason = discover.launcher(asked.launcher).refuse()
+    reason = discover.launcher(asked.launcher).refuse(asked.benchmark)
     if reason:
         raise RequestError(reason)
     hyperparameters = asked.benchmark.hyperparameters
