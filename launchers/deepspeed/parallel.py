@@ -91,6 +91,7 @@ class DeepSpeedParallel(TorchParallel):
                     "gradient_accumulation_steps": gradient_accumulation_steps,
                     "zero_optimization": {"stage": self._stage},
                     "zero_allow_untested_optimizer": True,
+                    "gradient_clipping": 0.0,  # else 1.0; `step` says what is clipped
                 },
             )
         self._wrapped = self._engine
