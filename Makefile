@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check honesty bench clean
+.PHONY: demo test check honesty bench horovod deepspeed clean
 
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=1
@@ -21,6 +21,13 @@ honesty: .venv/installed-dev  ## with permuted training labels no mini benchmark
 bench: .venv/installed-dev  ## cost of the harness, time to start
 	$(BIN)/python bench/harness_overhead.py
 	$(BIN)/python bench/startup.py
+
+horovod: .venv/installed    ## build Horovod against the installed torch, or take the build that was kept
+	$(BIN)/python -m launchers.horovod.build
+
+deepspeed: .venv/installed  ## install DeepSpeed, which looks for torch while it is installed
+	$(BIN)/python -m pip install --constraint constraints.txt 'setuptools>=77' wheel
+	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[deepspeed]'
 
 clean:
 	rm -rf .venv

@@ -37,8 +37,8 @@ class Job:
 
     `benchmark` is the name that the log gives (`resnet_mini`), `reference` the folder of its code
     (`resnet`). `config` and `launcher_config` hold the reference's and the launcher's own
-    configuration as plain data; the `hyperparameters` of the first are logged one by one under their own names. `announcement` holds further
-    values to log before the clock, by mllog key.
+    configuration as plain data; the `hyperparameters` of the first are logged one by one under their own
+    names. `announcement` holds further values to log before the clock, by mllog key.
     """
 
     benchmark: str

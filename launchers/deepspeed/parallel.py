@@ -94,8 +94,8 @@ class DeepSpeedParallel(TorchParallel):
                     "gradient_clipping": 0.0,  # else 1.0; `step` says what is clipped
                 },
             )
-        self._wrapped = self._engine
-        return self._engine
+        wrapped: torch.nn.Module = self._engine
+        return wrapped
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:

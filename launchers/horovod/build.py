@@ -66,6 +66,7 @@ def main(words: Sequence[str]) -> None:
     options = parser.parse_args(words)
     folder = discover.cache() / "horovod" / key(mpi=options.mpi, nccl=options.nccl)
     try:
+        python("-m", "pip", "install", "--constraint", str(discover.ROOT / "constraints.txt"), *REQUIREMENTS)
         wheel = next(folder.glob("*.whl"), None)
         if wheel is not None:
             print(f"Horovod {VERSION} was built before: {wheel}", flush=True)
@@ -90,18 +91,18 @@ def build(folder: Path, *, mpi: bool, nccl: bool) -> None:
                 f"{tool} was not found. Horovod is compiled: install CMake 3.13 or newer and a compiler for "
                 f"C++20 (g++ 10 or newer)."
             )
-    python("-m", "pip", "install", *REQUIREMENTS)
     with tempfile.TemporaryDirectory(prefix="horovod-") as name:
         work = Path(name)
         source = fetch(work)
         patch(source, cpu_only=not nccl)
-        print(f"Building Horovod {VERSION} for torch {torch.__version__}; minutes ...", flush=True)
+        print(f"Building Horovod {VERSION} for torch {torch.__version__}; this takes minutes ...", flush=True)
         words = ("--no-build-isolation", "--no-deps", "--wheel-dir", str(work / "wheel"), str(source))
         python("-m", "pip", "wheel", *words, env=environment(mpi=mpi, nccl=nccl))
         wheel = next((work / "wheel").glob("*.whl"))
         install(wheel)
         folder.mkdir(parents=True, exist_ok=True)
-        part = shutil.copy(wheel, folder / f"{wheel.name}.part")
+        part = folder / f"{wheel.name}.part"
+        shutil.copy(wheel, part)
         part.replace(folder / wheel.name)
         print(f"The wheel is kept in {folder}", flush=True)
 
@@ -149,7 +150,6 @@ def environment(*, mpi: bool, nccl: bool) -> dict[str, str]:
 
 def install(wheel: Path) -> None:
     """Install the wheel in place of any other build, and see that it loads."""
-    python("-m", "pip", "install", *REQUIREMENTS)
     python("-m", "pip", "install", "--force-reinstall", "--no-deps", str(wheel))
     python("-c", "import horovod.torch")
 

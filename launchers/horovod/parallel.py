@@ -94,7 +94,8 @@ class HorovodParallel(TorchParallel):
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
         """All-reduce of a copy."""
-        return hvd.allreduce(value.detach().to(self.device).contiguous(), op=hvd.Sum)
+        total: torch.Tensor = hvd.allreduce(value.detach().to(self.device).contiguous(), op=hvd.Sum)
+        return total
 
     def gather_objects(self, value: T) -> list[T] | None:
         """Gathered everywhere, kept on rank 0."""

@@ -65,7 +65,8 @@ def training(parallel, *, micro_batches=1, clip_norm=None):
     def step(rate):
         for group in optimizer.param_groups:
             group["lr"] = rate
-        assert one_step(parallel, forward, micro_batches=micro_batches, clip_norm=clip_norm)
+        while not one_step(parallel, forward, micro_batches=micro_batches, clip_norm=clip_norm):
+            assert parallel.precision is Precision.fp16, "only an overflow in fp16 is tried again"
 
     start = weights(model)
     with without_trace(model, optimizer, parallel):

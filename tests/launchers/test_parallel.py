@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -46,9 +47,8 @@ def start(tmp_path_factory):
     prepare(resnet("resnet_mini"), digits, None)
 
     @cache
-    def results(variant, precision=Precision.fp32):
+    def ended_ranks(variant, precision):
         name, options = SEVERAL[variant]
-        need(name)
         folder = tmp_path_factory.mktemp("ranks")
         config = discover.launcher_config(name)(nproc_per_node=2)
         config = cattrs.structure(cattrs.unstructure(config) | options, type(config))
@@ -63,15 +63,16 @@ def start(tmp_path_factory):
         written["job"]["folder"] = str(folder)
         (folder / "asked.json").write_text(json.dumps(written))
         module = ("-m", "tests.launchers.promises", str(folder), str(folder / "asked.json"))
-        launch = discover.launcher(config).launch(asked, (os.sys.executable, *module))
+        launch = discover.launcher(config).launch(asked, (sys.executable, *module))
+        environment = os.environ | dict(launch.env)
         ended = subprocess.run(
-            launch.argv,
-            env=os.environ | dict(launch.env),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=280,
+            launch.argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=280
         )
+        return folder, ended
+
+    def results(variant, precision=Precision.fp32):
+        need(SEVERAL[variant][0])
+        folder, ended = ended_ranks(variant, precision)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
@@ -142,13 +143,17 @@ def test_the_first_epoch_of_the_benchmark_is_the_same_with_every_launcher(start,
     assert theirs["top1"] == pytest.approx(ours["top1"], abs=1e-4)
 
 
-@pytest.mark.parametrize("variant", ["torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"])
+@pytest.mark.parametrize(
+    "variant", ["torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"]
+)
 def test_an_overflow_on_one_rank_is_skipped_on_all_in_fp16(start, variant):
     for result in start(variant, Precision.fp16):
         assert result["overflow"] == dict.fromkeys(("skipped", "unchanged", "halved", "went on"), True)
 
 
-@pytest.mark.parametrize("variant", ["torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"])
+@pytest.mark.parametrize(
+    "variant", ["torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"]
+)
 @pytest.mark.parametrize(("what", "options"), [("training", {}), ("clipped", {"clip_norm": 0.01})])
 def test_scaled_training_in_fp16_is_near_that_in_fp32(start, alone, variant, what, options):
     for result in start(variant, Precision.fp16):
