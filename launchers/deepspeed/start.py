@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import signal
 import sys
 import zlib
 from pathlib import Path
@@ -37,7 +38,7 @@ class Launcher:
         """ZeRO takes elementwise optimizers; several hosts stand in a hostfile."""
         if importlib.util.find_spec("deepspeed") is None:
             return (
-                "launcher=deepspeed needs DeepSpeed, which is not installed; install it with "
+                "launcher=deepspeed needs DeepSpeed, which is not installed; `make deepspeed` does it, or "
                 "`pip install --no-build-isolation '.[deepspeed]'`."
             )
         return self._refuse_stage(benchmark) or self._refuse_hosts(benchmark)
@@ -97,7 +98,7 @@ class Launcher:
         if exit_code <= 0:
             itself = f"the DeepSpeed launcher itself {how_it_ended(exit_code)}"
             return (Death(rank=None, how=itself),) if exit_code else ()
-        code = exit_code - 256 if exit_code > 128 + 64 else exit_code
+        code = exit_code - 256 if exit_code >= 256 - signal.NSIG else exit_code
         return (Death(rank=None, how=f"{how_it_ended(code)} below the DeepSpeed launcher"),)
 
 
@@ -113,6 +114,8 @@ def _refuse_hostfile(path: Path, nodes: int, slots: int) -> str | None:
             match = HOST.match(line)
             if match is None:
                 return f"launcher.hostfile={path} has the line '{line}'; it has to be `NAME slots=N`."
+            if match.group(1) in hosts:
+                return f"launcher.hostfile={path} names {match.group(1)} twice."
             hosts[match.group(1)] = int(match.group(2))
     short = [name for name, places in list(hosts.items())[:nodes] if places < slots]
     if len(hosts) < nodes or short:

@@ -9,6 +9,7 @@ from launchers.inline.config import Config as InlineConfig
 from launchers.inline.start import Launcher as Inline
 from launchers.torchrun.config import Config as TorchrunConfig
 from launchers.torchrun.start import Launcher as Torchrun
+from tests.references.configs import resnet
 from tests.run.fakes import job
 from train_bench.launcher import Death
 
@@ -44,11 +45,11 @@ def test_inline_starts_the_rank_itself():
 
 
 def test_inline_refuses_more_than_one_process_and_names_the_way_out():
-    reason = Inline(InlineConfig(nproc_per_node=2)).refuse()
+    reason = Inline(InlineConfig(nproc_per_node=2)).refuse(resnet("resnet_mini"))
     assert reason is not None
     assert "nproc_per_node=2" in reason
     assert "launcher=torchrun" in reason
-    assert Inline(InlineConfig()).refuse() is None
+    assert Inline(InlineConfig()).refuse(resnet("resnet_mini")) is None
 
 
 def test_inline_names_the_signal_that_killed_the_rank():
@@ -69,7 +70,7 @@ def test_torchrun_starts_as_many_ranks_as_were_asked():
     ("asked", "word"), [({"nproc_per_node": 0}, "at least 1"), ({"nodes": 2}, "one machine")]
 )
 def test_torchrun_refuses_what_it_cannot_start(asked, word):
-    reason = Torchrun(TorchrunConfig(**asked)).refuse()
+    reason = Torchrun(TorchrunConfig(**asked)).refuse(resnet("resnet_mini"))
     assert reason is not None
     assert word in reason
 
