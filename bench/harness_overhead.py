@@ -161,6 +161,8 @@ def _job(config: Config, epochs: int, folder: Path) -> Job:
         device=Device.cpu,
         precision=Precision.fp32,
         drop_caches=False,
+        start_limit_seconds=60.0,
+        stall_limit_seconds=60.0,
         config=asdict(config),
         announcement={},
         target=Target(thresholds=(Threshold(metric="top1", value=2.0),)),

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import cattrs
 
 from train_bench import papers
+from train_bench.board import Board
+from train_bench.ending import Vigil, deaths, failed_runs
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
 from train_bench.job import Job
 from train_bench.judge.log import parse_line
 from train_bench.judge.record import read_record
-from train_bench.launcher import Death, Launcher
+from train_bench.launcher import Launcher, LauncherConfig
 from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan, jobs_to_do
 from train_bench.report.live import Watcher
 from train_bench.rules import ruleset
-
-REFUSED = "train-bench: "
 
 
 def begin(plan: Plan) -> None:
@@ -52,10 +49,10 @@ def open_folder(folder: Path) -> Plan:
         ) from error
 
 
-def launcher_of(plan: Plan) -> Launcher:
-    """The launcher that a plan names, as it was configured."""
-    config = cattrs.structure(plan.request["launcher"], discover.launcher_config(plan.launcher))
-    return discover.launcher(config)
+def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:
+    """The configuration of the launcher that a plan names, with the `changes` of one host."""
+    asked = {**plan.request["launcher"], **changes}
+    return cattrs.structure(asked, discover.launcher_config(plan.launcher))
 
 
 def prepare_data(plan: Plan, source: Path | None = None) -> None:
@@ -65,18 +62,23 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
     discover.prepare(job.reference)(config, Path(str(config.data_dir)), source)
 
 
-def run_all(plan: Plan, launcher: Launcher, watcher: Watcher, *, retry_failed: bool) -> None:
+def run_all(
+    plan: Plan, launcher: Launcher, watcher: Watcher, *, retry_failed: bool, go_on: bool = False
+) -> None:
     """Run every job that has no result yet. Stops at a run whose processes die, with a sentence that
-    says which and how; a run that trains to the end of its schedule in vain is a result like any
-    other."""
+    says which and how, unless told to `go_on`; a run that trains to the end of its schedule in vain is a
+    result like any other."""
     failed = failed_runs(plan.jobs)
     todo = jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed)
     for job in todo:
         _put_aside(job)
+    board = Board(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
     watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(todo))
     try:
         for job in todo:
-            _run(job, launcher, watcher, total=len(plan.jobs))
+            failure = _run(job, launcher, watcher, board)
+            if failure is not None and not go_on:
+                raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
     except KeyboardInterrupt:
         finished = sum(job.result_file.exists() for job in plan.jobs)
         raise Interrupted(
@@ -84,47 +86,46 @@ def run_all(plan: Plan, launcher: Launcher, watcher: Watcher, *, retry_failed: b
             f"train-bench run resume={plan.jobs[0].folder}"
         ) from None
     finally:
+        board.campaign_over()
         watcher.campaign_ended()
 
 
-def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
-    """Indices of the runs whose processes died."""
-    failed = []
-    for job in jobs:
-        ending = job.ranks_folder / "ending.json"
-        if ending.exists() and papers.read_json(ending)["exit_code"] != 0:
-            failed.append(job.index)
-    return tuple(failed)
-
-
-def _run(job: Job, launcher: Launcher, watcher: Watcher, *, total: int) -> None:
+def _run(job: Job, launcher: Launcher, watcher: Watcher, board: Board) -> str | None:
+    """Carry out one run and leave its papers. Returns how its processes died, None if they did not."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     job.growing_file.unlink(missing_ok=True)
     watcher.run_started(job)
     follower = _Follower(job.growing_file)
+    vigil = Vigil(job)
 
-    def tick() -> None:
+    def tick() -> str | None:
         for event in follower.new_events():
             watcher.event(event)
         watcher.tick()
+        return vigil.overdue() or board.failed_elsewhere()
 
-    exit_code, stderr = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
+    board.run_starts(job)
+    ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
     tick()
-    deaths = _deaths(job, launcher, exit_code, stderr)
-    ending = {"exit_code": exit_code, "deaths": [str(death) for death in deaths]}
+    elsewhere = board.run_over(failed=ended.exit_code != 0)
+    found = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
+    ending = {"exit_code": ended.exit_code, "deaths": [str(death) for death in found]}
     papers.write_json(job.ranks_folder / "ending.json", ending)
     _settle(job)
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
     record, _ = read_record(job.result_file, rules)
     papers.write_json(job.folder / f"record_{job.index}.json", record.as_json())
-    watcher.run_ended(job, failed=exit_code != 0)
-    if exit_code != 0:
-        how = "; ".join(str(death) for death in deaths)
-        raise LaunchError(
-            f"Run {job.index + 1} of {total} failed: {how}. Output of its ranks is in {job.ranks_folder}. "
-            f"Finished runs stay; train-bench run resume={job.folder} continues and counts this run as "
-            f"failed, retry_failed=true repeats it."
-        )
+    failure = "; ".join(str(death) for death in found) or None
+    watcher.run_ended(job, failure=failure)
+    return failure
+
+
+def _stopped(job: Job, failure: str, *, total: int) -> str:
+    return (
+        f"Run {job.index + 1} of {total} failed: {failure}. Output of its ranks is in {job.ranks_folder}. "
+        f"Finished runs stay; train-bench run resume={job.folder} continues and counts this run as "
+        f"failed, retry_failed=true repeats it."
+    )
 
 
 def _settle(job: Job) -> None:
@@ -148,40 +149,15 @@ def _put_aside(job: Job) -> None:
         (job.folder / f"record_{job.index}.json").unlink(missing_ok=True)
 
 
-def _deaths(job: Job, launcher: Launcher, exit_code: int, stderr: str) -> tuple[Death, ...]:
-    """Ranks that were killed come first: the others mostly died of their absence. Then what the ranks
-    themselves said, those that could not even join on standard error; then what the launcher says."""
-    if exit_code == 0:
-        return ()
-    seen = launcher.deaths(exit_code, stderr)
-    killed = tuple(death for death in seen if death.how.startswith("killed by"))
-    told = []
-    for path in sorted(job.ranks_folder.glob("rank_*.json")):
-        state = _state(path)
-        if state.get("state") == "failed":
-            told.append(Death(rank=int(path.stem.removeprefix("rank_")), how=f"failed: {state['error']}"))
-    refused = [line.removeprefix(REFUSED) for line in stderr.splitlines() if line.startswith(REFUSED)]
-    if refused and not told:
-        told = [Death(rank=None, how=f"a rank could not join: {refused[0]}")]
-    return killed or tuple(told) or seen
-
-
-def _state(path: Path) -> dict[str, Any]:
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}
-
-
 def _holds_plan(folder: Path) -> bool:
     return (folder / "plan.json").is_file()
 
 
 class _Follower:
-    """Reads a log while it grows; a line counts once it is whole."""
+    """Reads a log while it grows; a line counts once it is complete. `whole` is whether the log has an end."""
 
     def __init__(self, path: Path) -> None:
+        self.whole = False
         self._path = path
         self._offset = 0
         self._line = 0
@@ -201,4 +177,5 @@ class _Follower:
             event = parse_line(text, self._line)
             if isinstance(event, Event):
                 events.append(event)
+                self.whole |= event.key == "run_stop"
         return events

@@ -32,6 +32,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   list                      benchmarks and launchers
   plan    [OVERRIDE ...]    what a run would do: the decided values and the exact commands
   run     [OVERRIDE ...]    run a campaign of seeds, judge it and score it
+  join    DIR OPTION ...    take part in a campaign that host 0 runs, on each further host
   judge   DIR [--json]      what the rules say of a finished campaign
   score   DIR [--json]      its score
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
@@ -95,6 +96,20 @@ def prepare(words: Sequence[str]) -> int:
     return _with_request("prepare", words, _prepare)
 
 
+def join(words: Sequence[str]) -> int:
+    """Take part in a campaign that host 0 runs."""
+    from train_bench.join import join
+
+    parser = argparse.ArgumentParser("train-bench join", description=join.__doc__)
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="folder of the campaign, as host 0 was given it"
+    )
+    parser.add_argument("words", nargs="*", metavar="launcher.OPTION=VALUE", help="which host this is")
+    options = parser.parse_args(words)
+    good = join(options.folder, options.words, lambda text: print(text, flush=True))
+    return VALID if good else INVALID
+
+
 def judge(words: Sequence[str]) -> int:
     """What the rules say of a finished campaign."""
     from train_bench.report import findings
@@ -117,6 +132,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "list": list_benchmarks,
     "plan": plan,
     "run": run,
+    "join": join,
     "judge": judge,
     "score": score,
     "rcp": rcp,
@@ -154,6 +170,8 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path:
     from rich.console import Console
 
     from train_bench import campaign
+    from train_bench.plan import discover
+    from train_bench.plan.config import OnFailure
     from train_bench.report.live import Terminal
 
     if request.config.resume is None:
@@ -165,13 +183,23 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path:
         planned = campaign.open_folder(Path(request.config.resume))
     folder = planned.jobs[0].folder
     print(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}", flush=True)
-    launcher = campaign.launcher_of(planned)
-    campaign.run_all(planned, launcher, Terminal(Console()), retry_failed=request.config.retry_failed)
+    for words in campaign.launcher_config(planned).joining:
+        print(f"type on another host: train-bench join {shlex.quote(str(folder))} {words}", flush=True)
+    launcher = discover.launcher(campaign.launcher_config(planned))
+    asked = request.config
+    campaign.run_all(
+        planned,
+        launcher,
+        Terminal(Console()),
+        retry_failed=asked.retry_failed,
+        go_on=asked.on_failure is OnFailure["continue"],
+    )
     return folder
 
 
 def _refuse_other_overrides(request: Request) -> None:
-    others = [word for word in request.overrides if word.partition("=")[0] not in ("resume", "retry_failed")]
+    of_resuming = ("resume", "retry_failed", "on_failure")
+    others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
     if others:
         raise RequestError(
             f"A resumed campaign keeps its plan; leave out {', '.join(others)} or start another campaign."
@@ -214,14 +242,18 @@ def _show_plan(planned: Plan) -> int:
     import cattrs
 
     from train_bench import campaign
+    from train_bench.plan import discover
     from train_bench.plan.launch import rank_argv
 
-    launcher = campaign.launcher_of(planned)
+    config = campaign.launcher_config(planned)
+    launcher = discover.launcher(config)
     print(json.dumps(cattrs.unstructure(planned) | {"jobs": len(planned.jobs)}, indent=2, default=str))
     for job in planned.jobs:
         launch = launcher.launch(job, rank_argv(job))
         env = [f"{name}={value}" for name, value in launch.env.items()]
         print(shlex.join([*env, *launch.argv]))
+    for words in config.joining:
+        print(shlex.join(["train-bench", "join", str(planned.jobs[0].folder), words]))
     return VALID
 
 

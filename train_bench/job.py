@@ -36,9 +36,11 @@ class Job:
     """What the processes of one run are told. They learn neither the rules nor how they are scored.
 
     `benchmark` is the name that the log gives (`resnet_mini`), `reference` the folder of its code
-    (`resnet`). `config` and `launcher_config` hold the reference's and the launcher's own
-    configuration as plain data; the `hyperparameters` of the first are logged one by one under their own
-    names. `announcement` holds further values to log before the clock, by mllog key.
+    (`resnet`). `config` and `launcher_config` hold the reference's and the launcher's own configuration as
+    plain data; the `hyperparameters` of the first are logged one by one under their own names.
+    `announcement` holds further values to log before the clock, by mllog key. `start_limit_seconds` is how
+    long it may take from the command until all ranks have answered, `stall_limit_seconds` how long a rank may
+    say nothing afterwards.
     """
 
     benchmark: str
@@ -53,6 +55,8 @@ class Job:
     device: Device
     precision: Precision
     drop_caches: bool
+    start_limit_seconds: float
+    stall_limit_seconds: float
     config: Mapping[str, Any]
     announcement: Mapping[str, Any]
     target: Target

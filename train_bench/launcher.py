@@ -28,6 +28,12 @@ class LauncherConfig:
         """Number of ranks that are asked for."""
         return self.nodes * self.nproc_per_node
 
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """What is typed behind `train-bench join DIR`, one per further host; nothing where the launcher
+        reaches every host itself."""
+        return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:

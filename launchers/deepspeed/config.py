@@ -26,3 +26,8 @@ class Config(TorchrunConfig):
     zero_stage: int = 0
     starter: Starter = Starter.deepspeed
     hostfile: str | None = None
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """DeepSpeed's launcher reaches the other hosts itself."""
+        return super(Config, self).joining if self.starter is Starter.torchrun else ()

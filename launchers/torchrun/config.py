@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from train_bench.launcher import LauncherConfig
 
 
+class Rendezvous(str, Enum):
+    """How the agents of several hosts find each other. `static`: each knows its number among them.
+    `c10d`: they meet at host 0 and are numbered there."""
+
+    static = "static"
+    c10d = "c10d"
+
+
 @dataclass(slots=True, kw_only=True)
 class Config(LauncherConfig):
-    """Nothing beyond what all launchers share."""
+    """All fields but those that all launchers share are for `nodes` above 1.
+
+    rendezvous   how the hosts find each other
+    master_addr  address of host 0 that the others can reach
+    master_port  free port of host 0
+    node_rank    which host this is; said by `train-bench join` alone
+    interface    network interface of Gloo and NCCL on this host; None lets them choose
+    local_addr   (c10d) address of this host that the others can reach; None is its name
+    """
 
     name: str = "torchrun"
+    rendezvous: Rendezvous = Rendezvous.static
+    master_addr: str | None = None
+    master_port: int = 29500
+    node_rank: int = 0
+    interface: str | None = None
+    local_addr: str | None = None
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """Every host but the first says its number."""
+        return tuple(f"launcher.node_rank={rank}" for rank in range(1, self.nodes))

@@ -1,4 +1,4 @@
-"""torchrun on one machine."""
+"""torchrun: one agent per host, one process per rank."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import sys
 
 from launchers._parts.exit_codes import how_it_ended
-from launchers.torchrun.config import Config
+from launchers.torchrun.config import Config, Rendezvous
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.task import BenchmarkConfig
@@ -14,31 +14,79 @@ from train_bench.task import BenchmarkConfig
 # A failure report of torchrun names, per failed process, first its rank and then its exit code.
 FAILURE = re.compile(r"^\s*rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)
 
+OF_SEVERAL_HOSTS = ("rendezvous", "master_addr", "master_port", "node_rank", "interface", "local_addr")
+
 
 class Launcher:
-    """Runs every rank as a child of one torchrun agent."""
+    """Runs the ranks of this host as children of one torchrun agent."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
-        """One machine, any number of processes."""
-        if self.config.nproc_per_node < 1:
-            return f"launcher.nproc_per_node is {self.config.nproc_per_node}; it has to be at least 1."
-        if self.config.nodes != 1:
-            return f"launcher=torchrun runs on one machine; launcher.nodes={self.config.nodes} was asked."
+        """Fields that contradict each other, or that say nothing on a single host."""
+        asked = self.config
+        for name in ("nodes", "nproc_per_node"):
+            if getattr(asked, name) < 1:
+                return f"launcher.{name} is {getattr(asked, name)}; it has to be at least 1."
+        if asked.nodes == 1:
+            return self._refuse_several_hosts()
+        if asked.master_addr is None:
+            return (
+                f"launcher.nodes={asked.nodes} needs launcher.master_addr, the address of this host that the "
+                f"others can reach."
+            )
+        if asked.node_rank != 0:
+            return (
+                f"launcher.node_rank={asked.node_rank} was asked, but a campaign is begun on host 0; on the "
+                f"others, type train-bench join DIR launcher.node_rank={asked.node_rank}."
+            )
+        if not 1 <= asked.master_port <= 65535:
+            return f"launcher.master_port is {asked.master_port}; allowed are 1 to 65535."
+        if asked.local_addr is not None:
+            return (
+                "launcher.local_addr is for train-bench join; host 0 is reached under launcher.master_addr."
+            )
+        return None
+
+    def _refuse_several_hosts(self) -> str | None:
+        for name in OF_SEVERAL_HOSTS:
+            if getattr(self.config, name) != getattr(Config(), name):
+                return f"launcher.{name} is for several hosts; set launcher.nodes above 1 or leave it out."
         return None
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
-        """A standalone torchrun: its rendezvous takes a free port, so that campaigns do not collide.
-
-        The interpreter of `rank_argv` is left to torchrun, which starts `-m module` itself.
-        """
-        agent = ("-m", "torch.distributed.run", "--standalone", "--nnodes=1")
-        return Launch(
-            argv=(sys.executable, *agent, f"--nproc-per-node={job.nproc_per_node}", *rank_argv[1:]),
-            env={"OMP_NUM_THREADS": str(job.threads_per_rank or 1)},
+        """The agent of this host. The interpreter of `rank_argv` is left to torchrun, which starts
+        `-m module` itself."""
+        config = self.config
+        env = {"OMP_NUM_THREADS": str(job.threads_per_rank or 1)}
+        if config.interface is not None:
+            env |= {"GLOO_SOCKET_IFNAME": config.interface, "NCCL_SOCKET_IFNAME": config.interface}
+        agent = (
+            *(sys.executable, "-m", "torch.distributed.run"),
+            *self._rendezvous(job),
+            f"--nproc-per-node={job.nproc_per_node}",
         )
+        return Launch(argv=(*agent, *rank_argv[1:]), env=env)
+
+    def _rendezvous(self, job: Job) -> tuple[str, ...]:
+        """On one host, a port that is free, so that campaigns do not collide. On several, the agents wait
+        for each other as long as a start may take."""
+        config = self.config
+        if config.nodes == 1:
+            return ("--standalone", "--nnodes=1")
+        common = (f"--nnodes={config.nodes}", f"--rdzv-backend={config.rendezvous.value}")
+        endpoint = f"--rdzv-endpoint={config.master_addr}:{config.master_port}"
+        patience = round(job.start_limit_seconds)
+        if config.rendezvous is Rendezvous.static:
+            rank = f"--node-rank={config.node_rank}"
+            return (*common, endpoint, rank, f"--rdzv-conf=timeout={patience}")
+        # torchrun guesses from names and addresses which host serves the rendezvous; here it is known.
+        is_host = int(config.node_rank == 0)
+        meeting = f"--rdzv-conf=is_host={is_host},join_timeout={patience}"
+        name = f"--rdzv-id={job.folder.name}_{job.index}"
+        address = config.master_addr if is_host else config.local_addr
+        return (*common, endpoint, name, meeting, *((f"--local-addr={address}",) if address else ()))
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
         """Read from the agent's failure report; where there is none, the agent itself died."""

@@ -82,8 +82,8 @@ class Diary:
     def tick(self):
         self.at_tick()
 
-    def run_ended(self, job, *, failed):
-        self.ended.append((job.index, failed))
+    def run_ended(self, job, *, failure):
+        self.ended.append((job.index, failure))
 
     def campaign_ended(self): ...
 

@@ -30,7 +30,7 @@ def test_a_campaign_of_five_converging_runs_is_a_valid_score(begun):
     assert score.valid, score.reasons
     assert [run.convergence for run in score.runs] == [6, 7, 8, 9, 10]
     assert [run.dropped for run in score.runs] == [True, False, False, False, True]
-    assert watcher.ended == [(index, False) for index in range(5)]
+    assert watcher.ended == [(index, None) for index in range(5)]
     assert watcher.events.count("run_stop") == 5
 
 
@@ -71,6 +71,15 @@ def test_a_dead_run_stops_the_campaign_and_leaves_the_finished_ones_intact(begun
     assert [verdict.converged for verdict in judgement.verdicts] == [True, True, False]
     assert how in judgement.verdicts[2].findings[0].message
     assert "Incomplete: 3 of 5" in " ".join(judgement.score.reasons)
+
+
+def test_a_campaign_that_was_told_to_goes_on_after_a_dead_run(begun):
+    watcher = Diary()
+    run(begun, FakeLauncher(run_2="killed"), watcher, go_on=True)
+    assert [failure for _, failure in watcher.ended] == [None, None, "rank 0 killed by SIGKILL", None, None]
+    score = judged(begun).score
+    assert score.valid, score.reasons
+    assert score.runs[2].status == "died"
 
 
 def test_resuming_completes_the_campaign_and_keeps_the_dead_run_as_failed(begun):

@@ -3,16 +3,15 @@
 import sys
 from pathlib import Path
 
-import pytest
-
 from launchers.inline.config import Config as InlineConfig
 from launchers.inline.start import Launcher as Inline
 from launchers.torchrun.config import Config as TorchrunConfig
 from launchers.torchrun.start import Launcher as Torchrun
-from tests.references.configs import resnet
+from tests.door.conftest import asked_config
 from tests.run.fakes import job
 from train_bench.launcher import Death
 
+BENCHMARK = asked_config().benchmark
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "0")
 
 REPORT = """\
@@ -45,11 +44,11 @@ def test_inline_starts_the_rank_itself():
 
 
 def test_inline_refuses_more_than_one_process_and_names_the_way_out():
-    reason = Inline(InlineConfig(nproc_per_node=2)).refuse(resnet("resnet_mini"))
+    reason = Inline(InlineConfig(nproc_per_node=2)).refuse(BENCHMARK)
     assert reason is not None
     assert "nproc_per_node=2" in reason
     assert "launcher=torchrun" in reason
-    assert Inline(InlineConfig()).refuse(resnet("resnet_mini")) is None
+    assert Inline(InlineConfig()).refuse(BENCHMARK) is None
 
 
 def test_inline_names_the_signal_that_killed_the_rank():
@@ -64,15 +63,6 @@ def test_torchrun_starts_as_many_ranks_as_were_asked():
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1"),
         *("--nproc-per-node=3", "-m", "train_bench.run.rank", "plan.json", "0"),
     )
-
-
-@pytest.mark.parametrize(
-    ("asked", "word"), [({"nproc_per_node": 0}, "at least 1"), ({"nodes": 2}, "one machine")]
-)
-def test_torchrun_refuses_what_it_cannot_start(asked, word):
-    reason = Torchrun(TorchrunConfig(**asked)).refuse(resnet("resnet_mini"))
-    assert reason is not None
-    assert word in reason
 
 
 def test_torchrun_finds_every_death_in_the_agents_report():

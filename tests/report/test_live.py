@@ -40,7 +40,7 @@ def two_runs(watcher, clock):
         clock.now += 20
         watcher.event(evaluation(2, 0.95))
         watcher.tick()
-        watcher.run_ended(job(Path("out"), index=index), failed=False)
+        watcher.run_ended(job(Path("out"), index=index), failure=None)
     watcher.campaign_ended()
 
 

@@ -73,6 +73,12 @@ class OneRank:
     rank = local_rank = 0
     size = 1
 
+    def sum(self, value):
+        return value
+
+    def gather_objects(self, value):
+        return [value]
+
     def from_rank_zero(self, value):
         return value
 
@@ -95,6 +101,8 @@ def job(folder: Path, **changes) -> Job:
         "device": Device.cpu,
         "precision": Precision.fp32,
         "drop_caches": False,
+        "start_limit_seconds": 60.0,
+        "stall_limit_seconds": 60.0,
         "config": {"hyperparameters": {"global_batch_size": 32, "lars_epsilon": None}},
         "announcement": {"submission_benchmark": "fake"},
         "target": Target(thresholds=(Threshold(metric="top1", value=0.9),)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
@@ -29,6 +30,11 @@ class SubmissionConfig:
     submission_status: str = MISSING
 
 
+# What a campaign does when the processes of a run die. OmegaConf reads the names of an enumeration, and
+# `continue` can be spelled in this form only.
+OnFailure = Enum("OnFailure", {"stop": "stop", "continue": "continue"}, type=str)
+
+
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
     """A request to `run`, `plan`, `rcp` or `prepare`.
@@ -40,6 +46,9 @@ class RunConfig:
     output        folder of the campaign; None makes one under results/
     resume        folder of a campaign to continue; nothing else but retry_failed goes with it
     retry_failed  repeat the runs whose processes died instead of counting them as failed
+    on_failure    stop or continue with the next run when the processes of a run die
+    start_limit_seconds  how long it may take until all ranks have answered; then the run has failed
+    stall_limit_seconds  how long a rank may do no step and no collective; then the run has failed
     drop_caches   drop the page caches before each run (needs root)
     data_dir      folder of the prepared data; None is the user's cache folder
     source        folder of the raw data, for `prepare`
@@ -56,6 +65,9 @@ class RunConfig:
     output: str | None = None
     resume: str | None = None
     retry_failed: bool = False
+    on_failure: OnFailure = OnFailure.stop
+    start_limit_seconds: float = 600.0
+    stall_limit_seconds: float = 600.0
     drop_caches: bool = False
     data_dir: str | None = None
     source: str | None = None

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from train_bench import papers
@@ -27,17 +28,27 @@ def rank_argv(job: Job) -> tuple[str, ...]:
     return (sys.executable, "-m", "train_bench.run.rank", str(job.folder / "plan.json"), str(job.index))
 
 
-def carry_out(launch: Launch, job: Job, tick: Callable[[], None]) -> tuple[int, str]:
-    """Start `launch`, call `tick` a few times a second until it ends. Returns its exit code (negative
-    is a signal) and its standard error.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a launch ended: its exit code (negative is a signal), its standard error, and the reason why it
+    was ended from here, None if it ended by itself."""
 
-    When anything interrupts the wait, every process of the launch is ended before the exception
-    travels on; when this process is killed, the kernel ends them.
+    exit_code: int
+    stderr: str
+    reason: str | None = None
+
+
+def carry_out(launch: Launch, job: Job, tick: Callable[[], str | None], *, name: str = "launcher") -> Ended:
+    """Start `launch`, call `tick` a few times a second until it ends, or until `tick` gives a reason to end
+    it. Its output goes to `<name>.stdout` and `<name>.stderr` in the ranks' folder.
+
+    Whatever ends the wait, no process of the launch is left; when this process is killed, the kernel ends
+    them.
     """
     for path, text in launch.files.items():
         papers.write(path, text)
     job.ranks_folder.mkdir(parents=True, exist_ok=True)
-    out, err = (job.ranks_folder / f"launcher.{name}" for name in ("stdout", "stderr"))
+    out, err = (job.ranks_folder / f"{name}.{kind}" for kind in ("stdout", "stderr"))
     with out.open("wb") as stdout, err.open("wb") as stderr:
         try:
             process = subprocess.Popen(
@@ -52,10 +63,11 @@ def carry_out(launch: Launch, job: Job, tick: Callable[[], None]) -> tuple[int, 
         except OSError as error:
             raise LaunchError(f"{launch.argv[0]} could not be started: {error.strerror}.") from error
         try:
-            exit_code = _wait(process, tick)
+            reason = _wait(process, tick)
         finally:
             _end(process)
-    return exit_code, err.read_text(encoding="utf-8", errors="replace")
+    text = err.read_text(encoding="utf-8", errors="replace")
+    return Ended(exit_code=process.returncode, stderr=text, reason=reason)
 
 
 def revision(root: Path) -> str | None:
@@ -72,12 +84,15 @@ def _git(root: Path, *words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout.strip()
 
 
-def _wait(process: subprocess.Popen[bytes], tick: Callable[[], None]) -> int:
+def _wait(process: subprocess.Popen[bytes], tick: Callable[[], str | None]) -> str | None:
     while True:
         try:
-            return process.wait(POLL_SECONDS)
+            process.wait(POLL_SECONDS)
+            return None
         except subprocess.TimeoutExpired:
-            tick()
+            reason = tick()
+            if reason is not None:
+                return reason
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

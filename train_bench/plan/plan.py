@@ -86,6 +86,8 @@ def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, ref
         device=asked.device,
         precision=asked.precision,
         drop_caches=asked.drop_caches,
+        start_limit_seconds=asked.start_limit_seconds,
+        stall_limit_seconds=asked.stall_limit_seconds,
         config=asdict(config),
         announcement=announcement,
         target=rules.target,
@@ -119,6 +121,9 @@ def _refuse_launcher(asked: RunConfig) -> None:
     hyperparameters = asked.benchmark.hyperparameters
     batch, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
     ranks = asked.launcher.world_size
+    for name in ("start_limit_seconds", "stall_limit_seconds"):
+        if getattr(asked, name) <= 0:
+            raise RequestError(f"{name} is {getattr(asked, name):g}; it has to be above 0.")
     if steps < 1:
         raise RequestError(f"gradient_accumulation_steps is {steps}; it has to be at least 1.")
     if batch < 1 or batch % (ranks * steps):

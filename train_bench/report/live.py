@@ -25,7 +25,7 @@ class Watcher(Protocol):
 
     def tick(self) -> None: ...
 
-    def run_ended(self, job: Job, *, failed: bool) -> None: ...
+    def run_ended(self, job: Job, *, failure: str | None) -> None: ...
 
     def campaign_ended(self) -> None: ...
 
@@ -85,12 +85,12 @@ class Terminal:
             parts = (self._name(self._job), self._doing, _duration(self._elapsed()), self._time_left())
             self._live.update(Text("  ".join(part for part in parts if part)), refresh=True)
 
-    def run_ended(self, job: Job, *, failed: bool) -> None:
-        """A run has ended, well or badly."""
+    def run_ended(self, job: Job, *, failure: str | None) -> None:
+        """A run has ended, well or with the `failure` of its processes."""
         self._durations.append(self._elapsed())
         self._done += 1
         self._job = None
-        outcome = "failed" if failed else "finished"
+        outcome = f"failed ({failure})" if failure else "finished"
         self._say(f"{self._name(job)}: {outcome}, {self._doing}, {_duration(self._durations[-1])} in all")
         left = self._time_left()
         if left and not self._console.is_terminal:

@@ -10,6 +10,7 @@ import ctypes
 import importlib
 import json
 import os
+import platform
 import signal
 import sys
 import traceback
@@ -17,24 +18,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import cattrs
-import torch
-
 from train_bench import papers
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.job import Job, read_job
 from train_bench.parallel import Parallel
-from train_bench.run import events, system
-from train_bench.run.timed_run import timed_run
+from train_bench.run.pulse import Pulse
 from train_bench.task import Task
 
 PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Run one rank of one job to its end."""
+    """Run one rank of one job to its end. What takes seconds to import is imported once the kernel knows
+    that this process ends with its parent, and the parent that it is here."""
     _end_with_parent()
     job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
+    _arrive(job)
+    import torch
+
+    from train_bench.run import system
+    from train_bench.run.roll_call import call_the_roll
+
     threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
     torch.set_num_threads(threads)
     try:
@@ -42,8 +46,12 @@ def main() -> None:
     except TrainBenchError as error:
         sys.exit(f"train-bench: {error}")
     state = _State(job, parallel.rank)
+    beat = job.ranks_folder / "pulse" if parallel.rank == 0 else None
+    pulse = Pulse(job.stall_limit_seconds, beat, state.fail)
     try:
-        _check_world(job, parallel)
+        call_the_roll(job, parallel)
+        parallel = pulse.of(parallel)
+        pulse.start()
         _run(job, parallel)
         state.write("finished")
     except TrainBenchError as error:
@@ -52,15 +60,28 @@ def main() -> None:
         traceback.print_exc()
         state.fail(f"{type(error).__name__}: {error}")
     parallel.leave()
+    pulse.stop()
+
+
+def _arrive(job: Job) -> None:
+    """Tell the parent that this process exists, so that it can say how many came if others never do."""
+    folder = job.ranks_folder / "arrived"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{platform.node()}_{os.getpid()}").touch()
 
 
 def _run(job: Job, parallel: Parallel) -> None:
+    from train_bench.run import events, system
+    from train_bench.run.timed_run import timed_run
+
     machine = system.found()
-    platform = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
-    job = replace(job, announcement={**job.announcement, "submission_platform": platform})
+    name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
+    job = replace(job, announcement={**job.announcement, "submission_platform": name})
     if parallel.rank == 0 and not (job.folder / "system.json").exists():
-        papers.write_json(job.folder / "system.json", machine | {"platform": platform})
+        papers.write_json(job.folder / "system.json", machine | {"platform": name})
     task = _task(job)
+    if parallel.rank == 0:
+        _claim(job.growing_file)
     log = events.Log(job.growing_file if parallel.rank == 0 else None, events.wall_clock_ms())
     try:
         timed_run(task, job, parallel, log)
@@ -70,14 +91,19 @@ def _run(job: Job, parallel: Parallel) -> None:
 
 
 def _task(job: Job) -> Task:
+    import cattrs
+
     config_type = importlib.import_module(f"references.{job.reference}.config").Config
     task_type = importlib.import_module(f"references.{job.reference}.task").Task
     return cast(Task, task_type(cattrs.structure(job.config, config_type)))
 
 
-def _check_world(job: Job, parallel: Parallel) -> None:
-    if parallel.size != job.world_size:
-        raise LaunchError(f"{job.world_size} ranks were asked for, but {parallel.size} answered.")
+def _claim(log: Path) -> None:
+    """Only one process ever writes a log: the one that makes the file."""
+    try:
+        log.touch(exist_ok=False)
+    except FileExistsError as error:
+        raise LaunchError(f"Another process writes {log}; a run has one rank 0.") from error
 
 
 class _State:

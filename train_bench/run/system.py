@@ -24,7 +24,7 @@ def found() -> dict[str, Any]:
         "operating_system": _operating_system(),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "packages": _versions(),
+        "packages": versions(),
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "threads_per_rank": torch.get_num_threads(),
     }
@@ -59,7 +59,7 @@ def _operating_system() -> str:
         return platform.platform()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     versions = {}
     for package in PACKAGES:
         try:

@@ -1,0 +1,156 @@
+"""torchrun over two hosts, started by hand on each."""
+
+import json
+import time
+
+import pytest
+
+from tests.door.conftest import wait_for
+from tests.door.test_bad_input import train_bench
+
+
+def words(hosts, folder, *more):
+    """What is typed on host 0."""
+    several = ("launcher=torchrun", "launcher.nodes=2", "launcher.threads_per_rank=1", "device=cpu")
+    where = (f"launcher.master_addr={hosts[0].address}", f"launcher.interface={hosts[0].interface}")
+    return ("run", *several, *where, f"output={folder}", "seed=1", *more)
+
+
+def joining(hosts, folder, *more):
+    """What is typed on host 1."""
+    own = ("launcher.node_rank=1", f"launcher.interface={hosts[1].interface}")
+    return ("join", str(folder), *own, *more)
+
+
+def finished(process, seconds=240):
+    out, err = process.communicate(timeout=seconds)
+    return process.returncode, out, err
+
+
+def evaluated(folder, times=1):
+    """Whether the run has evaluated so often."""
+    log = folder / "result_0.txt.part"
+    return log.exists() and log.read_text().count("eval_accuracy") >= times
+
+
+def record(folder):
+    return json.loads((folder / "record_0.json").read_text())
+
+
+def no_process_is_left(hosts):
+    return not any(host.processes() for host in hosts)
+
+
+def test_a_campaign_of_five_runs_over_two_hosts_is_valid(two_hosts, tmp_path):
+    folder = tmp_path / "campaign"
+    other = two_hosts[1].start(*joining(two_hosts, folder))  # the order does not matter
+    code, out, err = finished(two_hosts[0].start(*words(two_hosts, folder)))
+    assert code == 0, out + err
+    assert f"train-bench join {folder} launcher.node_rank=1" in out
+    code, out, err = finished(other)
+    assert code == 0, err
+    assert out.count("finished") == 5
+    judged = json.loads(train_bench("judge", str(folder), "--json").stdout)
+    assert judged["valid"]
+    assert judged["world_size"] == 2
+    states = [json.loads((folder / f"ranks/run_4/rank_{rank}.json").read_text()) for rank in (0, 1)]
+    assert [state["host"] for state in states] == [host.name for host in two_hosts]
+    assert no_process_is_left(two_hosts)
+
+
+def test_hosts_meet_at_a_c10d_rendezvous(two_hosts, tmp_path):
+    folder = tmp_path / "campaign"
+    first = two_hosts[0].start(*words(two_hosts, folder, "runs=1", "launcher.rendezvous=c10d"))
+    own = f"launcher.local_addr={two_hosts[1].address}"
+    other = two_hosts[1].start(*joining(two_hosts, folder, own))
+    code, out, err = finished(first)
+    assert code == 1, err
+    assert "Incomplete: 1 of 5" in out
+    assert record(folder)["status"] == "success"
+    assert finished(other)[0] == 0
+    assert no_process_is_left(two_hosts)
+
+
+def test_when_the_link_is_cut_both_hosts_end_the_run_within_the_limit(two_hosts, tmp_path):
+    folder = tmp_path / "campaign"
+    limits = ("stall_limit_seconds=10", "start_limit_seconds=120")
+    first = two_hosts[0].start(*words(two_hosts, folder, "runs=1", *limits))
+    other = two_hosts[1].start(*joining(two_hosts, folder))
+    wait_for(lambda: evaluated(folder), seconds=120)
+    two_hosts[0].cut_the_link()
+    cut = time.monotonic()
+    code, _, err = finished(first)
+    assert code == 1
+    assert "for 10 s (stall_limit_seconds)" in err
+    assert finished(other)[0] == 1
+    assert time.monotonic() - cut < 10 + 40, "the limit, and what torchrun takes to end its ranks"
+    assert record(folder)["status"] == "died"
+    assert "stall_limit_seconds" in record(folder)["deaths"][0]
+    assert no_process_is_left(two_hosts)
+
+
+def test_a_rank_that_is_killed_on_host_1_is_named_in_the_record(two_hosts, tmp_path):
+    folder = tmp_path / "campaign"
+    first = two_hosts[0].start(*words(two_hosts, folder, "runs=1"))
+    other = two_hosts[1].start(*joining(two_hosts, folder))
+    wait_for(lambda: evaluated(folder), seconds=120)
+    state = json.loads((folder / "ranks/run_0/rank_1.json").read_text())
+    assert state["pid"] in two_hosts[1].processes()
+    two_hosts[1].kill(state["pid"])
+    code, _, err = finished(first)
+    assert code == 1
+    assert "Run 1 of 1 failed: rank 1 killed by SIGKILL" in err
+    assert record(folder)["deaths"] == ["rank 1 killed by SIGKILL"]
+    assert finished(other)[0] == 1
+    assert no_process_is_left(two_hosts)
+
+
+def test_a_host_that_never_comes_ends_the_run_before_the_clock(two_hosts, tmp_path):
+    folder = tmp_path / "campaign"
+    code, _, err = finished(two_hosts[0].start(*words(two_hosts, folder, "runs=1", "start_limit_seconds=15")))
+    assert code == 1
+    assert "2 ranks were asked for, but 0 started within 15 s (start_limit_seconds)" in err
+    assert (folder / "result_0.txt").read_text() == ""
+    assert no_process_is_left(two_hosts)
+
+
+def test_when_host_0_is_killed_the_other_gives_up_and_the_campaign_can_be_resumed(two_hosts, tmp_path):
+    folder = tmp_path / "campaign"
+    limits = ("stall_limit_seconds=10", "start_limit_seconds=30")
+    first = two_hosts[0].start(*words(two_hosts, folder, "runs=1", *limits))
+    other = two_hosts[1].start(*joining(two_hosts, folder))
+    wait_for(lambda: evaluated(folder), seconds=120)
+    for number in two_hosts[0].processes():
+        two_hosts[0].kill(number)
+    finished(first)
+    code, _, err = finished(other)
+    assert code == 1
+    assert "Host 0 has started no run for 30 s" in err
+    assert no_process_is_left(two_hosts)
+
+    first = two_hosts[0].start("run", f"resume={folder}")
+    other = two_hosts[1].start(*joining(two_hosts, folder))
+    assert "Incomplete: 1 of 5" in finished(first)[1]
+    assert finished(other)[0] == 0
+    assert record(folder)["status"] == "success"
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ([], "Say which host this is, one of: launcher.node_rank=1."),
+        (["launcher.node_rank=2"], "Say which host this is, one of: launcher.node_rank=1."),
+        (["launcher.node_rank=1", "launcher.interfaec=eth0"], "Did you mean 'launcher.interface'?"),
+        (["launcher.node_rank=1", "launcher.nproc_per_node=3"], "no option of a joining host"),
+    ],
+)
+def test_a_host_that_joins_wrongly_is_told_so(several, more, sentence):
+    answer = train_bench("join", str(several), *more)
+    assert answer.returncode == 2
+    assert sentence in answer.stderr
+
+
+def test_a_campaign_on_one_host_cannot_be_joined(begun):
+    answer = train_bench("join", str(begun.jobs[0].folder), "launcher.node_rank=1")
+    assert answer.returncode == 2
+    assert "launcher=inline as planned needs no other host to join" in answer.stderr

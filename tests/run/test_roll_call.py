@@ -1,0 +1,98 @@
+"""No rank starts the clock before all agree."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.run.fakes import OneRank, job
+from train_bench.errors import LaunchError
+from train_bench.run.roll_call import CLOCK_BOUND_SECONDS, Answer, call_the_roll, disagreement
+
+FACTS = {"source": "ab12", "job": "cd34", "torch": "2.15.0"}
+
+
+def answers(*, of_rank_2=None):
+    """Four ranks on two hosts that agree, but for what rank 2 says."""
+    ranks = [
+        Answer(rank=rank, host=f"host{rank // 2}", facts=FACTS, total=10.0, clock=1000.0) for rank in range(4)
+    ]
+    ranks[2] = replace(ranks[2], **(of_rank_2 or {}))
+    return ranks
+
+
+class Ranks(OneRank):
+    """This rank among others, which answer as it does, but for their number."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def sum(self, value):
+        return value * 0 + self.size * (self.size + 1) / 2
+
+    def gather_objects(self, value):
+        return [replace(value, rank=rank) for rank in range(self.size)]
+
+
+def test_ranks_that_agree_may_start():
+    assert disagreement(answers()) is None
+
+
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        (
+            {"facts": FACTS | {"torch": "2.14.0"}},
+            "rank 2 on host1 has torch 2.14.0, rank 0 on host0 has torch 2.15.0",
+        ),
+        ({"facts": FACTS | {"horovod": "0.28.1"}}, "has horovod 0.28.1, rank 0 on host0 has horovod none"),
+        ({"facts": FACTS | {"source": "ffff"}}, "rank 2 on host1 has source ffff"),
+        ({"facts": FACTS | {"job": "ffff"}}, "rank 2 on host1 has job ffff"),
+        ({"total": 9.0}, "all-reduce over 4 ranks gave 9 on rank 2 on host1; 10 is right"),
+        ({"clock": 1000.0 + CLOCK_BOUND_SECONDS + 1}, "clock of rank 2 on host1 is 6.0 s ahead of"),
+        ({"clock": 1000.0 - CLOCK_BOUND_SECONDS - 1}, "clock of rank 2 on host1 is 6.0 s behind"),
+        ({"rank": 1}, "has to be rank 2 of 4 says that it is rank 1 on host1"),
+    ],
+)
+def test_a_difference_is_told_with_rank_and_host(says, sentence):
+    reason = disagreement(answers(of_rank_2=says))
+    assert reason is not None
+    assert sentence in reason
+
+
+def test_clocks_within_the_bound_are_good_enough():
+    assert disagreement(answers(of_rank_2={"clock": 1000.0 + CLOCK_BOUND_SECONDS})) is None
+
+
+@pytest.mark.parametrize("size", [1, 2, 8])
+def test_fewer_or_more_ranks_than_were_asked_for_do_not_start(tmp_path, size):
+    with pytest.raises(LaunchError, match=f"4 ranks were asked for, but {size} answered"):
+        call_the_roll(job(tmp_path, nproc_per_node=4), Ranks(size))
+
+
+def test_the_roll_is_called_through_parallel_alone(tmp_path):
+    call_the_roll(job(tmp_path, nproc_per_node=4), Ranks(4))
+
+
+def test_an_all_reduce_that_loses_a_rank_is_noticed(tmp_path):
+    class Lossy(Ranks):
+        def sum(self, value):
+            return torch.tensor(3.0)
+
+    with pytest.raises(LaunchError, match="all-reduce over 4 ranks gave 3"):
+        call_the_roll(job(tmp_path, nproc_per_node=4), Lossy(4))
+
+
+def test_another_job_is_another_answer_and_another_mount_point_is_not(tmp_path):
+    class Listening(OneRank):
+        def gather_objects(self, value):
+            self.heard = value.facts["job"]
+            return [value]
+
+    def answer(**changes):
+        rank = Listening()
+        call_the_roll(job(**({"folder": tmp_path} | changes)), rank)
+        return rank.heard
+
+    assert answer() == answer(folder=tmp_path / "elsewhere")
+    assert answer() != answer(seed=8)

@@ -1,0 +1,90 @@
+"""The board of a campaign over several hosts that are started by hand: `hosts.json` in the campaign's folder,
+which all of them see. Host 0 writes there which run is on; each other host reports how its part of it ended."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from train_bench import papers
+from train_bench.errors import LogError
+from train_bench.job import Job
+from train_bench.launcher import Death
+
+POLL_SECONDS = 0.5
+
+REPORT_SECONDS = 10.0
+"""How long host 0 waits, after a run that failed, for what the other hosts saw of it."""
+
+OWN_END_SECONDS = 40.0
+"""How long host 0 lets its own processes end by themselves once another host has failed, so that they can
+say why: torchrun gives its ranks 30 s."""
+
+
+class Board:
+    """Host 0's side. `others` is how many other hosts take part; without any, nothing is written."""
+
+    def __init__(self, folder: Path, *, others: int) -> None:
+        self._path = folder / "hosts.json"
+        self._others = others
+        self._reports: list[Path] = []
+        self._failed_since: float | None = None
+
+    def run_starts(self, job: Job) -> None:
+        """The others start their part of `job`."""
+        self._reports = [report_of(job, host) for host in range(1, self._others + 1)]
+        self._failed_since = None
+        self._write({"state": "running", "run": job.index, "launch": uuid.uuid4().hex})
+
+    def run_over(self, *, failed: bool) -> tuple[Death, ...]:
+        """The others end what is left of their part. Returns what they saw of a run that failed here."""
+        deadline = time.monotonic() + (REPORT_SECONDS if failed else 0.0)
+        while time.monotonic() < deadline and not all(path.exists() for path in self._reports):
+            time.sleep(POLL_SECONDS)
+        self._write({"state": "between runs"})
+        return self._reported()
+
+    def campaign_over(self) -> None:
+        """The others end."""
+        self._write({"state": "over"})
+
+    def failed_elsewhere(self) -> str | None:
+        """What failed on other hosts, once our own processes had time to notice it themselves."""
+        found = self._reported()
+        if not found:
+            return None
+        if self._failed_since is None:
+            self._failed_since = time.monotonic()
+        if time.monotonic() - self._failed_since < OWN_END_SECONDS:
+            return None
+        return "; ".join(str(death) for death in found)
+
+    def _reported(self) -> tuple[Death, ...]:
+        reports = [papers.read_json(path) for path in self._reports if path.exists()]
+        return tuple(Death(**death) for report in reports for death in report)
+
+    def _write(self, said: Mapping[str, Any]) -> None:
+        if self._others:
+            papers.write_json(self._path, said)
+
+
+def said(folder: Path) -> Mapping[str, Any]:
+    """What host 0 has written last: its `state`, and which `launch` of which `run` is on."""
+    try:
+        return dict(papers.read_json(folder / "hosts.json"))
+    except LogError:
+        return {"state": "nothing said"}
+
+
+def report(job: Job, host: int, found: Sequence[Death]) -> None:
+    """Tell host 0 how the part of `host` ended; `found` is empty if well."""
+    papers.write_json(report_of(job, host), [asdict(death) for death in found])
+
+
+def report_of(job: Job, host: int) -> Path:
+    """Where the report of `host` lies."""
+    return job.ranks_folder / f"host_{host}.json"

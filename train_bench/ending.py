@@ -1,0 +1,118 @@
+"""How a run ends: the limits that it is held to while it goes on, and what is found when it is over."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench import papers
+from train_bench.job import Job
+from train_bench.launcher import Death, Launcher
+from train_bench.plan.launch import Ended
+
+REFUSED = "train-bench: "
+
+GRACE_SECONDS = 10.0
+"""How much later than the ranks themselves their parent sees that they hang, so that they can say where."""
+
+
+class Vigil:
+    """Holds a run to its limits, seen from outside: also where the ranks can do nothing themselves, because
+    they never started, or are stopped."""
+
+    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+        self._job = job
+        self._clock = clock
+        self._beat: int | None = None
+        self._since = clock()
+
+    def overdue(self) -> str | None:
+        """Why the run has to be ended now, as a sentence; None while there is no reason."""
+        try:
+            beat = (self._job.ranks_folder / "pulse").stat().st_mtime_ns
+        except FileNotFoundError:
+            beat = None
+        if beat != self._beat:
+            self._beat, self._since = beat, self._clock()
+        waited = self._clock() - self._since
+        if self._beat is None and waited > self._job.start_limit_seconds:
+            return self._not_started()
+        if self._beat is not None and waited > self._job.stall_limit_seconds + GRACE_SECONDS:
+            return f"rank 0 gave no sign of life for {waited:.0f} s (stall_limit_seconds)"
+        return None
+
+    def _not_started(self) -> str:
+        job = self._job
+        hosts = Counter(path.name.rpartition("_")[0] for path in job.ranks_folder.glob("arrived/*"))
+        started = hosts.total()
+        limit = f"{job.start_limit_seconds:g} s (start_limit_seconds)"
+        if started >= job.world_size:
+            return f"{started} ranks started, but they did not find each other within {limit}"
+        where = ", ".join(f"{count} on {host}" for host, count in sorted(hosts.items()))
+        return (
+            f"{job.world_size} ranks were asked for, but {started} started within {limit}"
+            f"{': ' if where else ''}{where}"
+        )
+
+
+def deaths(
+    job: Job, launcher: Launcher, ended: Ended, elsewhere: Sequence[Death], *, whole: bool
+) -> tuple[Death, ...]:
+    """Who died, and how; nobody in a good run, which is one whose log is `whole`.
+
+    A limit that was passed comes first, then ranks that were killed: the others mostly died of their absence.
+    Then what the ranks themselves said, those that could not even join on standard error; then what the
+    launcher says. `elsewhere` is what other hosts saw.
+    """
+    told = _told(job, ended.stderr)
+    if ended.reason is not None:
+        return (Death(rank=None, how=ended.reason), *told)
+    if ended.exit_code == 0:
+        return (
+            () if whole else (Death(rank=None, how="all processes ended, but the log has no run_stop"), *told)
+        )
+    seen = (*launcher.deaths(ended.exit_code, ended.stderr), *elsewhere)
+    killed = tuple(dict.fromkeys(death for death in seen if death.how.startswith("killed by")))
+    return (
+        killed
+        or told
+        or seen
+        or (Death(rank=None, how=f"the launcher ended with exit code {ended.exit_code}"),)
+    )
+
+
+def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
+    """Indices of the runs whose processes died."""
+    failed = []
+    for job in jobs:
+        path = job.ranks_folder / "ending.json"
+        if path.exists() and papers.read_json(path)["deaths"]:
+            failed.append(job.index)
+    return tuple(failed)
+
+
+def _told(job: Job, stderr: str) -> tuple[Death, ...]:
+    """What ranks said of their own end; the same sentence of several ranks once."""
+    told: dict[str, Death] = {}
+    paths = job.ranks_folder.glob("rank_*.json")
+    for path in sorted(paths, key=lambda path: int(path.stem.removeprefix("rank_"))):
+        state = _state(path)
+        if state.get("state") == "failed":
+            rank = int(path.stem.removeprefix("rank_"))
+            told.setdefault(state["error"], Death(rank=rank, how=f"failed: {state['error']}"))
+    refused = [line.removeprefix(REFUSED) for line in stderr.splitlines() if line.startswith(REFUSED)]
+    if refused and not told:
+        return (Death(rank=None, how=f"a rank could not join: {refused[0]}"),)
+    return tuple(told.values())
+
+
+def _state(path: Path) -> dict[str, Any]:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}

@@ -1,0 +1,118 @@
+"""Every host but the first of a campaign that is started by hand: carries out its part of the runs that host 0
+starts, in lock-step, and neither follows a log nor judges."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench import board, campaign
+from train_bench.ending import Vigil, deaths
+from train_bench.errors import LaunchError, RequestError, UnknownName
+from train_bench.job import Job
+from train_bench.launcher import Death, Launcher, LauncherConfig
+from train_bench.plan import discover, launch
+from train_bench.plan.plan import Plan
+
+BEGIN_SECONDS = 600.0
+"""How long a host waits for host 0 to begin the campaign."""
+
+
+def join(folder: Path, words: Sequence[str], tell: Callable[[str], None]) -> bool:
+    """Take part in the campaign in `folder` until host 0 says that it is over. `words` say which host this
+    is, and what is particular to it (`launcher.interface=NAME`). Returns whether all runs ended well here.
+
+    Raises `RequestError` where there is nothing to join, `LaunchError` when host 0 falls silent.
+    """
+    if not (folder / "plan.json").is_file():
+        tell(f"waiting for host 0 to begin a campaign in {folder}")
+        _wait_for((folder / "plan.json").is_file)
+    plan = campaign.open_folder(folder)
+    host, changes = _which(plan, words)
+    launcher = discover.launcher(campaign.launcher_config(plan, **changes))
+    campaign.prepare_data(plan)
+    good, done = True, set[str]()
+    while True:
+        said = _next(plan.jobs[0], done)
+        if said is None:
+            return good
+        done.add(said["launch"])
+        job = plan.jobs[said["run"]]
+        name = f"host {host}, run {job.index + 1} of {len(plan.jobs)}"
+        tell(f"{name}: starting")
+        found = _take_part(job, launcher, host, said)
+        tell(f"{name}: {'; '.join(str(death) for death in found) or 'finished'}")
+        good = good and not found
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + BEGIN_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RequestError(
+                f"Host 0 has begun no campaign there for {BEGIN_SECONDS:g} s; give the folder that it was given "
+                f"as output=DIR, on a file system that all hosts see."
+            )
+        time.sleep(board.POLL_SECONDS)
+
+
+def _which(plan: Plan, words: Sequence[str]) -> tuple[int, dict[str, str]]:
+    """The number of this host, and its changes of the launcher's configuration."""
+    config = campaign.launcher_config(plan)
+    if not config.joining:
+        raise RequestError(f"launcher={plan.launcher} as planned needs no other host to join.")
+    if all(job.result_file.exists() for job in plan.jobs):
+        raise RequestError("All runs of this campaign have a result; there is nothing to join.")
+    hosts = [number for number, word in enumerate(config.joining, start=1) if word in words]
+    if len(hosts) != 1:
+        raise RequestError(f"Say which host this is, one of: {', '.join(config.joining)}.")
+    shared = {field.name for field in dataclasses.fields(LauncherConfig)}
+    own = [f"launcher.{field.name}" for field in dataclasses.fields(config) if field.name not in shared]
+    changes = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name not in own or not equals:
+            raise UnknownName(what="option of a joining host", name=name, known=own)
+        changes[name.removeprefix("launcher.")] = value
+    return hosts[0], changes
+
+
+def _next(job: Job, done: set[str]) -> Mapping[str, Any] | None:
+    """The next launch that host 0 announces, None when the campaign is over. Before our first run, `over` is
+    what an earlier campaign left there."""
+    deadline = time.monotonic() + job.start_limit_seconds
+    while time.monotonic() < deadline:
+        said = board.said(job.folder)
+        if said["state"] == "running" and said["launch"] not in done:
+            return said
+        if said["state"] == "over" and done:
+            return None
+        time.sleep(board.POLL_SECONDS)
+    raise LaunchError(
+        f"Host 0 has started no run for {job.start_limit_seconds:g} s (start_limit_seconds). Look whether it is "
+        f"alive; continue with resume={job.folder} there and train-bench join here."
+    )
+
+
+def _take_part(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any]) -> tuple[Death, ...]:
+    """Start and watch the processes of this host, and report how they ended."""
+    vigil = Vigil(job)
+
+    def over() -> bool:
+        return board.said(job.folder) != said
+
+    def tick() -> str | None:
+        return "host 0 has ended the run" if over() else vigil.overdue()
+
+    started = launcher.launch(job, launch.rank_argv(job))
+    try:
+        ended = launch.carry_out(started, job, tick, name=f"launcher_{host}")
+    except KeyboardInterrupt:
+        board.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
+        raise
+    found = () if over() else deaths(job, launcher, ended, (), whole=True)
+    board.report(job, host, found)
+    return found

@@ -1,0 +1,99 @@
+"""A rank's watch over itself: whether it still does steps and collectives.
+
+A rank that hangs, or that waits for one that does, cannot say so itself, because its main thread is where it
+hangs. A second thread counts what the first one says to `Parallel`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from train_bench.parallel import Parallel
+
+VERBS = tuple(name for name, value in vars(Parallel).items() if callable(value) and name[0] != "_")
+
+
+class Pulse:
+    """Calls `stalled` with a sentence once this rank has begun and ended no verb of `Parallel` for
+    `limit_seconds`. While it does, `path` (if any) is touched a few times per limit."""
+
+    def __init__(self, limit_seconds: float, path: Path | None, stalled: Callable[[str], None]) -> None:
+        self._limit = limit_seconds
+        self._path = path
+        self._stalled = stalled
+        self._count = 0
+        self._verb: str | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more to be watched."""
+        self._over.set()
+        self._thread.join()
+
+    def of(self, parallel: Parallel) -> Parallel:
+        """`parallel` with verbs that are counted."""
+        return cast(Parallel, _Counted(parallel, self))
+
+    def begin(self, verb: str) -> None:
+        """The main thread enters `verb`."""
+        self._verb = verb
+        self._count += 1
+
+    def end(self) -> None:
+        """The main thread has left the verb."""
+        self._verb = None
+        self._count += 1
+
+    def _watch(self) -> None:
+        seen, since = -1, time.monotonic()
+        while not self._over.wait(min(5.0, self._limit / 20)):
+            if self._count != seen:
+                seen, since = self._count, time.monotonic()
+                if self._path is not None:
+                    self._path.touch()
+            elif time.monotonic() - since > self._limit:
+                faulthandler.dump_traceback(sys.stderr)
+                self._stalled(self._sentence())
+                return
+
+    def _sentence(self) -> str:
+        verb = self._verb
+        if verb is None:
+            return f"hung: no step and no collective for {self._limit:g} s (stall_limit_seconds)"
+        return f"waited in {verb} for {self._limit:g} s (stall_limit_seconds)"
+
+
+class _Counted:
+    """Stands for a `Parallel`; attributes are its own, verbs are counted."""
+
+    def __init__(self, parallel: Parallel, pulse: Pulse) -> None:
+        self._parallel = parallel
+        for verb in VERBS:
+            setattr(self, verb, _counted(verb, getattr(parallel, verb), pulse))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parallel, name)
+
+
+def _counted(verb: str, method: Callable[..., Any], pulse: Pulse) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        pulse.begin(verb)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            pulse.end()
+
+    return counted

@@ -1,0 +1,107 @@
+"""What all ranks have to agree on before the clock may start; said through `Parallel` alone, so that it
+holds for every launcher."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from train_bench.errors import LaunchError
+from train_bench.job import Job
+from train_bench.parallel import Parallel
+from train_bench.run import system
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("train_bench", "references", "launchers")
+
+CLOCK_BOUND_SECONDS = 5.0
+"""How far the clocks of two hosts may be apart: far above what synchronised hosts and a busy machine show,
+and below what would confuse the reader of two hosts' files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One rank's answer. `facts` are what must be the same everywhere, by their name in a sentence; `total`
+    is the sum over ranks of rank + 1; `clock` is in seconds since the epoch, read right after a barrier."""
+
+    rank: int
+    host: str
+    facts: Mapping[str, str]
+    total: float
+    clock: float
+
+
+def call_the_roll(job: Job, parallel: Parallel) -> None:
+    """Raise `LaunchError` on every rank, with the same sentence, unless as many ranks as were asked for
+    are here and agree."""
+    if parallel.size != job.world_size:
+        raise LaunchError(f"{job.world_size} ranks were asked for, but {parallel.size} answered.")
+    answers = parallel.gather_objects(_answer(job, parallel))
+    reason = parallel.from_rank_zero(disagreement(answers) if answers is not None else None)
+    if reason is not None:
+        raise LaunchError(reason)
+
+
+def disagreement(answers: Sequence[Answer]) -> str | None:
+    """The first difference between rank 0 and another rank as a sentence, None if there is none."""
+    first, size = answers[0], len(answers)
+    for number, answer in enumerate(answers):
+        who = f"rank {answer.rank} on {answer.host}"
+        if answer.rank != number:
+            return f"A process that has to be rank {number} of {size} says that it is {who}."
+        for name in {**first.facts, **answer.facts}:
+            here, there = (facts.get(name, "none") for facts in (answer.facts, first.facts))
+            if here != there:
+                return (
+                    f"Ranks disagree before the clock: {who} has {name} {here}, rank 0 on {first.host} has "
+                    f"{name} {there}. Make all hosts the same."
+                )
+        if answer.total != size * (size + 1) / 2:
+            return (
+                f"An all-reduce over {size} ranks gave {answer.total:g} on {who}; "
+                f"{size * (size + 1) / 2:g} is right."
+            )
+        apart = answer.clock - first.clock
+        if abs(apart) > CLOCK_BOUND_SECONDS:
+            return (
+                f"The clock of {who} is {abs(apart):.1f} s {'ahead of' if apart > 0 else 'behind'} that of "
+                f"rank 0 on {first.host}; {CLOCK_BOUND_SECONDS:g} s are allowed. Synchronise the clocks."
+            )
+    return None
+
+
+def _answer(job: Job, parallel: Parallel) -> Answer:
+    facts = {"source": _digest_of_sources(), "job": _digest_of(job), "Python": platform.python_version()}
+    total = parallel.sum(torch.tensor(float(parallel.rank + 1)))
+    parallel.barrier()
+    clock = time.time()
+    return Answer(
+        rank=parallel.rank,
+        host=platform.node(),
+        facts=facts | system.versions(),
+        total=float(total),
+        clock=clock,
+    )
+
+
+def _digest_of_sources() -> str:
+    """Of the code as it lies on this host; a revision would not tell one changed checkout from another."""
+    digest = hashlib.sha256()
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _digest_of(job: Job) -> str:
+    """Of all but the folder, which may be mounted elsewhere on another host."""
+    told = asdict(job) | {"folder": None}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
