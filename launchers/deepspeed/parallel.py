@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,6 +40,7 @@ class DeepSpeedParallel(TorchParallel):
             size=int(environment["WORLD_SIZE"]),
         )
         self._stage: int = job.launcher_config["zero_stage"]
+        self._process = uuid.uuid4().hex
 
     def _meet(self) -> None:
         """Open the process group, for a single rank too, and have DeepSpeed compile what it needs. It is
@@ -140,13 +142,19 @@ class DeepSpeedParallel(TorchParallel):
         return not zero.overflow
 
     def state_dict(self) -> dict[str, Any]:
-        """The loss scale."""
+        """The loss scale; at stages 1 and 2 also whose pieces the optimizer's state belongs to."""
         scale = self._loss_scale
-        return {"scale": scale.cur_scale, "steps": scale.cur_iter, "overflow": scale.last_overflow_iter}
+        state = {"scale": scale.cur_scale, "steps": scale.cur_iter, "overflow": scale.last_overflow_iter}
+        return state | ({"process": self._process} if self._stage > 0 else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The loss scale; at stages 1 and 2 the weights, which ZeRO updates in a copy of its own, are taken
-        from the model."""
+        from the model. What another process has saved holds one rank's piece of the optimizer's state."""
+        if self._stage > 0 and state.get("process") != self._process:
+            raise LaunchError(
+                f"launcher.zero_stage={self._stage} cannot continue from a checkpoint, because every rank has a "
+                f"piece of the optimizer's state; use launcher.zero_stage=0."
+            )
         scale = self._loss_scale
         scale.cur_scale, scale.cur_iter = state["scale"], state["steps"]
         scale.last_overflow_iter = state["overflow"]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from launchers._parts.exit_codes import how_it_ended
 from launchers.deepspeed.config import Config, Starter
+from launchers.torchrun.start import OF_SEVERAL_HOSTS
 from launchers.torchrun.start import Launcher as Torchrun
 from train_bench.job import Device, Job
 from train_bench.launcher import Death, Launch
@@ -61,6 +62,9 @@ class Launcher:
             if config.hostfile is not None:
                 return "launcher.hostfile is for launcher.starter=deepspeed; torchrun reads none."
             return Torchrun(config).refuse(benchmark)
+        for name in OF_SEVERAL_HOSTS:
+            if getattr(config, name) != getattr(Config(), name):
+                return f"launcher.{name} is for launcher.starter=torchrun; leave it out."
         if config.nodes < 1 or config.nproc_per_node < 1:
             return (
                 f"launcher.nodes={config.nodes} and launcher.nproc_per_node={config.nproc_per_node} were asked; "

@@ -15,7 +15,9 @@ from references._parts.warm_up import without_trace
 from references.resnet.config import Config
 from references.resnet.task import Task
 from tests.references.configs import resnet
+from train_bench.errors import LaunchError
 from train_bench.job import Job, Precision
+from train_bench.progress import EvalSchedule
 
 BATCH = 8
 
@@ -98,7 +100,7 @@ def collectives(parallel):
 
 
 def local_parameter(parallel):
-    """A table that each rank has for itself, or the sentence that says why there cannot be one."""
+    """A table that each rank has for itself."""
     model = torch.nn.ModuleDict({"table": torch.nn.Linear(4, 1), "dense": torch.nn.Linear(4, 1)})
     torch.nn.init.constant_(model["table"].weight, float(parallel.rank))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -112,16 +114,29 @@ def local_parameter(parallel):
     return seen
 
 
-def refusals(parallel):
-    """What cannot be had, in the launcher's own words."""
-    said = {}
+def batch_norm(parallel):
+    """Why there are no statistics over two ranks."""
     model = torch.nn.BatchNorm1d(3)
     assert parallel.batch_norm(model, ranks=1) is model
+    return refused(lambda: parallel.batch_norm(model, ranks=2))
+
+
+def checkpoint(parallel):
+    """Continue from what another process has saved: None, or why that cannot be."""
+    model = torch.nn.Linear(4, 1)
+    parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    parallel.load_state_dict(parallel.state_dict())
+    saved = {key: "another" if key == "process" else value for key, value in parallel.state_dict().items()}
+    return refused(lambda: parallel.load_state_dict(saved))
+
+
+def refused(act):
+    """The sentence with which `act` is refused, None if it is not."""
     try:
-        parallel.batch_norm(model, ranks=2)
-    except Exception as error:
-        said["batch_norm"] = f"{type(error).__name__}: {error}"
-    return said
+        act()
+    except LaunchError as error:
+        return str(error)
+    return None
 
 
 def overflow(parallel):
@@ -182,8 +197,8 @@ def first_epoch(parallel, digits):
     task.build(7, listening)
     listening.losses.clear()
     task.open_data()
-    mark = type("Mark", (), {"count": config.train_samples})
-    task.train_until(mark)
+    epoch = EvalSchedule(first=1, period=1, until=1).marks(samples_per_unit=config.train_samples)
+    task.train_until(epoch[0])
     losses = parallel.mean(torch.stack(listening.losses))
     quality = task.evaluate().metrics["top1"]
     return {"losses": losses, "top1": quality, "weights": weights(task._model)}
@@ -200,10 +215,14 @@ def main():
     if job.precision is Precision.fp32:
         result |= {
             "collectives": collectives(parallel),
-            "refusals": refusals(parallel),
+            "batch norm": batch_norm(parallel),
+            "checkpoint": checkpoint(parallel),
             "first epoch": first_epoch(parallel, asked["digits"]),
-            "local": local_or_refusal(parallel),
         }
+        if job.launcher == "deepspeed":
+            result["local"] = refused(lambda: local_parameter(parallel))
+        else:
+            result["local"] = local_parameter(parallel)
     if job.precision is not Precision.bf16:
         result |= {
             "training": training(parallel),
@@ -212,15 +231,6 @@ def main():
         }
     torch.save(result, folder / f"{parallel.rank}.pt")
     parallel.leave()
-
-
-def local_or_refusal(parallel):
-    from train_bench.errors import LaunchError
-
-    try:
-        return local_parameter(parallel)
-    except LaunchError as error:
-        return str(error)
 
 
 if __name__ == "__main__":

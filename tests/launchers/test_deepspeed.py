@@ -72,6 +72,7 @@ def test_pieces_of_tensors_are_refused_to_optimizers_that_look_at_whole_ones(sta
         ({"hostfile": "/nowhere/at/all"}, "/nowhere/at/all cannot be read"),
         ({"hostfile": "/tmp"}, "cannot be read"),
         ({"hostfile": "x", "starter": Starter.torchrun}, "torchrun reads none"),
+        ({"master_addr": "n1"}, "launcher.master_addr is for launcher.starter=torchrun"),
         ({"nproc_per_node": 0, "starter": Starter.torchrun}, "at least 1"),
     ],
 )
@@ -102,6 +103,11 @@ def test_a_hostfile_that_offers_enough_is_handed_on(tmp_path):
     assert refusal(**asked) is None
     argv = Launcher(Config(**asked)).launch(job(Path("out"), nodes=2, nproc_per_node=2), RANK).argv
     assert {f"--hostfile={hostfile}", "--num_nodes=2", "--num_gpus=2"} <= set(argv)
+
+
+def test_other_hosts_join_by_hand_below_torchrun_only():
+    assert Config(nodes=2).joining == ()
+    assert Config(nodes=2, starter=Starter.torchrun).joining == ("launcher.node_rank=1",)
 
 
 @pytest.mark.parametrize(
