@@ -174,7 +174,7 @@ class TorchParallel:
 
     def leave(self) -> None:
         """Destroy the process group."""
-        if self.size > 1 and dist.is_initialized():
+        if dist.is_initialized():
             dist.destroy_process_group()
 
     def _autocast(self) -> AbstractContextManager[Any]:

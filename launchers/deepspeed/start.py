@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import signal
 import sys
 import zlib
@@ -70,10 +71,22 @@ class Launcher:
                 f"launcher.nodes={config.nodes} and launcher.nproc_per_node={config.nproc_per_node} were asked; "
                 f"both have to be at least 1."
             )
-        if config.hostfile is None:
-            if config.nodes == 1:
+        if os.environ.get("CUDA_VISIBLE_DEVICES"):
+            return (
+                f"DeepSpeed's launcher does not heed CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']} "
+                f"and would take other GPUs; use launcher.starter=torchrun, or unset it."
+            )
+        if config.nodes == 1:
+            if config.hostfile is None:
                 return None
+            return "launcher.hostfile is for several hosts; set launcher.nodes above 1 or leave it out."
+        if config.hostfile is None:
             return f"launcher.nodes={config.nodes} needs launcher.hostfile=FILE with lines `NAME slots=N`."
+        if shutil.which("pdsh") is None:
+            return (
+                f"DeepSpeed's launcher reaches {config.nodes} hosts with pdsh, which is not installed; install "
+                f"it, or use launcher.starter=torchrun."
+            )
         return _refuse_hostfile(Path(config.hostfile).expanduser(), config.nodes, config.nproc_per_node)
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:

@@ -1,6 +1,7 @@
 """Parent side of `launcher=deepspeed`."""
 
 import importlib.util
+import shutil
 import sys
 from pathlib import Path
 
@@ -19,8 +20,10 @@ RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "0")
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
-    """As where DeepSpeed is installed, whether it is or not."""
+    """As where DeepSpeed and pdsh are installed, whether they are or not."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 def refusal(benchmark="resnet_mini", **asked):
@@ -56,6 +59,17 @@ def test_without_deepspeed_the_way_to_get_it_is_named(monkeypatch):
     assert "`make deepspeed`" in refusal()
 
 
+def test_without_pdsh_other_hosts_are_out_of_reach(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert "pdsh, which is not installed" in refusal(nodes=2, hostfile="x")
+
+
+def test_gpus_that_its_launcher_would_not_choose_are_refused_to_it_alone(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert "does not heed CUDA_VISIBLE_DEVICES=2,3" in refusal()
+    assert refusal(starter=Starter.torchrun) is None
+
+
 @pytest.mark.parametrize("stage", [1, 2])
 def test_pieces_of_tensors_are_refused_to_optimizers_that_look_at_whole_ones(stage):
     assert "this benchmark's is lars" in refusal("resnet", zero_stage=stage)
@@ -69,8 +83,9 @@ def test_pieces_of_tensors_are_refused_to_optimizers_that_look_at_whole_ones(sta
         ({"zero_stage": 3}, "zero_stage is 3; it may be 0, 1 or 2"),
         ({"nproc_per_node": 0}, "at least 1"),
         ({"nodes": 2}, "needs launcher.hostfile=FILE"),
-        ({"hostfile": "/nowhere/at/all"}, "/nowhere/at/all cannot be read"),
-        ({"hostfile": "/tmp"}, "cannot be read"),
+        ({"nodes": 2, "hostfile": "/nowhere/at/all"}, "/nowhere/at/all cannot be read"),
+        ({"nodes": 2, "hostfile": "/tmp"}, "cannot be read"),
+        ({"hostfile": "x"}, "for several hosts"),
         ({"hostfile": "x", "starter": Starter.torchrun}, "torchrun reads none"),
         ({"master_addr": "n1"}, "launcher.master_addr is for launcher.starter=torchrun"),
         ({"nproc_per_node": 0, "starter": Starter.torchrun}, "at least 1"),
