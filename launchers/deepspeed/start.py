@@ -82,12 +82,14 @@ class Launcher:
             return "launcher.hostfile is for several hosts; set launcher.nodes above 1 or leave it out."
         if config.hostfile is None:
             return f"launcher.nodes={config.nodes} needs launcher.hostfile=FILE with lines `NAME slots=N`."
-        if shutil.which("pdsh") is None:
+        hostfile = Path(config.hostfile).expanduser()
+        reason = _refuse_hostfile(hostfile, config.nodes, config.nproc_per_node)
+        if reason is None and shutil.which("pdsh") is None:
             return (
                 f"DeepSpeed's launcher reaches {config.nodes} hosts with pdsh, which is not installed; install "
                 f"it, or use launcher.starter=torchrun."
             )
-        return _refuse_hostfile(Path(config.hostfile).expanduser(), config.nodes, config.nproc_per_node)
+        return reason
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
         """Without a hostfile DeepSpeed would read one of the system's, if it found it; `/dev/null` is none.

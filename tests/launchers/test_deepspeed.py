@@ -59,9 +59,11 @@ def test_without_deepspeed_the_way_to_get_it_is_named(monkeypatch):
     assert "`make deepspeed`" in refusal()
 
 
-def test_without_pdsh_other_hosts_are_out_of_reach(monkeypatch):
+def test_without_pdsh_other_hosts_are_out_of_reach(monkeypatch, tmp_path):
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("n1 slots=1\nn2 slots=1\n")
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "pdsh, which is not installed" in refusal(nodes=2, hostfile="x")
+    assert "pdsh, which is not installed" in refusal(nodes=2, hostfile=str(hostfile))
 
 
 def test_gpus_that_its_launcher_would_not_choose_are_refused_to_it_alone(monkeypatch):
