@@ -25,9 +25,10 @@ bench: .venv/installed-dev  ## cost of the harness, time to start
 horovod: .venv/installed    ## build Horovod against the installed torch, or take the build that was kept
 	$(BIN)/python -m launchers.horovod.build
 
-deepspeed: .venv/installed  ## install DeepSpeed, which looks for torch while it is installed
+deepspeed: .venv/installed  ## install DeepSpeed, which looks for torch then, and compile what it uses on CPUs
 	$(BIN)/python -m pip install --constraint constraints.txt 'setuptools>=77' wheel
 	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[deepspeed]'
+	DS_ACCELERATOR=cpu $(BIN)/python -c 'from deepspeed.comm.torch import build_shm_op; build_shm_op()'
 
 clean:
 	rm -rf .venv

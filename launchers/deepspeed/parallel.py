@@ -32,12 +32,11 @@ class DeepSpeedParallel(TorchParallel):
     """
 
     def __init__(self, job: Job) -> None:
-        environment = os.environ
         super().__init__(
             job,
-            rank=int(environment["RANK"]),
-            local_rank=int(environment["LOCAL_RANK"]),
-            size=int(environment["WORLD_SIZE"]),
+            rank=int(os.environ["RANK"]),
+            local_rank=int(os.environ["LOCAL_RANK"]),
+            size=int(os.environ["WORLD_SIZE"]),
         )
         self._stage: int = job.launcher_config["zero_stage"]
         self._process = uuid.uuid4().hex

@@ -124,7 +124,7 @@ def patch(source: Path, *, cpu_only: bool) -> None:
         if change.cpu_only and not cpu_only:
             continue
         path = source / change.file
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
         found = text.count(change.old)
         if found != 1:
             raise LaunchError(f"{change.file} holds {change.old!r} {found} times; the patch expects it once.")
