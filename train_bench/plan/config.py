@@ -44,7 +44,7 @@ class RunConfig:
     runs          how many runs; None is what the ruleset asks
     seed          base of the runs' seeds; None takes them from the operating system's entropy
     output        folder of the campaign; None makes one under results/
-    resume        folder of a campaign to continue; nothing else but retry_failed goes with it
+    resume        folder of a campaign to continue; only retry_failed and on_failure go with it
     retry_failed  repeat the runs whose processes died instead of counting them as failed
     on_failure    stop or continue with the next run when the processes of a run die
     start_limit_seconds  how long it may take until all ranks have answered; then the run has failed
