@@ -11,6 +11,7 @@ import pytest
 from tests.launchers.test_parallel import need
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(1500)  # two campaigns, and DeepSpeed may have to compile
 SEED = 1
 OTHERS = {
     "horovod": ("launcher=horovod",),
@@ -28,7 +29,7 @@ def campaign(tmp_path_factory):
         folder = tmp_path_factory.mktemp("campaign") / "campaign"
         asked = ("benchmark=resnet_mini", "runs=1", f"seed={SEED}", f"output={folder}", f"data_dir={data}")
         command = (sys.executable, "-m", "train_bench", "run", *asked, "launcher.nproc_per_node=2", *launcher)
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
         assert ended.returncode == 1, ended.stderr
         assert "1 of 5 runs" in ended.stdout
         return folder

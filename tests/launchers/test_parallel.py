@@ -22,6 +22,7 @@ from train_bench.job import Precision
 from train_bench.plan import discover
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(900)  # DeepSpeed may have to compile
 SEVERAL = {
     "torchrun": ("torchrun", {}),
     "horovod": ("horovod", {}),
@@ -68,7 +69,7 @@ def start(tmp_path_factory):
         launch = discover.launcher(config).launch(asked, (sys.executable, *module))
         environment = os.environ | dict(launch.env)
         ended = subprocess.run(
-            launch.argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=280
+            launch.argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600
         )
         return folder, ended
 
