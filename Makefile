@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check honesty bench clean
+.PHONY: demo test check honesty bench horovod deepspeed clean
 
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=1
@@ -18,9 +18,18 @@ check: .venv/installed-dev  ## lint, format, types
 honesty: .venv/installed-dev  ## with permuted training labels no mini benchmark may reach its target
 	$(BIN)/python bench/honesty.py
 
-bench: .venv/installed-dev  ## cost of the harness, time to start
+bench: .venv/installed-dev  ## cost of the harness, two ranks against one, time to start
 	$(BIN)/python bench/harness_overhead.py
+	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/startup.py
+
+horovod: .venv/installed    ## build Horovod against the installed torch, or take the build that was kept
+	$(BIN)/python -m launchers.horovod.build
+
+deepspeed: .venv/installed  ## install DeepSpeed, which looks for torch then, and compile what it uses on CPUs
+	$(BIN)/python -m pip install --constraint constraints.txt 'setuptools>=77' wheel
+	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[deepspeed]'
+	DS_ACCELERATOR=cpu $(BIN)/python -c 'from deepspeed.comm.torch import build_shm_op; build_shm_op()'
 
 clean:
 	rm -rf .venv

@@ -153,6 +153,7 @@ def _job(config: Config, epochs: int, folder: Path) -> Job:
         benchmark=config.benchmark,
         reference=config.reference,
         launcher="inline",
+        launcher_config={},
         index=0,
         seed=SEED,
         nodes=1,

@@ -36,15 +36,17 @@ class Job:
     """What the processes of one run are told. They learn neither the rules nor how they are scored.
 
     `benchmark` is the name that the log gives (`resnet_mini`), `reference` the folder of its code
-    (`resnet`). `config` holds the reference's own configuration as plain data; its
-    `hyperparameters` are logged one by one under their own names. `announcement` holds further
-    values to log before the clock, by mllog key. `start_limit_seconds` is how long it may take from the
-    command until all ranks have answered, `stall_limit_seconds` how long a rank may say nothing afterwards.
+    (`resnet`). `config` and `launcher_config` hold the reference's and the launcher's own configuration as
+    plain data; the `hyperparameters` of the first are logged one by one under their own names.
+    `announcement` holds further values to log before the clock, by mllog key. `start_limit_seconds` is how
+    long it may take from the command until all ranks have answered, `stall_limit_seconds` how long a rank may
+    say nothing afterwards.
     """
 
     benchmark: str
     reference: str
     launcher: str
+    launcher_config: Mapping[str, Any]
     index: int
     seed: int
     nodes: int

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _SYNC_OPTION = "forward_sync_buffers"
 if _SYNC_OPTION not in inspect.signature(DistributedDataParallel.__init__).parameters:
     _SYNC_OPTION = "broadcast_buffers"
-_BUFFERS_STAY_LOCAL: dict[str, Any] = {_SYNC_OPTION: False}
+BUFFERS_STAY_LOCAL: dict[str, Any] = {_SYNC_OPTION: False}
 
 AUTOCAST = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
@@ -38,9 +38,13 @@ class TorchParallel:
         self._model: torch.nn.Module | None = None
         self._wrapped: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        if size > 1:
+        self._meet()
+
+    def _meet(self) -> None:
+        """Open the process group, if there is anybody to meet."""
+        if self.size > 1:
             backend = "nccl" if self.device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, rank=rank, world_size=size)
+            dist.init_process_group(backend, rank=self.rank, world_size=self.size)
 
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Synchronised batch norm over groups of `ranks` neighbours; torch has it for GPUs only."""
@@ -76,7 +80,7 @@ class TorchParallel:
                 model,
                 device_ids=[self.local_rank] if self.device.type == "cuda" else None,
                 gradient_as_bucket_view=True,
-                **_BUFFERS_STAY_LOCAL,
+                **BUFFERS_STAY_LOCAL,
             )
         return self._wrapped
 
@@ -170,7 +174,7 @@ class TorchParallel:
 
     def leave(self) -> None:
         """Destroy the process group."""
-        if self.size > 1 and dist.is_initialized():
+        if dist.is_initialized():
             dist.destroy_process_group()
 
     def _autocast(self) -> AbstractContextManager[Any]:

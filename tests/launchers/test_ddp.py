@@ -1,12 +1,9 @@
-"""torch's data parallelism keeps the promises of `Parallel`, alone and with two ranks."""
+"""torch's data parallelism keeps the promises of `Parallel` alone; with two ranks, see `test_parallel.py`."""
 
-import os
-import socket
 from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from launchers._parts.ddp import TorchParallel
 from tests.run.fakes import job
@@ -25,95 +22,8 @@ def batch():
     return torch.randn(8, 4, generator=generator), torch.randn(8, 1, generator=generator)
 
 
-def linear_step(parallel, *, micro_batches):
-    """One step of a linear model over this rank's share of a batch of 8, in micro-batches."""
-    torch.manual_seed(parallel.rank)  # ranks start from different weights; wrap makes them rank 0's
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    wrapped = parallel.wrap(model, optimizer, gradient_accumulation_steps=micro_batches)
-    inputs, targets = (tensor.chunk(parallel.size)[parallel.rank] for tensor in batch())
-    parts = list(zip(inputs.chunk(micro_batches), targets.chunk(micro_batches), strict=True))
-    for index, (x, y) in enumerate(parts):
-        with parallel.forward(last_microbatch=index == micro_batches - 1):
-            loss = torch.nn.functional.mse_loss(wrapped(x), y) / micro_batches
-            parallel.backward(loss)
-    assert parallel.step()
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
 def alone(**changes):
     return TorchParallel(job(Path("out"), **changes), rank=0, local_rank=0, size=1)
-
-
-def two_ranks(function, tmp_path):
-    """Run `function(parallel)` on two ranks; returns both results."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(_rank, args=(function, port, str(tmp_path)), nprocs=2)
-    return [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
-
-
-def _rank(rank, function, port, folder):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
-    parallel = TorchParallel(job(Path(folder), nproc_per_node=2), rank=rank, local_rank=rank, size=2)
-    torch.save(function(parallel), Path(folder) / f"{rank}.pt")
-    parallel.leave()
-
-
-def _everything(parallel):
-    model, optimizer = model_and_optimizer()
-    parallel.wrap(model, optimizer)
-    model[1].running_mean.fill_(float(parallel.rank))
-    parallel.sync_buffers()
-    gathered = parallel.gather_objects({"rank": parallel.rank})
-    parallel.barrier()
-    return {
-        "whole": linear_step(parallel, micro_batches=1),
-        "accumulated": linear_step(parallel, micro_batches=2),
-        "buffer": model[1].running_mean.clone(),
-        "counter": model[1].num_batches_tracked.clone(),
-        "sum": parallel.sum(torch.tensor(parallel.rank + 1.0)),
-        "mean": parallel.mean(torch.tensor(parallel.rank + 1.0)),
-        "gathered": gathered,
-        "told": parallel.from_rank_zero(f"from {parallel.rank}"),
-    }
-
-
-def test_two_ranks_do_what_one_rank_does(tmp_path):
-    expected = linear_step(alone(), micro_batches=1)
-    first, second = two_ranks(_everything, tmp_path)
-    for result in (first, second):
-        torch.testing.assert_close(result["whole"], expected)
-        torch.testing.assert_close(result["accumulated"], expected)
-        torch.testing.assert_close(result["buffer"], torch.full((3,), 0.5))
-        assert result["counter"] == 0
-        assert (result["sum"], result["mean"], result["told"]) == (3.0, 1.5, "from 0")
-    assert first["gathered"] == [{"rank": 0}, {"rank": 1}]
-    assert second["gathered"] is None
-
-
-def _local_parameter(parallel):
-    model = torch.nn.ModuleDict({"table": torch.nn.Linear(4, 1), "dense": torch.nn.Linear(4, 1)})
-    torch.nn.init.constant_(model["table"].weight, float(parallel.rank))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    model.forward = lambda x: model["table"](x) + model["dense"](x)
-    wrapped = parallel.wrap(model, optimizer, local_params=model["table"].parameters())
-    with parallel.forward():
-        parallel.backward((wrapped(torch.ones(1, 4)) * (parallel.rank + 1)).sum())
-    return {
-        "table": model["table"].weight.detach(),
-        "gradient": model["table"].weight.grad,
-        "dense": model["dense"].weight.grad,
-    }
-
-
-def test_local_parameters_are_neither_broadcast_nor_reduced(tmp_path):
-    for rank, result in enumerate(two_ranks(_local_parameter, tmp_path)):
-        assert torch.equal(result["table"], torch.full((1, 4), float(rank)))
-        assert torch.equal(result["gradient"], torch.full((1, 4), rank + 1.0))
-        assert torch.equal(result["dense"], torch.full((1, 4), 1.5))
 
 
 def test_clipping_limits_the_global_norm_of_the_gradient():

@@ -92,6 +92,7 @@ def job(folder: Path, **changes) -> Job:
         "benchmark": "fake",
         "reference": "fake",
         "launcher": "inline",
+        "launcher_config": {},
         "index": 0,
         "seed": 7,
         "nodes": 1,

@@ -52,7 +52,7 @@ class RunConfig:
                   of them, the window of consecutive runs whose score is the median makes the result
     seed          base of the runs' seeds; None takes them from the operating system's entropy
     output        folder of the campaign; None makes one under results/
-    resume        folder of a campaign to continue; nothing else but retry_failed goes with it
+    resume        folder of a campaign to continue; only retry_failed and on_failure go with it
     retry_failed  repeat the runs whose processes died instead of counting them as failed
     on_failure    stop or continue with the next run when the processes of a run die
     on_violation  warn of a rule that a growing log breaks for good, or stop the run

@@ -77,6 +77,7 @@ def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, ref
         benchmark=config.benchmark,
         reference=config.reference,
         launcher=asked.launcher.name,
+        launcher_config=asdict(asked.launcher),
         index=0,
         seed=0,
         nodes=asked.launcher.nodes,

@@ -1,0 +1,145 @@
+"""DeepSpeed's own launcher, or torchrun."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import sys
+import zlib
+from pathlib import Path
+
+from launchers._parts.exit_codes import how_it_ended
+from launchers.deepspeed.config import Config, Starter
+from launchers.torchrun.start import OF_SEVERAL_HOSTS
+from launchers.torchrun.start import Launcher as Torchrun
+from train_bench.job import Device, Job
+from train_bench.launcher import Death, Launch
+from train_bench.task import BenchmarkConfig
+
+STAGES = (0, 1, 2)
+
+ELEMENTWISE = ("sgd", "adam", "adamw", "adagrad")
+"""Optimizers, as `opt_name` spells them, whose update of a weight depends on that weight's gradient and state
+alone. ZeRO hands each rank one flat piece of all tensors, so anything that looks at a whole tensor (the trust
+ratios of LARS and LAMB) would be computed of the wrong numbers."""
+
+HOST = re.compile(r"(\S+)\s+slots=(\d+)")
+FIRST_PORT, PORTS = 20_000, 12_000  # below the ports that Linux gives to clients
+
+
+class Launcher:
+    """Runs every rank below one DeepSpeed launcher, or below torchrun."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def refuse(self, benchmark: BenchmarkConfig) -> str | None:
+        """ZeRO takes elementwise optimizers; several hosts stand in a hostfile."""
+        if importlib.util.find_spec("deepspeed") is None:
+            return (
+                "launcher=deepspeed needs DeepSpeed, which is not installed; `make deepspeed` does it, or "
+                "`pip install --no-build-isolation '.[deepspeed]'`."
+            )
+        return self._refuse_stage(benchmark) or self._refuse_hosts(benchmark)
+
+    def _refuse_stage(self, benchmark: BenchmarkConfig) -> str | None:
+        stage = self.config.zero_stage
+        if stage not in STAGES:
+            return f"launcher.zero_stage is {stage}; it may be 0, 1 or 2 (3 would also divide the weights)."
+        optimizer = getattr(benchmark.hyperparameters, "opt_name", None)
+        if stage > 0 and optimizer not in ELEMENTWISE:
+            return (
+                f"launcher.zero_stage={stage} divides tensors among ranks, which is exact for the optimizers "
+                f"{', '.join(ELEMENTWISE)}; this benchmark's is {optimizer}. Use launcher.zero_stage=0."
+            )
+        return None
+
+    def _refuse_hosts(self, benchmark: BenchmarkConfig) -> str | None:
+        config = self.config
+        if config.starter is Starter.torchrun:
+            if config.hostfile is not None:
+                return "launcher.hostfile is for launcher.starter=deepspeed; torchrun reads none."
+            return Torchrun(config).refuse(benchmark)
+        for name in OF_SEVERAL_HOSTS:
+            if getattr(config, name) != getattr(Config(), name):
+                return f"launcher.{name} is for launcher.starter=torchrun; leave it out."
+        if config.nodes < 1 or config.nproc_per_node < 1:
+            return (
+                f"launcher.nodes={config.nodes} and launcher.nproc_per_node={config.nproc_per_node} were asked; "
+                f"both have to be at least 1."
+            )
+        if os.environ.get("CUDA_VISIBLE_DEVICES"):
+            return (
+                f"DeepSpeed's launcher does not heed CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']} "
+                f"and would take other GPUs; use launcher.starter=torchrun, or unset it."
+            )
+        if config.nodes == 1:
+            if config.hostfile is None:
+                return None
+            return "launcher.hostfile is for several hosts; set launcher.nodes above 1 or leave it out."
+        if config.hostfile is None:
+            return f"launcher.nodes={config.nodes} needs launcher.hostfile=FILE with lines `NAME slots=N`."
+        hostfile = Path(config.hostfile).expanduser()
+        reason = _refuse_hostfile(hostfile, config.nodes, config.nproc_per_node)
+        if reason is None and shutil.which("pdsh") is None:
+            return (
+                f"DeepSpeed's launcher reaches {config.nodes} hosts with pdsh, which is not installed; install "
+                f"it, or use launcher.starter=torchrun."
+            )
+        return reason
+
+    def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
+        """Without a hostfile DeepSpeed would read one of the system's, if it found it; `/dev/null` is none.
+        Its port is fixed unless given, and two campaigns may share a host."""
+        if self.config.starter is Starter.torchrun:
+            return Torchrun(self.config).launch(job, rank_argv)
+        hostfile = Path(self.config.hostfile or os.devnull).expanduser()
+        port = FIRST_PORT + zlib.crc32(f"{job.folder} {job.index}".encode()) % PORTS
+        runner = (sys.executable, "-m", "deepspeed.launcher.runner", "--log_level=warning")
+        where = (f"--hostfile={hostfile}", f"--num_nodes={job.nodes}", f"--num_gpus={job.nproc_per_node}")
+        _, _module_flag, module, *words = rank_argv
+        env = {"OMP_NUM_THREADS": str(job.threads_per_rank or 1)}
+        if job.device is not Device.auto:
+            env["DS_ACCELERATOR"] = job.device.value
+        return Launch(
+            argv=(*runner, *where, f"--master_port={port}", "--no_local_rank", "--module", module, *words),
+            env=env,
+        )
+
+    def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
+        """DeepSpeed's launcher ends with the exit code of the first rank that failed, in eight bits, and does
+        not name it."""
+        if self.config.starter is Starter.torchrun:
+            return Torchrun(self.config).deaths(exit_code, stderr)
+        if exit_code <= 0:
+            itself = f"the DeepSpeed launcher itself {how_it_ended(exit_code)}"
+            return (Death(rank=None, how=itself),) if exit_code else ()
+        code = exit_code - 256 if exit_code >= 256 - signal.NSIG else exit_code
+        return (Death(rank=None, how=f"{how_it_ended(code)} below the DeepSpeed launcher"),)
+
+
+def _refuse_hostfile(path: Path, nodes: int, slots: int) -> str | None:
+    """DeepSpeed goes on with one host where it finds no file, and with fewer ranks where slots are missing."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        return f"launcher.hostfile={path} cannot be read: {error}."
+    hosts = {}
+    for line in (line.strip() for line in lines):
+        if line and not line.startswith("#"):
+            match = HOST.match(line)
+            if match is None:
+                return f"launcher.hostfile={path} has the line '{line}'; it has to be `NAME slots=N`."
+            if match.group(1) in hosts:
+                return f"launcher.hostfile={path} names {match.group(1)} twice."
+            hosts[match.group(1)] = int(match.group(2))
+    short = [name for name, places in list(hosts.items())[:nodes] if places < slots]
+    if len(hosts) < nodes or short:
+        return (
+            f"launcher.hostfile={path} offers {', '.join(f'{n} slots={s}' for n, s in hosts.items()) or 'nothing'}; "
+            f"{nodes} hosts with {slots} slots each are needed."
+        )
+    return None

@@ -1,0 +1,70 @@
+"""horovodrun, on one host or on several that it reaches by SSH."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+
+from launchers._parts.exit_codes import how_it_ended
+from launchers.horovod.config import Config
+from train_bench.job import Job
+from train_bench.launcher import Death, Launch
+from train_bench.task import BenchmarkConfig
+
+# horovodrun puts the rank before every line of its ranks, and reports the one that ended badly first; its
+# shell tells signal N as 128 + N.
+REFUSED = re.compile(r"^\[(\d+)\]<stderr>:train-bench: (.+)$", re.MULTILINE)
+FAILURE = re.compile(r"^Process name: (\d+)\s*\nExit code: (\d+)", re.MULTILINE)
+SHELL_SIGNALS = 128
+
+
+class Launcher:
+    """Runs every rank below one horovodrun."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def refuse(self, benchmark: BenchmarkConfig) -> str | None:
+        """Any number of processes; several hosts have to be named."""
+        if importlib.util.find_spec("horovod") is None:
+            return "launcher=horovod needs Horovod, which is not installed; `make horovod` builds it."
+        if self.config.nodes < 1 or self.config.nproc_per_node < 1:
+            return (
+                f"launcher.nodes={self.config.nodes} and launcher.nproc_per_node={self.config.nproc_per_node} "
+                f"were asked; both have to be at least 1."
+            )
+        wanted = {self.config.nodes} | ({0} if self.config.nodes == 1 else set())
+        if len(self.config.hosts) not in wanted or len(set(self.config.hosts)) != len(self.config.hosts):
+            return (
+                f"launcher.nodes={self.config.nodes} needs as many different names in launcher.hosts; "
+                f"it is [{','.join(self.config.hosts)}]."
+            )
+        return None
+
+    def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
+        """horovodrun with the hosts spelled out: it would start as many ranks as these have places, whatever
+        `-np` says. Its memory of earlier checks of the hosts is left out."""
+        hosts = ",".join(f"{host}:{job.nproc_per_node}" for host in self.config.hosts or ["localhost"])
+        runner = (sys.executable, "-m", "horovod.runner.launch", f"--{self.config.controller.value}")
+        return Launch(
+            argv=(*runner, "--disable-cache", "-np", str(job.world_size), "-H", hosts, *rank_argv),
+            env={"OMP_NUM_THREADS": str(job.threads_per_rank or 1)},
+        )
+
+    def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
+        """Read from the sentences of ranks that could not join, or from horovodrun's report of the first rank
+        that failed; where there is none, its own last words."""
+        refused = REFUSED.findall(stderr)
+        if refused:
+            return tuple(Death(rank=int(rank), how=f"could not join: {reason}") for rank, reason in refused)
+        reported = [(int(rank), int(code)) for rank, code in FAILURE.findall(stderr)]
+        if reported:
+            return tuple(
+                Death(rank=rank, how=how_it_ended(SHELL_SIGNALS - code if code > SHELL_SIGNALS else code))
+                for rank, code in reported
+            )
+        if exit_code == 0:
+            return ()
+        last = stderr.strip().rpartition("\n")[2]
+        return (Death(rank=None, how=f"horovodrun itself {how_it_ended(exit_code)}: {last}"),)

@@ -1,0 +1,73 @@
+"""The same request with the same seed converges alike, whichever launcher carries it out, and leaves the same
+folder."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.launchers.test_parallel import need
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(1500)  # two campaigns, and DeepSpeed may have to compile
+SEED = 1
+OTHERS = {
+    "horovod": ("launcher=horovod",),
+    "deepspeed": ("launcher=deepspeed",),
+    "deepspeed, ZeRO 1": ("launcher=deepspeed", "launcher.zero_stage=1", "launcher.starter=torchrun"),
+}
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    """A campaign of one run with two ranks: its folder."""
+    data = tmp_path_factory.mktemp("data")
+
+    def run(*launcher):
+        folder = tmp_path_factory.mktemp("campaign") / "campaign"
+        asked = ("benchmark=resnet_mini", "runs=1", f"seed={SEED}", f"output={folder}", f"data_dir={data}")
+        command = (sys.executable, "-m", "train_bench", "run", *asked, "launcher.nproc_per_node=2", *launcher)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert ended.returncode == 1, ended.stderr
+        assert "1 of 5 runs" in ended.stdout
+        return folder
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def torchrun(campaign):
+    """What the others are compared with."""
+    return campaign("launcher=torchrun")
+
+
+def evaluations(folder):
+    """How many it took to reach the target, as the record says."""
+    record = json.loads((folder / "record_0.json").read_text())
+    assert record["status"] == "success"
+    return len(record["evaluations"])
+
+
+@pytest.mark.parametrize("launcher", OTHERS)
+def test_it_converges_within_one_evaluation_of_torchrun_and_leaves_the_same_folder(
+    campaign, torchrun, launcher
+):
+    need(launcher.partition(",")[0])
+    folder = campaign(*OTHERS[launcher])
+    assert abs(evaluations(folder) - evaluations(torchrun)) <= 1
+    assert {path.name for path in folder.iterdir()} == {path.name for path in torchrun.iterdir()}
+    told = [json.loads(line.removeprefix(":::MLLOG ")) for line in _log(folder)]
+    expected = [json.loads(line.removeprefix(":::MLLOG ")) for line in _log(torchrun)]
+    before_clock = [event["key"] for event in expected].index("run_start")
+    assert [event["key"] for event in told[:before_clock]] == [
+        event["key"] for event in expected[:before_clock]
+    ]
+
+
+def _log(folder):
+    """The lines of a result; all of them are mllog's, because a launcher writes nothing there."""
+    lines = (folder / "result_0.txt").read_text().splitlines()
+    assert all(line.startswith(":::MLLOG ") for line in lines)
+    return lines

@@ -1,0 +1,43 @@
+"""Whoever started the ranks: one that is killed is told, a launcher that is killed takes its ranks along, and no
+process is left."""
+
+import os
+import signal
+
+import pytest
+
+from tests.door.test_faults import planned, processes_of, run, signal_rank
+from tests.launchers.test_parallel import need
+from train_bench import campaign
+from train_bench.plan import discover
+
+OTHERS = ("horovod", "deepspeed")
+
+
+def two_ranks(tmp_path, launcher):
+    need(launcher)
+    words = (f"launcher={launcher}", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
+    return planned(tmp_path, *words)
+
+
+def launcher_of(plan):
+    return discover.launcher(campaign.launcher_config(plan))
+
+
+@pytest.mark.parametrize("launcher", OTHERS)
+def test_a_killed_rank_ends_the_run_and_is_told(tmp_path, launcher):
+    plan = two_ranks(tmp_path, launcher)
+    said = run(plan, launcher_of(plan), lambda: signal_rank(plan, 1, signal.SIGKILL))
+    assert "killed by SIGKILL" in said
+
+
+@pytest.mark.parametrize("launcher", OTHERS)
+def test_a_launcher_that_is_killed_takes_its_ranks_along(tmp_path, launcher):
+    plan = two_ranks(tmp_path, launcher)
+
+    def kill_the_launcher():
+        signal_rank(plan, 1, 0)  # nothing but wait until the run goes on
+        os.kill(min(processes_of(plan)), signal.SIGKILL)
+
+    said = run(plan, launcher_of(plan), kill_the_launcher)
+    assert "itself killed by SIGKILL" in said

@@ -1,0 +1,183 @@
+"""Every launcher starts the ranks that were asked for and keeps the promises of `Parallel` with two of them:
+the numbers are those of one rank alone, whoever averages the gradients."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import cattrs
+import pytest
+import torch
+
+from launchers._parts.ddp import TorchParallel
+from references.resnet.data import prepare
+from tests.launchers.promises import training
+from tests.references.configs import resnet
+from tests.run.fakes import job
+from train_bench.job import Precision
+from train_bench.plan import discover
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(900)  # DeepSpeed may have to compile
+SEVERAL = {
+    "torchrun": ("torchrun", {}),
+    "horovod": ("horovod", {}),
+    "deepspeed": ("deepspeed", {"zero_stage": 0}),
+    "deepspeed, ZeRO 1": ("deepspeed", {"zero_stage": 1}),
+    "deepspeed, ZeRO 2": ("deepspeed", {"zero_stage": 2}),
+    "deepspeed below torchrun": ("deepspeed", {"zero_stage": 1, "starter": "torchrun"}),
+}
+MIXED = ("torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 2")
+"""Enough of them for 16 bits: ZeRO 1 and 2 share that code."""
+
+
+def need(package):
+    """Skip without the package; where everything has to be there, its absence is a failure."""
+    if package in ("horovod", "deepspeed") and importlib.util.find_spec(package) is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"{package} is not installed, and CI is set")
+        pytest.skip(f"{package} is not installed")
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """Start two ranks of a variant once; gives the results of both."""
+    digits = tmp_path_factory.mktemp("digits")
+    prepare(resnet("resnet_mini"), digits, None)
+
+    @cache
+    def ended_ranks(variant, precision):
+        name, options = SEVERAL[variant]
+        folder = tmp_path_factory.mktemp("ranks")
+        config = discover.launcher_config(name)(nproc_per_node=2)
+        config = cattrs.structure(cattrs.unstructure(config) | options, type(config))
+        asked = job(
+            folder,
+            launcher=name,
+            launcher_config=cattrs.unstructure(config),
+            nproc_per_node=2,
+            precision=precision,
+        )
+        written = {"job": cattrs.unstructure(asked), "digits": str(digits)}
+        written["job"]["folder"] = str(folder)
+        (folder / "asked.json").write_text(json.dumps(written))
+        module = ("-m", "tests.launchers.promises", str(folder), str(folder / "asked.json"))
+        launch = discover.launcher(config).launch(asked, (sys.executable, *module))
+        environment = os.environ | dict(launch.env)
+        ended = subprocess.run(
+            launch.argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600
+        )
+        return folder, ended
+
+    def results(variant, precision=Precision.fp32):
+        need(SEVERAL[variant][0])
+        folder, ended = ended_ranks(variant, precision)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+    return results
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """What a single rank computes."""
+
+    def results(**options):
+        return training(TorchParallel(job(Path("out")), rank=0, local_rank=0, size=1), **options)
+
+    return results
+
+
+@pytest.mark.parametrize("variant", SEVERAL)
+def test_as_many_ranks_answer_as_were_asked(start, variant):
+    assert [result["size"] for result in start(variant)] == [2, 2]
+
+
+@pytest.mark.parametrize("variant", SEVERAL)
+@pytest.mark.parametrize(
+    ("what", "options"),
+    [("training", {}), ("accumulated", {"micro_batches": 2}), ("clipped", {"clip_norm": 0.01})],
+)
+def test_two_ranks_train_as_one_does(start, alone, variant, what, options):
+    for result in start(variant):
+        torch.testing.assert_close(result[what], alone(**options))
+
+
+@pytest.mark.parametrize("variant", SEVERAL)
+def test_collectives_give_every_rank_what_they_promise(start, variant):
+    first, second = (result["collectives"] for result in start(variant))
+    for seen in (first, second):
+        assert torch.equal(seen["started"], torch.zeros(3))
+        assert torch.equal(seen["buffer"], torch.full((3,), 0.5))
+        assert (seen["sum"], seen["mean"], seen["told"]) == (3.0, 1.5, "from 0")
+        assert seen["counts"].tolist() == [1, 4]
+    assert first["gathered"] == [{"rank": 0}, {"rank": 1}]
+    assert second["gathered"] is None
+
+
+@pytest.mark.parametrize("variant", ["torchrun", "horovod"])
+def test_local_parameters_are_neither_broadcast_nor_reduced(start, variant):
+    for rank, result in enumerate(start(variant)):
+        assert torch.equal(result["local"]["table"], torch.full((1, 4), float(rank)))
+        assert torch.equal(result["local"]["gradient"], torch.full((1, 4), rank + 1.0))
+
+
+def test_deepspeed_refuses_local_parameters(start):
+    assert "sharded tables" in start("deepspeed")[0]["local"]
+
+
+@pytest.mark.parametrize("variant", SEVERAL)
+def test_batch_norm_over_several_ranks_is_refused_in_a_sentence(start, variant):
+    assert "model_bn_span" in start(variant)[0]["batch norm"]
+
+
+@pytest.mark.parametrize("variant", SEVERAL)
+def test_what_another_process_saved_is_continued_or_refused_where_only_a_piece_was_saved(start, variant):
+    pieces = SEVERAL[variant][1].get("zero_stage", 0) > 0
+    said = start(variant)[1]["checkpoint"]
+    assert (said is not None) == pieces
+    assert not pieces or "cannot continue from a checkpoint" in said
+
+
+@pytest.mark.parametrize("variant", [name for name in SEVERAL if name != "torchrun"])
+def test_the_first_epoch_of_the_benchmark_is_the_same_with_every_launcher(start, variant):
+    ours, theirs = (start(name)[0]["first epoch"] for name in ("torchrun", variant))
+    assert len(ours["losses"]) == 15
+    torch.testing.assert_close(theirs["losses"], ours["losses"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(theirs["weights"], ours["weights"], atol=1e-4, rtol=0)
+    assert theirs["top1"] == pytest.approx(ours["top1"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "variant", ["torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"]
+)
+def test_an_overflow_on_one_rank_is_skipped_on_all_in_fp16(start, variant):
+    for result in start(variant, Precision.fp16):
+        assert result["overflow"] == dict.fromkeys(("skipped", "unchanged", "halved", "went on"), True)
+
+
+@pytest.mark.parametrize(
+    "variant", ["torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"]
+)
+@pytest.mark.parametrize(("what", "options"), [("training", {}), ("clipped", {"clip_norm": 0.01})])
+def test_scaled_training_in_fp16_is_near_that_in_fp32(start, alone, variant, what, options):
+    for result in start(variant, Precision.fp16):
+        torch.testing.assert_close(result[what], alone(**options), atol=0.01, rtol=0.01)
+
+
+@pytest.mark.parametrize("variant", MIXED)
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [(Precision.fp32, "float32"), (Precision.bf16, "bfloat16"), (Precision.fp16, "float16")],
+)
+def test_precision_decides_the_numerics_and_weights_stay_in_fp32(start, variant, precision, dtype):
+    assert start(variant, precision)[1]["precision"] == {
+        "forward": f"torch.{dtype}",
+        "inference": f"torch.{dtype}",
+        "weight": "torch.float32",
+        "no gradients": True,
+    }
