@@ -49,7 +49,7 @@ def run(plan, launcher=None, meanwhile=lambda: None):
     with pytest.raises(LaunchError) as stopped:
         campaign.run_all(plan, launcher, Diary(), retry_failed=False)
     saboteur.join()
-    wait_for(lambda: not processes_of(plan), seconds=5)
+    wait_for(lambda: not processes_of(plan), seconds=20)
     return str(stopped.value)
 
 
@@ -67,7 +67,7 @@ def processes_of(plan):
 def signal_rank(plan, rank, number):
     """Once the run has evaluated."""
     log = plan.jobs[0].growing_file
-    wait_for(lambda: log.exists() and "eval_accuracy" in log.read_text(), seconds=90)
+    wait_for(lambda: log.exists() and "eval_accuracy" in log.read_text(), seconds=200)
     state = json.loads((plan.jobs[0].ranks_folder / f"rank_{rank}.json").read_text())
     os.kill(state["pid"], number)
     return state["pid"]
@@ -92,7 +92,7 @@ def test_a_launcher_that_waits_for_missing_ranks_fails_before_the_clock_within_t
     plan = planned(tmp_path, "launcher=torchrun", "launcher.nproc_per_node=4", "start_limit_seconds=15")
     before = time.monotonic()
     sentence = run(plan, worlds(0, 1, size=4))
-    assert time.monotonic() - before < 15 + 15
+    assert time.monotonic() - before < 15 + 45, "the limit, and the time to end the processes"
     host = os.uname().nodename
     reason = f"4 ranks were asked for, but 2 started within 15 s (start_limit_seconds): 2 on {host}"
     assert reason in sentence
@@ -101,20 +101,20 @@ def test_a_launcher_that_waits_for_missing_ranks_fails_before_the_clock_within_t
 
 
 def test_a_rank_that_is_stopped_is_noticed_by_the_others(tmp_path):
-    plan = planned(tmp_path, *TWO, "stall_limit_seconds=4")
+    plan = planned(tmp_path, *TWO, "stall_limit_seconds=20")
     sentence = run(plan, meanwhile=lambda: signal_rank(plan, 1, signal.SIGSTOP))
     assert "rank 0 failed: waited in " in sentence
-    assert "for 4 s (stall_limit_seconds)" in sentence
+    assert "for 20 s (stall_limit_seconds)" in sentence
     assert record(plan)["status"] == "died"
     stacks = (plan.jobs[0].ranks_folder / "rank_0.stderr").read_text()
     assert "timed_run" in stacks, "where the rank was"
 
 
 def test_the_only_rank_that_is_stopped_is_noticed_by_its_parent(tmp_path):
-    plan = planned(tmp_path, "stall_limit_seconds=8")
+    plan = planned(tmp_path, "stall_limit_seconds=20")
     launcher = campaign.discover.launcher(campaign.launcher_config(plan))
     sentence = run(plan, launcher, meanwhile=lambda: signal_rank(plan, 0, signal.SIGSTOP))
-    assert "rank 0 gave no sign of life for 18 s (stall_limit_seconds)" in sentence
+    assert "rank 0 gave no sign of life for 30 s (stall_limit_seconds)" in sentence
     assert record(plan)["status"] == "died"
 
 
@@ -129,7 +129,7 @@ def test_when_the_launcher_dies_its_ranks_end_with_it(tmp_path, moment):
         return job.growing_file.exists() and "eval_accuracy" in job.growing_file.read_text()
 
     def kill_the_agent():
-        wait_for(has_come, seconds=90)
+        wait_for(has_come, seconds=200)
         os.kill(min(processes_of(plan)), signal.SIGKILL)
 
     sentence = run(plan, meanwhile=kill_the_agent)
