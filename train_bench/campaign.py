@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import cattrs
@@ -62,20 +63,31 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
     discover.prepare(job.reference)(config, Path(str(config.data_dir)), source)
 
 
+def todo(plan: Plan, *, retry_failed: bool, only: Sequence[int] | None = None) -> tuple[Job, ...]:
+    """The jobs that have no result yet, of those that may be run here."""
+    jobs = jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
+    return tuple(job for job in jobs if only is None or job.index in only)
+
+
 def run_all(
-    plan: Plan, launcher: Launcher, watcher: Watcher, *, retry_failed: bool, go_on: bool = False
+    plan: Plan,
+    launcher: Launcher,
+    watcher: Watcher,
+    *,
+    retry_failed: bool,
+    go_on: bool = False,
+    only: Sequence[int] | None = None,
 ) -> None:
-    """Run every job that has no result yet. Stops at a run whose processes die, with a sentence that
+    """Run every job that has no result yet, or `only` some. Stops at a run whose processes die, with a sentence that
     says which and how, unless told to `go_on`; a run that trains to the end of its schedule in vain is a
     result like any other."""
-    failed = failed_runs(plan.jobs)
-    todo = jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed)
-    for job in todo:
+    jobs = todo(plan, retry_failed=retry_failed, only=only)
+    for job in jobs:
         _put_aside(job)
     board = Board(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
-    watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(todo))
+    watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(jobs))
     try:
-        for job in todo:
+        for job in jobs:
             failure = _run(job, launcher, watcher, board)
             if failure is not None and not go_on:
                 raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))

@@ -63,7 +63,7 @@ def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgem
     records = tuple(record for record, _ in read)
     verdicts = judge_together(records, [judge_run(record, log, rules) for record, log in read])
     compared = _compared(records, verdicts, rules, rcp_folder)
-    score = make_score(rounds, rules, records, verdicts, compared, _origin(plan))
+    score = make_score(rounds, rules, records, verdicts, compared, _origin(plan, folder))
     return Judgement(folder=folder, records=records, verdicts=verdicts, score=score)
 
 
@@ -88,14 +88,26 @@ def _plan(folder: Path) -> dict[str, Any]:
     return plan
 
 
-def _origin(plan: dict[str, Any]) -> Origin:
+def _origin(plan: dict[str, Any], folder: Path) -> Origin:
     return Origin(
         variant=plan.get("variant"),
         launcher=plan.get("launcher"),
         world_size=plan.get("world_size"),
         seeds=plan.get("seeds"),
         changes=tuple(str(change) for change in plan.get("changes", ())),
+        batch=_batch(folder / "batch.json"),
     )
+
+
+def _batch(path: Path) -> tuple[str, ...]:
+    """Which jobs of a batch system ended badly, and how."""
+    if not path.exists():
+        return ()
+    told = papers.read_json(path)
+    tasks = told.get("tasks") if isinstance(told, dict) else None
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+        raise LogError(f"{path} does not say what became of its jobs.")
+    return tuple(f"Job {task.get('name')} {task.get('how')}." for task in tasks if task.get("good") is not True)
 
 
 def _benchmark(files: list[Path]) -> str:

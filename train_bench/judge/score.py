@@ -19,13 +19,14 @@ from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """What a campaign's plan says of its logs; all None for logs that came alone. `changes` are the
-    options that made another task of the benchmark."""
+    options that made another task of the benchmark, `batch` how jobs of a batch system ended badly."""
 
     variant: str | None = None
     launcher: str | None = None
     world_size: int | None = None
     seeds: str | None = None
     changes: tuple[str, ...] = ()
+    batch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,8 @@ def make_score(
     factor = rcp.factor
     samples, speed = _factors([records[position] for position in kept]) if known else (None, None)
     reasons = _reasons(rules, records, verdicts, rcp)
+    if len(records) < rules.runs:
+        reasons += origin.batch
     if origin.changes:
         reasons.append(f"Not the benchmark as it is defined: {', '.join(origin.changes)}.")
     sizes = {record.global_batch_size for record in records}

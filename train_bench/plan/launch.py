@@ -20,6 +20,7 @@ from train_bench.launcher import Launch
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -68,6 +69,26 @@ def carry_out(launch: Launch, job: Job, tick: Callable[[], str | None], *, name:
             _end(process)
     text = err.read_text(encoding="utf-8", errors="replace")
     return Ended(exit_code=process.returncode, stderr=text, reason=reason)
+
+
+def answer(launch: Launch) -> str:
+    """What a short command prints, for example the number of a submitted job.
+
+    Raises `LaunchError` with the command's own words where it cannot be started or refuses.
+    """
+    for path, text in launch.files.items():
+        papers.write(path, text)
+    name = launch.argv[0]
+    try:
+        told = subprocess.run(launch.argv, capture_output=True, text=True, timeout=ANSWER_SECONDS)
+    except OSError as error:
+        raise LaunchError(f"{name} could not be started: {error.strerror}.") from error
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(f"{name} gave no answer within {ANSWER_SECONDS:g} s.") from error
+    if told.returncode != 0:
+        said = " ".join(told.stderr.split()) or f"exit code {told.returncode}"
+        raise LaunchError(f"{name} refused: {said}")
+    return told.stdout
 
 
 def revision(root: Path) -> str | None:
