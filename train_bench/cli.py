@@ -204,8 +204,8 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
     if batch is not None and not batch.inside(os.environ):
         jobs = campaign.todo(planned, retry_failed=asked.retry_failed)
         if jobs:
-            words = [f"on_failure={asked.on_failure.value}", *(["retry_failed=true"] * asked.retry_failed)]
-            submit.hand_over(batch, jobs, words, _tell_at_once)
+            options = [f"on_failure={asked.on_failure.value}", *(["retry_failed=true"] * asked.retry_failed)]
+            submit.hand_over(batch, jobs, options, _tell_at_once)
             if not batch.wait:
                 return None
             submit.wait(batch, folder, _tell_at_once)

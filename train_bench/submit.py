@@ -40,7 +40,9 @@ def hand_over(batch: Batch, jobs: Sequence[Job], words: Sequence[str], tell: Cal
     settles it afterwards; if the user waits, settling is left to who waited."""
     folder = jobs[0].folder
     number = _number(launch.answer(batch.submission(jobs, run_argv(jobs, words))))
-    papers.write_json(folder / "batch.json", {"job": number, "runs": [job.index for job in jobs], "tasks": []})
+    papers.write_json(
+        folder / "batch.json", {"job": number, "runs": [job.index for job in jobs], "tasks": []}
+    )
     tell(f"job {number} is submitted: {len(jobs)} run(s), output in {folder}")
     if batch.wait:
         return
@@ -72,7 +74,9 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
             if tasks:
                 before, heard = tasks, time.monotonic()
             elif time.monotonic() - heard > SILENCE_SECONDS:
-                raise LaunchError(f"The batch system has known nothing of job {number} for {SILENCE_SECONDS:g} s.")
+                raise LaunchError(
+                    f"The batch system has known nothing of job {number} for {SILENCE_SECONDS:g} s."
+                )
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         raise Interrupted(

@@ -14,7 +14,16 @@ from train_bench.launcher import BatchTask, Launch
 
 # Job states of Slurm (squeue, "JOB STATE CODES") that a job has while it may still run, and the ends that a user
 # tells apart.
-UNDER_WAY = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "RESIZING", "STAGE_OUT"}
+UNDER_WAY = {
+    "PENDING",
+    "CONFIGURING",
+    "RUNNING",
+    "SUSPENDED",
+    "COMPLETING",
+    "REQUEUED",
+    "RESIZING",
+    "STAGE_OUT",
+}
 ENDS = {
     "COMPLETED": "is done",
     "TIMEOUT": "ran into its time limit",
@@ -122,7 +131,9 @@ class Batch:
             options.append(f"--gres={asked.gres}")
         if asked.array:
             options.append(f"--array={','.join(map(str, indices))}%{asked.parallel}")
-            return _text([*options, *asked.extra], [f'exec {shlex.join(run_argv)} "only=[$SLURM_ARRAY_TASK_ID]"'])
+            return _text(
+                [*options, *asked.extra], [f'exec {shlex.join(run_argv)} "only=[$SLURM_ARRAY_TASK_ID]"']
+            )
         if asked.parallel == 1:
             return _text([*options, *asked.extra], [f"exec {_command(run_argv, indices)}"])
         return _text([*options, *asked.extra], self._side_by_side(indices, run_argv))
@@ -132,7 +143,12 @@ class Batch:
             f"{FIRST_NODE}={slot * self.config.nodes} {_command(run_argv, indices[slot :: self.config.parallel])} &"
             for slot in range(min(self.config.parallel, len(indices)))
         ]
-        return [*lines, "code=0", 'for process in $(jobs -p); do wait "$process" || code=1; done', "exit $code"]
+        return [
+            *lines,
+            "code=0",
+            'for process in $(jobs -p); do wait "$process" || code=1; done',
+            "exit $code",
+        ]
 
 
 def _text(options: list[str], commands: list[str]) -> str:

@@ -94,7 +94,9 @@ class Launcher:
             if tasks:
                 return tuple(tasks)
         said = SRUN_ERROR.findall(stderr)
-        return (Death(rank=None, how=f"srun: {said[0]}" if said else f"srun itself {how_it_ended(exit_code)}"),)
+        return (
+            Death(rank=None, how=f"srun: {said[0]}" if said else f"srun itself {how_it_ended(exit_code)}"),
+        )
 
 
 def _how(what: str) -> str:

@@ -107,7 +107,9 @@ def _batch(path: Path) -> tuple[str, ...]:
     tasks = told.get("tasks") if isinstance(told, dict) else None
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise LogError(f"{path} does not say what became of its jobs.")
-    return tuple(f"Job {task.get('name')} {task.get('how')}." for task in tasks if task.get("good") is not True)
+    return tuple(
+        f"Job {task.get('name')} {task.get('how')}." for task in tasks if task.get("good") is not True
+    )
 
 
 def _benchmark(files: list[Path]) -> str:

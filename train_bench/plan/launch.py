@@ -91,6 +91,28 @@ def answer(launch: Launch) -> str:
     return told.stdout
 
 
+def run_through(argv: tuple[str, ...], stderr: Path) -> int:
+    """Run a command to its end on this process's own standard output; its standard error goes to a file.
+    Returns its exit code (negative is a signal). An interrupt is passed on, and waited for, so that the command
+    can put its things in order."""
+    with (
+        stderr.open("wb") as errors,
+        subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,  # so that Ctrl-C reaches it once, through this process
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        ) as process,
+    ):
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
+
+
 def revision(root: Path) -> str | None:
     """The git revision of a checkout, with `+changes` if files differ from it; None without git."""
     try:
