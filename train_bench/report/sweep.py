@@ -33,7 +33,7 @@ def show_sweep(jobs: Sequence[Mapping[str, Any]], folder: Path, console: Console
         minutes = score["score_minutes"] if score else None
         table.add_row(
             str(job["number"]),
-            " ".join(word for word in job["words"] if word not in shared),
+            " ".join(_short(word) for word in job["words"] if word not in shared),
             outcome(job),
             f"{len(score['runs'])} of {score['runs_required']}" if score else "-",
             "-" if minutes is None else f"{minutes:.4f} min",
@@ -44,6 +44,12 @@ def show_sweep(jobs: Sequence[Mapping[str, Any]], folder: Path, console: Console
             console.print(
                 f"job {job['number']}: {reason(job)}", highlight=False, markup=False, soft_wrap=True
             )
+
+
+def _short(word: str) -> str:
+    """`benchmark.hyperparameters.opt_name=sgd` -> `opt_name=sgd`."""
+    key, _, value = word.partition("=")
+    return f"{key.rpartition('.')[2]}={value}"
 
 
 def outcome(job: Mapping[str, Any]) -> str:
