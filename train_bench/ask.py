@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 import os
@@ -73,7 +74,7 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
         if not sweeping or not folder.exists():
             raise
         # A worker of Hydra's launcher was killed; its library says so, and gives up.
-        trouble = _one_line(str(error))
+        trouble = _one_line((str(error) or type(error).__name__).splitlines()[0])
         _wait_for_the_others(folder)
     if sweeping and folder.exists():
         return sweep.conclude(folder, trouble)
@@ -112,14 +113,18 @@ def _sweep_folder(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def _wait_for_the_others(folder: Path) -> None:
-    """submitit gives up at the first job that dies; the others go on without it."""
-    for path in folder.glob(".submitit/*/*_submitted.pkl"):
-        import submitit
+    """submitit gives up at the first job that dies; the others go on without it. Its local jobs are children of
+    this process and named by their process number."""
+    names = [path.name.removesuffix("_submitted.pkl") for path in folder.glob(".submitit/*/*_submitted.pkl")]
+    of_slurm = any(folder.glob(".submitit/*/*_submission.sh"))
+    for name in names:
+        if of_slurm:
+            import submitit
 
-        number = path.name.removesuffix("_submitted.pkl")
-        of_slurm = (path.parent / f"{number}_submission.sh").exists() or "_" in number
-        kind = submitit.SlurmJob if of_slurm else submitit.LocalJob
-        kind(folder=path.parent, job_id=number).wait()
+            submitit.SlurmJob(folder=folder / ".submitit" / name, job_id=name).wait()
+        else:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(int(name), 0)
 
 
 def _request(config: DictConfig) -> Request:
