@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check honesty bench clean
+.PHONY: demo test check honesty bench clean slurm-local slurm-local-stop
 
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=1
@@ -22,6 +22,12 @@ bench: .venv/installed-dev  ## cost of the harness, time to start
 	$(BIN)/python bench/harness_overhead.py
 	$(BIN)/python bench/startup.py
 
+slurm-local:                ## a Slurm of two nodes on this machine; needs root, slurm-wlm and munge
+	@launchers/slurm/local.sh start
+
+slurm-local-stop:           ## and away with it
+	@launchers/slurm/local.sh stop
+
 clean:
 	rm -rf .venv
 
@@ -31,5 +37,5 @@ clean:
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,joblib,submitit]'
 	touch $@

@@ -33,11 +33,16 @@ def submit(folder, *words):
 
 def settled(folder):
     """How the tasks of the job ended, once the judging job has written it down."""
-    wait_for(lambda: (folder / "score.json").exists(), seconds=250)
-    return [(task["good"], task["how"]) for task in json.loads((folder / "batch.json").read_text())["tasks"]]
+
+    def tasks():
+        return json.loads((folder / "batch.json").read_text())["tasks"]
+
+    wait_for(tasks, seconds=250)
+    return [(task["good"], task["how"]) for task in tasks()]
 
 
 def score(folder):
+    wait_for((folder / "score.json").exists)
     return json.loads((folder / "score.json").read_text())
 
 

@@ -56,7 +56,7 @@ def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgem
         )
     files = sorted(folder.glob("result_*.txt"), key=lambda file: (number_of(file), file.name))
     if not files:
-        raise LogError(f"{folder} holds no result_*.txt yet.")
+        raise LogError(" ".join((f"{folder} holds no result_*.txt yet.", *_batch(folder / "batch.json"))))
     rounds = ruleset.load(name)
     rules = rounds.benchmark(str(plan.get("benchmark") or _benchmark(files)))
     read = [read_record(file, rules) for file in files]
