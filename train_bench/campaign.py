@@ -63,10 +63,9 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
     discover.prepare(job.reference)(config, Path(str(config.data_dir)), source)
 
 
-def todo(plan: Plan, *, retry_failed: bool, only: Sequence[int] | None = None) -> tuple[Job, ...]:
-    """The jobs that have no result yet, of those that may be run here."""
-    jobs = jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
-    return tuple(job for job in jobs if only is None or job.index in only)
+def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
+    """The jobs that have no result yet, and the failed ones if they are to be repeated."""
+    return jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
 
 
 def run_all(
@@ -81,11 +80,12 @@ def run_all(
     """Run every job that has no result yet, or `only` some. Stops at a run whose processes die, with a sentence that
     says which and how, unless told to `go_on`; a run that trains to the end of its schedule in vain is a
     result like any other."""
-    jobs = todo(plan, retry_failed=retry_failed, only=only)
+    missing = todo(plan, retry_failed=retry_failed)
+    jobs = [job for job in missing if only is None or job.index in only]
     for job in jobs:
         _put_aside(job)
     board = Board(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
-    watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(jobs))
+    watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
     try:
         for job in jobs:
             failure = _run(job, launcher, watcher, board)

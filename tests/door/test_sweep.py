@@ -31,7 +31,9 @@ def needs(package):
 
 def process_of_job(folder, number):
     """The process that carries out a job of the sweep."""
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
+    ).stdout
     (line,) = [line for line in listed.splitlines() if line.endswith(f"output={folder}/{number}")]
     return int(line.split()[0])
 
