@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
+from typing import cast
 
 from launchers._parts.exit_codes import how_it_ended
 from launchers.slurm.config import Config, Starter
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
+from train_bench.launcher import Launcher as InnerLauncher
 from train_bench.task import BenchmarkConfig
 
 STARTER = "TRAIN_BENCH_STARTER"
@@ -46,6 +49,8 @@ class Launcher:
         for line in asked.extra:
             if not line.startswith("-"):
                 return f"launcher.extra holds {line!r}; each has to be an option of sbatch, such as --constraint=a100."
+        if asked.starter is not Starter.srun:
+            return self._inner().refuse(benchmark)
         return None
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
@@ -78,25 +83,35 @@ class Launcher:
         return ("sh", "-c", relative, "srun", *step)
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
-        """What Slurm did to the step comes first, then the tasks that srun names, then its own complaint."""
+        """What Slurm did to the step comes first, then the ranks that are named as dead, then srun's own
+        complaint. A step is also cancelled because one of its tasks ended badly; that says the least."""
         if exit_code == 0:
             return ()
         ended = CANCELLED.search(stderr)
+        if ended and ended.group(1):
+            return (Death(rank=None, how=f"Slurm ended the step: {ended.group(1).lower()}"),)
+        named = _tasks(stderr) if self.config.starter is Starter.srun else self._inner().deaths(1, stderr)
+        if any(death.rank is not None for death in named):
+            return named
         if ended:
-            why = ended.group(1)
-            return (Death(rank=None, how=f"Slurm ended the step: {why.lower() if why else 'cancelled'}"),)
-        if self.config.starter is Starter.srun:
-            tasks = [
-                Death(rank=rank, how=_how(what))
-                for ranks, what in FAILURE.findall(stderr)
-                for rank in _numbers(ranks)
-            ]
-            if tasks:
-                return tuple(tasks)
+            return (Death(rank=None, how="Slurm ended the step: cancelled"),)
         said = SRUN_ERROR.findall(stderr)
         return (
             Death(rank=None, how=f"srun: {said[0]}" if said else f"srun itself {how_it_ended(exit_code)}"),
         )
+
+    def _inner(self) -> InnerLauncher:
+        """The launcher that starts the ranks; its hosts are known on the nodes only (`agent.py`)."""
+        name = self.config.starter.value
+        config = importlib.import_module(f"launchers.{name}.config").Config
+        launcher = importlib.import_module(f"launchers.{name}.start").Launcher
+        return cast(InnerLauncher, launcher(config(nproc_per_node=self.config.nproc_per_node)))
+
+
+def _tasks(stderr: str) -> tuple[Death, ...]:
+    """Tasks that were merely ended with the step are no deaths."""
+    found = [(rank, _how(what)) for ranks, what in FAILURE.findall(stderr) for rank in _numbers(ranks)]
+    return tuple(Death(rank=rank, how=how) for rank, how in found if how != "killed by SIGTERM")
 
 
 def _how(what: str) -> str:

@@ -9,6 +9,7 @@ from launchers.slurm.batch import Batch
 from launchers.slurm.config import Config, Starter
 from launchers.slurm.hostlist import expand
 from launchers.slurm.start import Launcher
+from tests.launchers.test_start import REPORT
 from tests.run.fakes import job
 from train_bench.launcher import Death
 
@@ -143,6 +144,12 @@ def test_an_allocation_that_is_too_small_is_refused():
             ["Slurm ended the step: cancelled"],
         ),
         (
+            "srun: error: n2: task 1: Killed\n"
+            "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026-11-21T01:00:00 ***\n"
+            "srun: error: n1: task 0: Terminated\n",
+            ["rank 1 killed by SIGKILL"],
+        ),
+        (
             "srun: error: Only allocated 1 nodes asked for 2\n",
             ["srun: Only allocated 1 nodes asked for 2"],
         ),
@@ -157,6 +164,11 @@ def test_the_words_of_srun_become_deaths(stderr, deaths):
 def test_a_task_of_the_torchrun_starter_is_no_rank():
     deaths = Launcher(Config(starter=Starter.torchrun)).deaths(1, "srun: error: n1: task 0: Killed\n")
     assert deaths == (Death(rank=None, how="srun: n1: task 0: Killed"),)
+
+
+def test_ranks_below_torchrun_are_named_by_torchrun():
+    deaths = Launcher(Config(starter=Starter.torchrun)).deaths(1, REPORT)
+    assert Death(rank=1, how="killed by SIGKILL") in deaths
 
 
 SCONTROL = """\

@@ -98,7 +98,7 @@ def test_a_job_that_was_cancelled_preempted_or_out_of_time_is_told_apart(tmp_pat
         "runs=1",
         "seed=1",
     )
-    endless = (*endless, "benchmark.hyperparameters.sgd_opt_base_learning_rate=0.000001")
+    endless = (*endless, "benchmark.hyperparameters.sgd_opt_base_learning_rate=0.001")
     endless = (*endless, "benchmark.evaluation.until=10000")
     late, cancelled, preempted = (tmp_path / name for name in ("late", "cancelled", "preempted"))
     submit(late, *endless, "launcher.time=1")
