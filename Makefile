@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check honesty bench horovod deepspeed clean
+.PHONY: demo test check honesty bench horovod deepspeed slurm-local slurm-local-stop clean
 
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=1
@@ -31,6 +31,12 @@ deepspeed: .venv/installed  ## install DeepSpeed, which looks for torch then, an
 	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[deepspeed]'
 	DS_ACCELERATOR=cpu $(BIN)/python -c 'from deepspeed.comm.torch import build_shm_op; build_shm_op()'
 
+slurm-local:                ## a Slurm of two nodes on this machine; needs root, slurm-wlm and munge
+	@launchers/slurm/local.sh start
+
+slurm-local-stop:           ## and away with it
+	@launchers/slurm/local.sh stop
+
 clean:
 	rm -rf .venv
 
@@ -40,5 +46,5 @@ clean:
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,joblib,submitit]'
 	touch $@

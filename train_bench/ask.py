@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, cast
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
+from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from train_bench.errors import RequestError, UnknownName
+from train_bench import sweep
+from train_bench.errors import RequestError, TrainBenchError, UnknownName
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig, register
+
+SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
+EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
+"""Hydra's launchers that are packages of their own, and the extra that installs each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,33 +43,88 @@ class Request:
 
 
 def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]) -> int:
-    """Compose the configuration and `act` on it, once, or once per job of a sweep. Returns the highest
-    exit code.
+    """Compose the configuration and `act` on it; returns its exit code. A sweep starts one process per job
+    instead and tells how all of them ended; its exit code is theirs if they agree, else 1.
 
     Raises `RequestError` with one sentence for what Hydra or OmegaConf refuse.
     """
     register()
+    sweeping = not SWEEPING.isdisjoint(words)
+    folder, words = _sweep_folder(words) if sweeping else (Path(), words)
     codes: list[int] = []
-    refused: list[RequestError] = []
 
     def job(config: DictConfig) -> None:
-        try:
-            request = _request(config)
-        except (OmegaConfBaseException, RequestError) as error:
-            refused.append(error if isinstance(error, RequestError) else _explained(error))
+        if sweeping:
+            hydra_config = HydraConfig.get()
+            sweep.run_job(verb, folder, hydra_config.job.num, hydra_config.overrides.task)
         else:
-            codes.append(act(request))
+            codes.append(act(_request(config)))
 
     sys.argv = [f"train-bench {verb}", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
     application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
+    trouble = None
     try:
         application()
     except (HydraException, OmegaConfBaseException) as error:
         raise _explained(error) from error
-    if refused:
-        raise refused[0]
+    except TrainBenchError:
+        raise
+    except Exception as error:
+        if not sweeping or not folder.exists():
+            raise
+        # A worker of Hydra's launcher was killed; its library says so, and gives up.
+        trouble = _one_line((str(error) or type(error).__name__).splitlines()[0])
+        _wait_for_the_others(folder)
+    if sweeping and folder.exists():
+        return sweep.conclude(folder, trouble)
     return max(codes, default=0)
+
+
+class AskedJobs(Callback):
+    """Called by Hydra before a sweep: writes down its jobs, because one that is killed cannot report."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """The jobs that Hydra's basic sweeper makes of the overrides."""
+        parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+        choices = []
+        for override in parser.parse_overrides(list(config.hydra.overrides.task)):
+            key = override.get_key_element()
+            if override.is_discrete_sweep():
+                choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            else:
+                choices.append([f"{key}={override.get_value_element_as_str()}"])
+        sweep.begin(Path(config.hydra.sweep.dir), list(itertools.product(*choices)))
+
+
+def _sweep_folder(words: Sequence[str]) -> tuple[Path, list[str]]:
+    """The folder of a sweep, and its words with Hydra told so: `output=DIR`, or one under `results/`."""
+    outputs = [word for word in words if word.partition("=")[0] == "output"]
+    if any(OverridesParser.create().parse_override(word).is_sweep_override() for word in outputs):
+        raise RequestError(f"{outputs[0]}: the folder of a sweep is one; its jobs are numbered in it.")
+    now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    name = outputs[-1].partition("=")[2] if outputs else f"results/{now}_sweep"
+    folder = Path(name).expanduser().resolve()
+    if folder.exists() and any(folder.iterdir()):
+        raise RequestError(
+            f"The folder {folder} is not empty; choose another for this sweep with output=DIR."
+        )
+    return folder, [*(word for word in words if word not in outputs), f"hydra.sweep.dir={folder}"]
+
+
+def _wait_for_the_others(folder: Path) -> None:
+    """submitit gives up at the first job that dies; the others go on without it. Its local jobs are children of
+    this process and named by their process number."""
+    names = [path.name.removesuffix("_submitted.pkl") for path in folder.glob(".submitit/*/*_submitted.pkl")]
+    of_slurm = any(folder.glob(".submitit/*/*_submission.sh"))
+    for name in names:
+        if of_slurm:
+            import submitit
+
+            submitit.SlurmJob(folder=folder / ".submitit" / name, job_id=name).wait()
+        else:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(int(name), 0)
 
 
 def _request(config: DictConfig) -> Request:
@@ -80,6 +147,10 @@ def _explained(error: Exception) -> RequestError:
         cause = cause.__cause__
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
+        if group == "hydra/launcher" and name in EXTRAS:
+            return RequestError(
+                f"hydra/launcher={name} is a package of its own; install it with pip install '.[{EXTRAS[name]}]'."
+            )
         return UnknownName(what=group or "configuration", name=name, known=_choices(error))
     if isinstance(cause, MissingMandatoryValue):
         return RequestError(f"{cause.full_key} has no value; set it, for example {cause.full_key}=VALUE.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import cattrs
@@ -65,6 +66,11 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
     discover.prepare(job.reference)(config, Path(str(config.data_dir)), source)
 
 
+def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
+    """The jobs that have no result yet, and the failed ones if they are to be repeated."""
+    return jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
+
+
 def run_all(
     plan: Plan,
     launcher: Launcher,
@@ -73,18 +79,19 @@ def run_all(
     retry_failed: bool,
     go_on: bool = False,
     strictly: bool = False,
+    only: Sequence[int] | None = None,
 ) -> None:
-    """Run every job that has no result yet. Stops at a run whose processes die, with a sentence that
+    """Run every job that has no result yet, or `only` some. Stops at a run whose processes die, with a sentence that
     says which and how, unless told to `go_on`; a run that trains to the end of its schedule in vain is a
     result like any other. `strictly` ends a run whose log breaks a rule for good."""
-    failed = failed_runs(plan.jobs)
-    todo = jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed)
-    for job in todo:
+    missing = todo(plan, retry_failed=retry_failed)
+    jobs = [job for job in missing if only is None or job.index in only]
+    for job in jobs:
         _put_aside(job)
     board = Board(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
-    watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(todo))
+    watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
     try:
-        for job in todo:
+        for job in jobs:
             failure = _run(job, launcher, watcher, board, _live_check(plan, job), strictly=strictly)
             if failure is not None and not go_on:
                 raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))

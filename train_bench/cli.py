@@ -35,6 +35,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   plan    [OVERRIDE ...]    what a run would do: the decided values and the exact commands
   run     [OVERRIDE ...]    run a campaign of seeds, judge it and score it
   join    DIR OPTION ...    take part in a campaign that host 0 runs, on each further host
+  settle  DIR               record what became of a submitted campaign, judge it and score it
   judge   PATH [--json]     what the rules say of a log, a campaign or a tree of results
   score   PATH [--json]     the score of a campaign, the results table of a tree
   rules   benchmark=NAME    what a round allows: values, runs, target, schedule
@@ -87,12 +88,16 @@ def plan(words: Sequence[str]) -> int:
 
 def run(words: Sequence[str]) -> int:
     """Run a campaign of seeds, judge it and score it."""
-    return _with_request("run", words, lambda request: _score(_campaign(request)))
+    return _with_request("run", words, lambda request: _concluded(_campaign(request), _score))
 
 
 def rcp(words: Sequence[str]) -> int:
     """Run reference seeds and write a reference convergence point."""
-    return _with_request("rcp", words, lambda request: _point(_campaign(request, reference_runs=True)))
+
+    def act(request: Request) -> int:
+        return _concluded(_campaign(request, reference_runs=True), _point)
+
+    return _with_request("rcp", words, act)
 
 
 def prepare(words: Sequence[str]) -> int:
@@ -110,6 +115,21 @@ def join(words: Sequence[str]) -> int:
 
     good = take_part(options.folder, options.words, lambda text: print(text, flush=True))
     return VALID if good else INVALID
+
+
+def settle(words: Sequence[str]) -> int:
+    """Record what became of a submitted campaign, judge it and score it."""
+    from train_bench import campaign, submit
+    from train_bench.plan import discover
+
+    parser = argparse.ArgumentParser("train-bench settle", description=settle.__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
+    folder = parser.parse_args(words).folder.resolve()
+    batch = discover.batch(campaign.launcher_config(campaign.open_folder(folder)))
+    if batch is None or not submit.was_submitted(folder):
+        raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
+    submit.settle(batch, folder)
+    return _score(folder)
 
 
 def judge(words: Sequence[str]) -> int:
@@ -232,6 +252,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "plan": plan,
     "run": run,
     "join": join,
+    "settle": settle,
     "judge": judge,
     "score": score,
     "rules": rules,
@@ -266,41 +287,80 @@ def _planned(request: Request, *, reference_runs: bool = False) -> Plan:
     return make_plan(request.config, rules, provenance, reference_runs=reference_runs)
 
 
-def _campaign(request: Request, *, reference_runs: bool = False) -> Path:
-    """Run what is asked, or what is missing of a campaign that was begun; returns its folder."""
+def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
+    """Run what is asked, or what is missing of a campaign that was begun. Returns its folder; None if it is
+    not to be judged now, because it waits in a queue or only a part of it was run here."""
     from rich.console import Console
 
-    from train_bench import campaign
+    from train_bench import campaign, submit
     from train_bench.plan import discover
     from train_bench.plan.config import OnFailure, OnViolation
     from train_bench.report.live import Terminal
 
-    if request.config.resume is None:
-        planned = _planned(request, reference_runs=reference_runs)
-        campaign.prepare_data(planned)
-        campaign.begin(planned)
-    else:
-        _refuse_other_overrides(request)
-        planned = campaign.open_folder(Path(request.config.resume))
-    folder = planned.jobs[0].folder
-    print(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}", flush=True)
-    for words in campaign.launcher_config(planned).joining:
-        print(f"type on another host: train-bench join {shlex.quote(str(folder))} {words}", flush=True)
-    launcher = discover.launcher(campaign.launcher_config(planned))
     asked = request.config
+    planned = _begun(request, reference_runs=reference_runs)
+    folder = planned.jobs[0].folder
+    config = campaign.launcher_config(planned)
+    batch = discover.batch(config)
+    if batch is not None and not batch.inside(os.environ):
+        jobs = campaign.todo(planned, retry_failed=asked.retry_failed)
+        if jobs:
+            options = [f"{name}={getattr(asked, name).value}" for name in ("on_failure", "on_violation")]
+            options += ["retry_failed=true"] * asked.retry_failed
+            submit.hand_over(batch, jobs, options, _tell_at_once)
+            if not batch.wait:
+                return None
+            submit.wait(batch, folder, _tell_at_once)
+            submit.settle(batch, folder)
+        return folder
+    print(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}", flush=True)
+    for words in config.joining:
+        print(f"type on another host: train-bench join {shlex.quote(str(folder))} {words}", flush=True)
     campaign.run_all(
         planned,
-        launcher,
+        discover.launcher(config),
         Terminal(Console()),
         retry_failed=asked.retry_failed,
         go_on=asked.on_failure is OnFailure["continue"],
         strictly=asked.on_violation is OnViolation.stop,
+        only=asked.only,
     )
-    return folder
+    return folder if asked.only is None else None
+
+
+def _begun(request: Request, *, reference_runs: bool) -> Plan:
+    """The plan of a new campaign, or of the one that goes on."""
+    from train_bench import campaign, submit
+    from train_bench.plan import discover
+
+    asked = request.config
+    if asked.resume is not None:
+        _refuse_other_overrides(request)
+        planned = campaign.open_folder(Path(asked.resume))
+        batch = discover.batch(campaign.launcher_config(planned))
+    elif asked.only is not None:
+        raise RequestError("only=[RUN,...] is for a campaign that was begun; give it with resume=DIR.")
+    else:
+        batch = discover.batch(asked.launcher)
+        planned = _planned(request, reference_runs=reference_runs)
+    if batch is not None:
+        submit.check(batch)
+    if asked.resume is None:
+        campaign.prepare_data(planned)
+        campaign.begin(planned)
+    return planned
+
+
+def _concluded(folder: Path | None, conclude: Callable[[Path], int]) -> int:
+    return VALID if folder is None else conclude(folder)
+
+
+def _tell_at_once(text: str) -> None:
+    print(text, flush=True)
 
 
 def _refuse_other_overrides(request: Request) -> None:
-    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation")
+    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation", "only")
     others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
     if others:
         raise RequestError(
@@ -343,7 +403,7 @@ def _prepare(request: Request) -> int:
 def _show_plan(planned: Plan) -> int:
     import cattrs
 
-    from train_bench import campaign
+    from train_bench import campaign, submit
     from train_bench.plan import discover
     from train_bench.plan.launch import rank_argv
 
@@ -356,6 +416,10 @@ def _show_plan(planned: Plan) -> int:
         print(shlex.join([*env, *launch.argv]))
     for words in config.joining:
         print(shlex.join(["train-bench", "join", str(planned.jobs[0].folder), words]))
+    batch = discover.batch(config)
+    if batch is not None:
+        for text in batch.submission(planned.jobs, submit.run_argv(planned.jobs, [])).files.values():
+            print(text, end="")
     return VALID
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -74,3 +74,44 @@ class Launcher(Protocol):
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
         """Who died and how, from what the command left: its exit code (negative is a signal) and its
         standard error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTask:
+    """What a batch system says of one job, or of one task of a job array. `how` continues a sentence whose
+    subject is the job: `ran into its time limit`."""
+
+    name: str
+    ended: bool
+    good: bool
+    how: str
+
+
+class Batch(Protocol):
+    """Login-node side of a launcher whose runs wait in the queue of a batch system: a class `Batch` in
+    `launchers/<name>/batch.py`, where there is one. Pure, as the launcher is."""
+
+    wait: bool
+    """Whether the user stays until the job has ended."""
+
+    needs: str
+    """The command without which nothing can be submitted from here."""
+
+    def inside(self, environ: Mapping[str, str]) -> bool:
+        """Whether this process has its allocation already, so that runs are started from here."""
+
+    def refuse_allocation(self, environ: Mapping[str, str]) -> str | None:
+        """Why the allocation cannot hold what was planned, as a sentence; None if it can."""
+
+    def submission(self, jobs: Sequence[Job], run_argv: tuple[str, ...]) -> Launch:
+        """The command that submits `jobs` and prints the number of the batch job, which carries them out by
+        `run_argv` and an option that says which."""
+
+    def settlement(self, folder: Path, batch_job: str, settle_argv: tuple[str, ...]) -> Launch:
+        """The command that submits `settle_argv`, to be run once the batch job has ended, however it did."""
+
+    def queries(self, batch_job: str) -> tuple[tuple[str, ...], ...]:
+        """Commands that tell what became of the batch job; the first that knows it is believed."""
+
+    def tasks(self, told: str) -> tuple[BatchTask, ...]:
+        """What one of these commands printed, read."""

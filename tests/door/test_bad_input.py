@@ -9,10 +9,10 @@ from tests.door.conftest import ROOT, Diary, FakeLauncher
 from train_bench import campaign
 
 
-def train_bench(*words, cwd=ROOT):
+def train_bench(*words, cwd=ROOT, timeout=120):
     """Run the command line as a user does."""
     command = [sys.executable, "-m", "train_bench", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=timeout)
 
 
 @pytest.mark.parametrize(

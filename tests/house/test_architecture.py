@@ -14,16 +14,8 @@ ROOT = Path(__file__).parents[2]
 LEAVES = {"errors", "progress", "quality", "event", "seeds", "papers", "job"}
 CONTRACTS = {"task", "launcher", "parallel"}
 DOOR = {
-    "cli",
-    "ask",
-    "campaign",
-    "join",
-    "board",
-    "ending",
-    "reference_point",
-    "package",
-    "description",
-    "__main__",
+    *("cli", "ask", "campaign", "join", "board", "ending", "submit", "sweep", "reference_point", "package"),
+    *("description", "__main__"),
 }
 
 MAY_SEE = {

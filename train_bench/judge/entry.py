@@ -13,7 +13,7 @@ from train_bench.judge import log, rcp
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together
 from train_bench.judge.finding import Finding
 from train_bench.judge.letter import by_the_letter
-from train_bench.judge.place import Place
+from train_bench.judge.place import Place, badly_ended
 from train_bench.judge.record import RunRecord, number_of, read_record
 from train_bench.judge.review import OPEN
 from train_bench.judge.score import Origin, Score, counts, make_score
@@ -127,6 +127,7 @@ def _origin(place: Place, records: Sequence[RunRecord], division: str | None) ->
         seeds=plan.get("seeds"),
         changes=tuple(str(change) for change in plan.get("changes", ())),
         declared_runs=len(jobs) if isinstance(jobs, list) else None,
+        batch=badly_ended(place.folder),
         alone=place.alone,
     )
 

@@ -64,7 +64,21 @@ def find(path: Path, asked: str | None) -> Iterator[Place]:
     if unreadable:
         raise LogError(f"{unreadable[0].filename} cannot be read: {unreadable[0].strerror}.")
     if empty:
-        raise LogError(f"{path} holds no result_*.txt yet.")
+        raise LogError(" ".join((f"{path} holds no result_*.txt yet.", *badly_ended(path))))
+
+
+def badly_ended(folder: Path) -> tuple[str, ...]:
+    """Which jobs of a batch system that a campaign was submitted to ended badly, and how."""
+    path = folder / "batch.json"
+    if not path.exists():
+        return ()
+    told = papers.read_json(path)
+    tasks = told.get("tasks") if isinstance(told, dict) else None
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+        raise LogError(f"{path} does not say what became of its jobs.")
+    return tuple(
+        f"Job {task.get('name')} {task.get('how')}." for task in tasks if task.get("good") is not True
+    )
 
 
 def _place(folder: Path, files: tuple[Path, ...], asked: str | None, *, alone: bool) -> Place:

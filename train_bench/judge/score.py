@@ -20,8 +20,8 @@ from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """What folders and a campaign's plan say of logs; None where nobody says it. `changes` are the options
-    that made another task of the benchmark, `declared_runs` how many runs were planned, and `alone` is a
-    single log that was asked for by itself."""
+    that made another task of the benchmark, `declared_runs` how many runs were planned, `batch` how jobs of
+    a batch system ended badly, and `alone` is a single log that was asked for by itself."""
 
     submitter: str | None = None
     system: str | None = None
@@ -32,6 +32,7 @@ class Origin:
     seeds: str | None = None
     changes: tuple[str, ...] = ()
     declared_runs: int | None = None
+    batch: tuple[str, ...] = ()
     alone: bool = False
 
 
@@ -220,6 +221,7 @@ def _reasons(
     required = max(rules.runs, origin.declared_runs or 0)
     if in_all < required and not origin.alone:
         reasons.append(f"Incomplete: {in_all} of {required} runs are there.")
+        reasons += origin.batch
     elif len(records) > rules.runs:
         reasons.append(
             f"There are {len(records)} runs; {rules.ruleset} takes exactly {rules.runs}, or the median window of "

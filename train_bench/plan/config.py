@@ -53,6 +53,7 @@ class RunConfig:
     seed          base of the runs' seeds; None takes them from the operating system's entropy
     output        folder of the campaign; None makes one under results/
     resume        folder of a campaign to continue; only retry_failed and on_failure go with it
+    only          numbers of the runs of a resumed campaign that are carried out here; it is not judged then
     retry_failed  repeat the runs whose processes died instead of counting them as failed
     on_failure    stop or continue with the next run when the processes of a run die
     on_violation  warn of a rule that a growing log breaks for good, or stop the run
@@ -73,6 +74,7 @@ class RunConfig:
     seed: int | None = None
     output: str | None = None
     resume: str | None = None
+    only: list[int] | None = None
     retry_failed: bool = False
     on_failure: OnFailure = OnFailure.stop
     on_violation: OnViolation = OnViolation.warn

@@ -11,7 +11,7 @@ from typing import Any, cast
 import yaml
 
 from train_bench.errors import UnknownName
-from train_bench.launcher import Launcher, LauncherConfig
+from train_bench.launcher import Batch, Launcher, LauncherConfig
 from train_bench.task import BenchmarkConfig, Prepare
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,6 +89,13 @@ def launcher(config: LauncherConfig) -> Launcher:
     """The parent side of the launcher that `config` names."""
     start: Any = importlib.import_module(f"launchers.{config.name}.start")
     return cast(Launcher, start.Launcher(config))
+
+
+def batch(config: LauncherConfig) -> Batch | None:
+    """The login-node side of the launcher that `config` names; None where runs are started from here."""
+    if not (ROOT / "launchers" / config.name / "batch.py").exists():
+        return None
+    return cast(Batch, importlib.import_module(f"launchers.{config.name}.batch").Batch(config))
 
 
 def _siblings(folder: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from train_bench.launcher import Launch
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -68,6 +69,48 @@ def carry_out(launch: Launch, job: Job, tick: Callable[[], str | None], *, name:
             _end(process)
     text = err.read_text(encoding="utf-8", errors="replace")
     return Ended(exit_code=process.returncode, stderr=text, reason=reason)
+
+
+def answer(launch: Launch) -> str:
+    """What a short command prints, for example the number of a submitted job.
+
+    Raises `LaunchError` with the command's own words where it cannot be started or refuses.
+    """
+    for path, text in launch.files.items():
+        papers.write(path, text)
+    name = launch.argv[0]
+    try:
+        told = subprocess.run(launch.argv, capture_output=True, text=True, timeout=ANSWER_SECONDS)
+    except OSError as error:
+        raise LaunchError(f"{name} could not be started: {error.strerror}.") from error
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(f"{name} gave no answer within {ANSWER_SECONDS:g} s.") from error
+    if told.returncode != 0:
+        said = " ".join(told.stderr.split()) or f"exit code {told.returncode}"
+        raise LaunchError(f"{name} refused: {said}")
+    return told.stdout
+
+
+def run_through(argv: tuple[str, ...], stderr: Path) -> int:
+    """Run a command to its end on this process's own standard output; its standard error goes to a file.
+    Returns its exit code (negative is a signal). An interrupt is passed on, and waited for, so that the command
+    can put its things in order."""
+    with (
+        stderr.open("wb") as errors,
+        subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,  # so that Ctrl-C reaches it once, through this process
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        ) as process,
+    ):
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
 
 
 def revision(root: Path) -> str | None:

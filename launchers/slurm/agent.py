@@ -1,0 +1,55 @@
+"""Becomes the launcher that serves inside an allocation: `python -m launchers.slurm.agent PLAN.json INDEX`.
+
+Only here, on a node, is it known where the ranks meet, or which hosts were given. srun starts one per node for
+torchrun; horovodrun needs one alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from launchers.slurm.config import Starter
+from launchers.slurm.hostlist import expand
+from launchers.slurm.meeting import meet
+from launchers.slurm.start import FIRST_NODE, STARTER
+from train_bench.errors import TrainBenchError
+from train_bench.job import Job, read_job
+
+
+def main() -> None:
+    """Replace this process by the inner launcher."""
+    job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
+    starter = Starter(os.environ[STARTER])
+    try:
+        where = _torchrun(job) if starter is Starter.torchrun else _horovod(job)
+    except TrainBenchError as error:
+        sys.exit(f"train-bench: {error}")
+    config = importlib.import_module(f"launchers.{starter.value}.config").Config
+    launcher = importlib.import_module(f"launchers.{starter.value}.start").Launcher
+    asked = config(nodes=job.nodes, nproc_per_node=job.nproc_per_node, **where)
+    rank = (sys.executable, "-m", "train_bench.run.rank", *sys.argv[1:])
+    inner = launcher(asked).launch(job, rank)
+    os.execvpe(inner.argv[0], inner.argv, os.environ | dict(inner.env))
+
+
+def _torchrun(job: Job) -> dict[str, Any]:
+    if job.nodes == 1:
+        return {}
+    node = int(os.environ["SLURM_NODEID"])
+    host, port = meet(job, first=node == 0)
+    return {"master_addr": host, "master_port": port, "node_rank": node}
+
+
+def _horovod(job: Job) -> dict[str, Any]:
+    """The hosts of this run: those of the allocation from the first that the script names."""
+    first = int(os.environ.get(FIRST_NODE, "0"))
+    hosts = expand(os.environ["SLURM_JOB_NODELIST"])[first : first + job.nodes]
+    return {"hosts": hosts} if job.nodes > 1 else {}
+
+
+if __name__ == "__main__":
+    main()

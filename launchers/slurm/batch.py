@@ -1,0 +1,170 @@
+"""The batch scripts of Slurm, and what its commands say of a job."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from launchers.slurm.config import Config
+from launchers.slurm.start import FIRST_NODE
+from train_bench.job import Job
+from train_bench.launcher import BatchTask, Launch
+
+# Job states of Slurm (squeue, "JOB STATE CODES") that a job has while it may still run, and the ends that a user
+# tells apart.
+UNDER_WAY = {
+    "PENDING",
+    "CONFIGURING",
+    "RUNNING",
+    "SUSPENDED",
+    "COMPLETING",
+    "REQUEUED",
+    "RESIZING",
+    "STAGE_OUT",
+}
+ENDS = {
+    "COMPLETED": "is done",
+    "TIMEOUT": "ran into its time limit",
+    "DEADLINE": "ran into its deadline",
+    "PREEMPTED": "was preempted",
+    "CANCELLED": "was cancelled",
+    "NODE_FAIL": "lost a node",
+    "BOOT_FAIL": "lost a node before it started",
+    "OUT_OF_MEMORY": "ran out of memory",
+}
+FIELD = re.compile(r"(\w+)=(\S*)")
+
+
+class Batch:
+    """One job, or an array with a task per run."""
+
+    needs = "sbatch"
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.wait = config.wait
+
+    def inside(self, environ: Mapping[str, str]) -> bool:
+        """In a batch script, or in a shell of salloc."""
+        return "SLURM_JOB_ID" in environ
+
+    def refuse_allocation(self, environ: Mapping[str, str]) -> str | None:
+        """Fewer nodes than the runs need."""
+        found = int(environ.get("SLURM_JOB_NUM_NODES", "1"))
+        if found < self._nodes:
+            return (
+                f"{self._nodes} node(s) were planned, but the allocation of Slurm job {environ['SLURM_JOB_ID']} "
+                f"has {found}; nothing was started."
+            )
+        return None
+
+    def submission(self, jobs: Sequence[Job], run_argv: tuple[str, ...]) -> Launch:
+        """`<folder>/slurm/job.sh`, submitted."""
+        path = jobs[0].folder / "slurm" / "job.sh"
+        return Launch(argv=("sbatch", "--parsable", str(path)), files={path: self._script(jobs, run_argv)})
+
+    def settlement(self, folder: Path, batch_job: str, settle_argv: tuple[str, ...]) -> Launch:
+        """`<folder>/slurm/settle.sh`, submitted to wait for the job."""
+        options = [
+            f"--job-name=settle_{batch_job}",
+            "--ntasks=1",
+            f"--output={folder}/slurm/settle_%j.out",
+            f"--dependency=afterany:{batch_job}",
+            *self._where(),
+        ]
+        path = folder / "slurm" / "settle.sh"
+        text = _text(options, [f"exec {shlex.join(settle_argv)}"])
+        return Launch(argv=("sbatch", "--parsable", str(path)), files={path: text})
+
+    def queries(self, batch_job: str) -> tuple[tuple[str, ...], ...]:
+        """The accounting, which not every cluster has, then the controller, which forgets after minutes."""
+        accounting = ("sacct", "--allocations", "--noheader", "--parsable2", "--jobs", batch_job)
+        return (
+            (*accounting, "--format=JobID,State,ExitCode"),
+            ("scontrol", "--oneliner", "show", "job", batch_job),
+        )
+
+    def tasks(self, told: str) -> tuple[BatchTask, ...]:
+        """One line per task: `12_0|TIMEOUT|0:0` of sacct, `JobId=12 ... JobState=TIMEOUT ...` of scontrol."""
+        tasks = []
+        for line in told.splitlines():
+            fields = dict(FIELD.findall(line))
+            if "JobState" in fields:
+                name = fields["JobId"]
+                if "ArrayTaskId" in fields:
+                    name = f"{fields['ArrayJobId']}_{fields['ArrayTaskId']}"
+                tasks.append(_task(name, fields["JobState"], fields["ExitCode"]))
+            elif line.count("|") == 2:
+                tasks.append(_task(*line.split("|")))
+        return tuple(tasks)
+
+    @property
+    def _nodes(self) -> int:
+        """Nodes of one job, or of one task of an array."""
+        return self.config.nodes * (1 if self.config.array else self.config.parallel)
+
+    def _where(self) -> list[str]:
+        asked = self.config
+        named = {"partition": asked.partition, "account": asked.account}
+        return [f"--{name}={value}" for name, value in named.items() if value is not None]
+
+    def _script(self, jobs: Sequence[Job], run_argv: tuple[str, ...]) -> str:
+        asked = self.config
+        indices = [job.index for job in jobs]
+        options = [
+            f"--job-name={jobs[0].benchmark}",
+            f"--nodes={self._nodes}",
+            f"--ntasks={self._nodes * asked.nproc_per_node}",
+            f"--ntasks-per-node={asked.nproc_per_node}",
+            # A job that comes back by itself would hide that it was preempted.
+            "--no-requeue",
+            f"--output={jobs[0].folder}/slurm/{'%A_%a' if asked.array else '%j'}.out",
+            *self._where(),
+        ]
+        if asked.cpus_per_rank is not None:
+            options.append(f"--cpus-per-task={asked.cpus_per_rank}")
+        if asked.time is not None:
+            options.append(f"--time={asked.time}")
+        if asked.gres is not None:
+            options.append(f"--gres={asked.gres}")
+        if asked.array:
+            options.append(f"--array={','.join(map(str, indices))}%{asked.parallel}")
+            return _text(
+                [*options, *asked.extra], [f'exec {shlex.join(run_argv)} "only=[$SLURM_ARRAY_TASK_ID]"']
+            )
+        if asked.parallel == 1:
+            return _text([*options, *asked.extra], [f"exec {_command(run_argv, indices)}"])
+        return _text([*options, *asked.extra], self._side_by_side(indices, run_argv))
+
+    def _side_by_side(self, indices: list[int], run_argv: tuple[str, ...]) -> list[str]:
+        lines = [
+            f"{FIRST_NODE}={slot * self.config.nodes} {_command(run_argv, indices[slot :: self.config.parallel])} &"
+            for slot in range(min(self.config.parallel, len(indices)))
+        ]
+        return [
+            *lines,
+            "code=0",
+            'for process in $(jobs -p); do wait "$process" || code=1; done',
+            "exit $code",
+        ]
+
+
+def _text(options: list[str], commands: list[str]) -> str:
+    return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "", *commands, ""])
+
+
+def _command(run_argv: tuple[str, ...], indices: list[int]) -> str:
+    return shlex.join((*run_argv, f"only=[{','.join(map(str, indices))}]"))
+
+
+def _task(name: str, state: str, exit_code: str) -> BatchTask:
+    word = state.split()[0]  # sacct says who cancelled: "CANCELLED by 0"
+    code, _, number = exit_code.partition(":")
+    how = ENDS.get(word)
+    if how is None:
+        how = f"failed with exit code {code}" if word == "FAILED" else f"is {word.lower()}"
+        if word == "FAILED" and number not in ("", "0"):
+            how = f"failed with signal {number}"
+    return BatchTask(name=name, ended=word not in UNDER_WAY, good=word == "COMPLETED", how=how)

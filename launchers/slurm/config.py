@@ -1,0 +1,47 @@
+"""What can be asked of `launcher=slurm`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from train_bench.launcher import LauncherConfig
+
+
+class Starter(str, Enum):
+    """What starts the ranks inside the allocation. `srun`: one task per rank. `torchrun`: srun starts one
+    agent per node. `horovod`: horovodrun with the hosts of the allocation."""
+
+    srun = "srun"
+    torchrun = "torchrun"
+    horovod = "horovod"
+
+
+@dataclass(slots=True, kw_only=True)
+class Config(LauncherConfig):
+    """What srun and sbatch are asked; None leaves a choice to the cluster.
+
+    starter        what starts the ranks inside the allocation
+    wait           stay until the job has ended and show the score, instead of returning once it is submitted
+    array          a job array with one task per run, instead of one job
+    parallel       how many runs go on at a time: in one job on `parallel` times `nodes` nodes, in an array as
+                   many tasks
+    partition      --partition
+    account        --account
+    time           --time of each job, as sbatch spells it: `90`, `1:30:00`, `2-12`
+    gres           --gres of each node, for example `gpu:8`
+    cpus_per_rank  CPUs of each rank; a rank that needs more than one has to say so
+    extra          further lines of the script, each an option of sbatch, for example `--constraint=a100`
+    """
+
+    name: str = "slurm"
+    starter: Starter = Starter.srun
+    wait: bool = False
+    array: bool = False
+    parallel: int = 1
+    partition: str | None = None
+    account: str | None = None
+    time: str | None = None
+    gres: str | None = None
+    cpus_per_rank: int | None = None
+    extra: list[str] = field(default_factory=list)

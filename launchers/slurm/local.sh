@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# A Slurm of two nodes on this machine, for tests and demos: `local.sh start` or `local.sh stop`. Needs root and
+# the packages slurm-wlm and munge. Nothing outside its folder is changed, except munge's key where there is none.
+#
+# Both nodes are this host under two names (n1, n2), each with its own slurmd. Commands find this Slurm through
+# SLURM_CONF, which `start` prints.
+set -euo pipefail
+
+folder=${SLURM_LOCAL:-/tmp/slurm-local}
+conf=$folder/slurm.conf
+cpus=$(nproc)
+export SLURM_CONF=$conf
+
+ended() { # PIDFILE: end the process and wait until it is gone
+    [ -f "$1" ] || return 0
+    local pid
+    pid=$(cat "$1")
+    kill "$pid" 2>/dev/null || true
+    for _ in $(seq 50); do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL "$pid" 2>/dev/null || true
+    rm -f "$1"
+}
+
+start() {
+    for command in munged slurmctld slurmd sbatch; do
+        command -v $command >/dev/null || {
+            echo "$command is not installed; on Debian: apt-get install slurm-wlm munge" >&2
+            exit 1
+        }
+    done
+    stop
+    mkdir -p "$folder"/{state,n1,n2,munge}
+    # munged refuses folders that others could write to, and runs as its own user.
+    [ -f /etc/munge/munge.key ] || mungekey --create
+    chown -R munge: "$folder/munge" /etc/munge
+    runuser -u munge -- munged --socket "$folder/munge/socket" --pid-file "$folder/munge/pid" \
+        --log-file "$folder/munge/log" --seed-file "$folder/munge/seed"
+    cat >"$conf" <<END
+ClusterName=local
+SlurmctldHost=$(hostname -s)(127.0.0.1)
+SlurmctldPort=7100
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$folder/munge/socket
+StateSaveLocation=$folder/state
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmctldLogFile=$folder/slurmctld.log
+SlurmdSpoolDir=$folder/%n
+SlurmdPidFile=$folder/%n/pid
+SlurmdLogFile=$folder/%n/log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+MpiDefault=none
+KillWait=10
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+SchedulerParameters=sched_interval=5,bf_interval=5
+NodeName=n[1-2] NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=[7101-7102] CPUs=$cpus
+PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=INFINITE PriorityTier=1
+PartitionName=urgent Nodes=ALL State=UP MaxTime=INFINITE PriorityTier=10
+END
+    slurmctld -c
+    slurmd -N n1
+    slurmd -N n2
+    for _ in $(seq 60); do
+        if [ "$(sinfo --noheader --Node --partition=main --states=idle 2>/dev/null | wc -l)" = 2 ]; then
+            echo "export SLURM_CONF=$conf"
+            return
+        fi
+        sleep 0.5
+    done
+    echo "The two nodes did not come up; see the logs in $folder" >&2
+    exit 1
+}
+
+stop() {
+    if [ -f "$folder/slurmctld.pid" ]; then
+        scancel --partition=main,urgent 2>/dev/null || true
+    fi
+    for file in n1/pid n2/pid slurmctld.pid munge/pid; do
+        ended "$folder/$file"
+    done
+    rm -rf "$folder"
+}
+
+case ${1:-} in
+start) start ;;
+stop) stop ;;
+*)
+    echo "usage: $0 start|stop" >&2
+    exit 2
+    ;;
+esac

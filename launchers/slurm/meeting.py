@@ -1,0 +1,38 @@
+"""Where the ranks of one run meet: host and port, left by the first of them in the run's folder, which all
+see. An allocation does not say which of its nodes a step begins on, and runs that go on side by side need ports
+of their own."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from train_bench import papers
+from train_bench.errors import LaunchError
+from train_bench.job import Job
+
+POLL_SECONDS = 0.1
+
+
+def meet(job: Job, *, first: bool) -> tuple[str, int]:
+    """Name and free port of the host of rank 0. The first tells them, the others wait for them; the folder
+    is new in every run, so nobody can read those of an earlier one.
+
+    Raises `LaunchError` when the first does not come within the job's start limit.
+    """
+    path = job.ranks_folder / "meeting.json"
+    if first:
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+        papers.write_json(path, {"host": socket.gethostname(), "port": port})
+    deadline = time.monotonic() + job.start_limit_seconds
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise LaunchError(
+                f"Rank 0 did not say within {job.start_limit_seconds:g} s where to meet ({path}); all nodes "
+                f"have to see the campaign's folder."
+            )
+        time.sleep(POLL_SECONDS)
+    told = papers.read_json(path)
+    return str(told["host"]), int(told["port"])

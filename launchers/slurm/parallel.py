@@ -1,0 +1,31 @@
+"""Rank side of `launcher=slurm`: srun's tasks, or the ranks of the launcher that was started inside."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import cast
+
+from launchers._parts.ddp import TorchParallel
+from launchers.slurm.config import Starter
+from launchers.slurm.meeting import meet
+from launchers.slurm.start import STARTER
+from train_bench.errors import LaunchError
+from train_bench.job import Job
+from train_bench.parallel import Parallel
+
+
+def join(job: Job) -> Parallel:
+    """Take the rank that srun gave this process and meet the others; other starters give ranks themselves."""
+    starter = Starter(os.environ[STARTER])
+    if starter is not Starter.srun:
+        inner = importlib.import_module(f"launchers.{starter.value}.parallel")
+        return cast(Parallel, inner.join(job))
+    rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+    if size != job.world_size:
+        # Said before the group is opened, because that would wait for ranks that do not exist.
+        raise LaunchError(f"{job.world_size} ranks were asked for, but srun started {size}.")
+    if size > 1:
+        host, port = meet(job, first=rank == 0)
+        os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
+    return TorchParallel(job, rank=rank, local_rank=int(os.environ["SLURM_LOCALID"]), size=size)

@@ -1,0 +1,130 @@
+"""A sweep of real campaigns: what happens to one job happens to no other, and one table tells all."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.door.conftest import ROOT, wait_for
+from tests.door.test_bad_input import train_bench
+from train_bench import sweep
+from train_bench.report.sweep import outcome, reason
+
+# Three epochs of training: each job ends by itself, in vain. The second value breaks the rules.
+FOUR = (
+    *("run", "-m", "runs=1", "seed=1", "benchmark.evaluation.until=3", "launcher.threads_per_rank=1"),
+    "benchmark.hyperparameters.sgd_opt_weight_decay=0.0001,0.0003,0.0004,0.0008",
+)
+
+
+def needs(package):
+    """Skip where an optional package is not installed; in CI it has to be."""
+    if importlib.util.find_spec(package) is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"{package} is not installed, and CI tests it")
+        pytest.skip(f"{package} is not installed")
+
+
+def process_of_job(folder, number):
+    """The process that carries out a job of the sweep."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
+    ).stdout
+    (line,) = [line for line in listed.splitlines() if line.endswith(f"output={folder}/{number}")]
+    return int(line.split()[0])
+
+
+def process_of_rank(folder, number):
+    """The only rank of a job's only run."""
+    state = folder / str(number) / "ranks" / "run_0" / "rank_0.json"
+    return int(json.loads(state.read_text())["pid"])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "victim", "word"),
+    [
+        (None, process_of_job, "killed (SIGKILL)"),
+        ("joblib", process_of_rank, "failed"),
+        ("submitit_local", process_of_job, "killed (SIGKILL)"),
+    ],
+)
+def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, victim, word):
+    folder = tmp_path / "sweep"
+    words = [*FOUR, f"output={folder}"]
+    if launcher is not None:
+        needs("joblib" if launcher == "joblib" else "submitit")
+        needs(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
+        words.append(f"hydra/launcher={launcher}")
+    command = [sys.executable, "-m", "train_bench", *words]
+    with subprocess.Popen(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        wait_for(lambda: (folder / "2" / "result_0.txt.part").exists(), seconds=200)
+        os.kill(victim(folder, 2), signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=200)
+    assert process.returncode == 1, stderr
+    told = sweep.outcomes(folder)
+    assert [outcome(job) for job in told] == ["incomplete", "refused", word, "incomplete"]
+    assert "sgd_opt_weight_decay is 0.0003" in reason(told[1])
+    assert "SIGKILL" in outcome(told[2]) + reason(told[2])
+    assert stdout.count("4 job(s) in") == 1
+    for number in (0, 3):
+        assert (folder / str(number) / "result_0.txt").exists()
+    assert "Traceback" not in stderr
+
+
+def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
+    needs("submitit")
+    folder = tmp_path / "sweep"
+    words = ("run", "-m", "runs=1", "seed=1,2", "benchmark.evaluation.until=3", f"output={folder}")
+    command = [sys.executable, "-m", "train_bench", *words, "hydra/launcher=submitit_local"]
+    with subprocess.Popen(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        wait_for(lambda: (folder / "0" / "result_0.txt.part").exists(), seconds=100)
+        parent = subprocess.run(
+            ["ps", "-o", "ppid=", "-p", str(process_of_job(folder, 0))], capture_output=True, text=True
+        )
+        os.kill(int(parent.stdout), signal.SIGKILL)
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 1
+    assert [outcome(job) for job in sweep.outcomes(folder)] == ["lost", "incomplete"]
+    assert "the launcher of the sweep gave up" in stderr
+
+
+def test_a_sweep_of_refused_jobs_alone_started_nothing():
+    answer = train_bench("plan", "-m", "runs=8,9")
+    assert answer.returncode == 2
+    assert "runs=8" in answer.stderr
+    assert "runs=9" in answer.stderr
+
+
+def test_a_folder_that_is_not_empty_holds_no_new_sweep(tmp_path):
+    (tmp_path / "something").touch()
+    answer = train_bench("plan", "-m", "runs=1,2", f"output={tmp_path}")
+    assert answer.returncode == 2
+    assert "is not empty" in answer.stderr
+
+
+def test_the_folder_of_a_sweep_is_not_swept():
+    answer = train_bench("plan", "-m", "output=/tmp/a,/tmp/b")
+    assert answer.returncode == 2
+    assert "the folder of a sweep is one" in answer.stderr
+
+
+@pytest.mark.parametrize(("name", "extra"), [("joblib", "joblib"), ("submitit_slurm", "submitit")])
+def test_a_missing_launcher_of_hydra_says_what_to_install(name, extra):
+    """Without site packages of users, by hiding the folder in which Hydra looks for plugins."""
+    code = (
+        "import sys, hydra_plugins; hydra_plugins.__path__ = []\n"
+        f"sys.argv = ['train-bench', 'plan', '-m', 'runs=1,2', 'hydra/launcher={name}']\n"
+        "from train_bench.cli import main\n"
+        "main()\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert answer.returncode == 2, answer.stderr
+    assert f"pip install '.[{extra}]'" in answer.stderr

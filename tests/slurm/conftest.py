@@ -1,0 +1,22 @@
+"""What the tests on a real Slurm share. `make slurm-local` starts one of two nodes on this machine."""
+
+import os
+import subprocess
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def slurm():
+    """Skip without two nodes of a Slurm; in CI they have to be there."""
+    try:
+        command = ["sinfo", "--noheader", "--Node", "--format=%N"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        nodes, reason = set(told.stdout.split()), told.stderr.strip()
+    except FileNotFoundError:
+        nodes, reason = set(), "sinfo is not installed"
+    if len(nodes) < 2:
+        text = f"no Slurm of two nodes ({reason or nodes}); make slurm-local starts one"
+        if os.environ.get("CI"):
+            pytest.fail(text)
+        pytest.skip(text)

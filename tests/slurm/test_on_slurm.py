@@ -1,0 +1,143 @@
+"""Campaigns on a real Slurm of two nodes: submitted, run by each starter, ended in every way, settled."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.door.conftest import ROOT, wait_for
+from tests.door.test_bad_input import train_bench
+from train_bench import sweep
+from train_bench.report.sweep import outcome
+
+# Three epochs and the end of the schedule: a run that is over in seconds, whole, and no valid score.
+SHORT = ("runs=1", "seed=1", "launcher.threads_per_rank=1", "benchmark.evaluation.until=3")
+SLURM = ("launcher=slurm", "launcher.nodes=2")
+
+
+def slurm(*command):
+    """The output of a command of Slurm."""
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def submit(folder, *words):
+    """Submit a campaign, which does not wait for anything; the number of its job."""
+    answer = train_bench("run", *words, f"output={folder}")
+    assert answer.returncode == 0, answer.stderr
+    number = json.loads((folder / "batch.json").read_text())["job"]
+    assert f"job {number} is submitted" in answer.stdout
+    assert str(folder) in answer.stdout
+    return number
+
+
+def settled(folder):
+    """How the tasks of the job ended, once the judging job has written it down."""
+
+    def tasks():
+        return json.loads((folder / "batch.json").read_text())["tasks"]
+
+    wait_for(tasks, seconds=250)
+    return [(task["good"], task["how"]) for task in tasks()]
+
+
+def score(folder):
+    wait_for((folder / "score.json").exists)
+    return json.loads((folder / "score.json").read_text())
+
+
+@pytest.mark.parametrize("starter", ["srun", "torchrun"])
+def test_two_ranks_on_two_nodes_give_a_result_like_any_other(tmp_path, starter):
+    folder = tmp_path / "campaign"
+    words = ("run", *SLURM, f"launcher.starter={starter}", "launcher.wait=true", "runs=1", "seed=1")
+    answer = train_bench(*words, "launcher.threads_per_rank=1", f"output={folder}", timeout=280)
+    assert answer.returncode == 1, answer.stderr
+    told = score(folder)
+    assert told["reasons"] == ["Incomplete: 1 of 5 runs are there."]
+    assert (told["runs"][0]["status"], told["world_size"]) == ("success", 2)
+    assert {path.name for path in (folder / "ranks" / "run_0").glob("rank_*.json")} == {
+        "rank_0.json",
+        "rank_1.json",
+    }
+    assert "VALID" in answer.stdout
+
+
+def test_an_array_has_a_task_per_run_and_is_judged_by_the_job_that_waits_for_it(tmp_path):
+    folder = tmp_path / "campaign"
+    submit(folder, *SLURM, *SHORT, "runs=2", "launcher.array=true")
+    assert settled(folder) == [(True, "is done")] * 2
+    assert [run["status"] for run in score(folder)["runs"]] == ["aborted"] * 2
+    assert len(list((folder / "slurm").glob("*_[01].out"))) == 2
+
+
+def test_runs_side_by_side_each_have_a_node(tmp_path):
+    folder = tmp_path / "campaign"
+    submit(folder, "launcher=slurm", *SHORT, "runs=2", "launcher.parallel=2")
+    wait_for(lambda: len(list((folder / "ranks").glob("run_*/rank_0.json"))) == 2, seconds=100)
+    steps = slurm("squeue", "--steps", "--noheader", "--format=%N")
+    assert {"n1", "n2"} <= set(steps.split())
+    assert settled(folder) == [(True, "is done")]
+    assert len(score(folder)["runs"]) == 2
+
+
+def test_a_killed_rank_is_named_and_the_job_has_failed(tmp_path):
+    folder = tmp_path / "campaign"
+    submit(folder, *SLURM, "runs=1", "seed=1", "launcher.threads_per_rank=1")
+    killer = [sys.executable, "-m", "tests.door.kill_a_rank", str(folder), "1"]
+    subprocess.run(killer, check=True, cwd=ROOT)
+    assert settled(folder) == [(False, "failed with exit code 1")]
+    ending = json.loads((folder / "ranks" / "run_0" / "ending.json").read_text())
+    assert ending["deaths"] == ["rank 1 killed by SIGKILL"]
+
+
+def test_a_job_that_was_cancelled_preempted_or_out_of_time_is_told_apart(tmp_path):
+    endless = (
+        "launcher=slurm",
+        "launcher.nproc_per_node=1",
+        "launcher.threads_per_rank=1",
+        "runs=1",
+        "seed=1",
+    )
+    endless = (*endless, "benchmark.hyperparameters.sgd_opt_base_learning_rate=0.001")
+    endless = (*endless, "benchmark.evaluation.until=10000")
+    late, cancelled, preempted = (tmp_path / name for name in ("late", "cancelled", "preempted"))
+    submit(late, *endless, "launcher.time=1")
+    number = submit(cancelled, *endless)
+    submit(preempted, *endless)
+    wait_for(lambda: (cancelled / "result_0.txt.part").exists(), seconds=100)
+    slurm("scancel", number)
+    assert settled(cancelled) == [(False, "was cancelled")]
+    assert settled(late) == [(False, "ran into its time limit")]
+    wait_for(lambda: (preempted / "result_0.txt.part").exists(), seconds=100)
+    slurm("srun", "--partition=urgent", "--nodes=2", "--exclusive", "true")
+    assert settled(preempted) == [(False, "was preempted")]
+    for folder, how in ((late, "ran into its time limit"), (preempted, "was preempted")):
+        told = train_bench("judge", str(folder))
+        assert told.returncode == 1
+        assert how in told.stdout + told.stderr
+
+
+def test_a_short_allocation_starts_nothing(tmp_path):
+    """A batch script of the user's own, with one node where two were planned."""
+    words = ("train_bench", "run", *SLURM, *SHORT, f"output={tmp_path / 'campaign'}")
+    own = ["srun", "--nodes=1", "--ntasks=1", sys.executable, "-m", *words]
+    answer = subprocess.run(own, capture_output=True, text=True, cwd=ROOT)
+    assert answer.returncode == 2
+    assert "2 node(s) were planned, but the allocation" in answer.stderr
+    assert not (tmp_path / "campaign").exists()
+
+
+def test_a_job_that_slurm_refuses_says_so_in_slurms_words(tmp_path):
+    answer = train_bench("run", *SLURM, *SHORT, "launcher.partition=nowhere", f"output={tmp_path / 'c'}")
+    assert answer.returncode == 1
+    assert "sbatch refused" in answer.stderr
+    assert "partition" in answer.stderr
+
+
+def test_a_sweep_goes_through_submitit(tmp_path):
+    pytest.importorskip("submitit")
+    folder = tmp_path / "sweep"
+    words = ("run", "-m", *SHORT, "seed=1,2", "hydra/launcher=submitit_slurm", f"output={folder}")
+    answer = train_bench(*words, timeout=250)
+    assert answer.returncode == 1
+    assert [outcome(job) for job in sweep.outcomes(folder)] == ["incomplete"] * 2
