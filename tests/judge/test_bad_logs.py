@@ -66,9 +66,10 @@ def ask(capsys, monkeypatch, tmp_path):
         told = capsys.readouterr()
         assert code in (0, 1, 2)
         assert list(empty.iterdir()) == [], "something of a log ran"
-        if code == 2:
+        if code != 0 and not told.out:
             assert told.err.startswith("train-bench: "), told.err
             assert told.err.count("\n") == 1
+            assert len(told.err) < 2000
             return code, None, told.err
         return code, json.loads(told.out, parse_constant=_refuse) if as_json else told.out, told.err
 
@@ -327,7 +328,7 @@ def test_a_broken_note_of_how_a_run_ended_is_left_aside(ask, tmp_path, content):
 
 
 def test_empty_folders_and_folders_without_logs_say_so(ask, tmp_path):
-    assert ask(tmp_path)[0] == 2
+    assert "result_" in ask(tmp_path)[2]
     assert "no file or folder" in ask(tmp_path / "nowhere")[2]
     (tmp_path / "result.txt").write_text("x")
     assert "result_" in ask(tmp_path)[2]

@@ -63,8 +63,10 @@ def next_step(failure: Failure) -> str:
 
 def _names(failure: Failure) -> str | None:
     """`sorted(s['x']) == sorted([...])`: a list of names that a log has to have, as what it lacks."""
+    if not isinstance(failure.value, list):
+        return None
     node = ast.parse(failure.rule, mode="eval").body
-    if not isinstance(node, ast.Compare) or not isinstance(failure.value, list):
+    if not isinstance(node, ast.Compare):
         return None
     demanded = next((item for item in ast.walk(node.comparators[0]) if isinstance(item, ast.List)), None)
     if demanded is None:
