@@ -34,7 +34,9 @@ def main() -> None:
     beside = Path(__file__).resolve().parents[2] / "shared" / "corpus"
     corpus = Path(os.environ.get("TRAIN_BENCH_CORPUS", beside))
     if not corpus.is_dir():
-        print(f"There is no corpus of logs at {corpus}; set TRAIN_BENCH_CORPUS to its folder.", file=sys.stderr)
+        print(
+            f"There is no corpus of logs at {corpus}; set TRAIN_BENCH_CORPUS to its folder.", file=sys.stderr
+        )
         sys.exit(2)
     megabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 500.0
     with tempfile.TemporaryDirectory() as scratch:
@@ -52,7 +54,9 @@ def main() -> None:
         theirs = [seconds * share for seconds in _measured([*OFFICIAL, str(sample)])]
     _told("copies, train-bench", *ours)
     _told("copies, official tools", *theirs)
-    print(f"the official tools had {sampled} of {copies} copies; their time is scaled by bytes (x {share:.2f})")
+    print(
+        f"the official tools had {sampled} of {copies} copies; their time is scaled by bytes (x {share:.2f})"
+    )
     print(f"ratio {theirs[1] / ours[1]:.1f}")
 
 

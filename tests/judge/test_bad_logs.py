@@ -49,7 +49,9 @@ def line(key, value=None, metadata=None, time_ms=1_600_000_000_000, **others):
 
 
 def good_log(head=HEAD):
-    lines = [line(key, value, meta, 1_600_000_000_000 + at * 1000) for at, (key, value, meta) in enumerate(head)]
+    lines = [
+        line(key, value, meta, 1_600_000_000_000 + at * 1000) for at, (key, value, meta) in enumerate(head)
+    ]
     return "".join(lines).encode("utf-8", "surrogatepass")
 
 
@@ -87,7 +89,7 @@ def judged(ask, tmp_path):
     def judge(content, **asked):
         path = tmp_path / "result_0.txt"
         path.write_bytes(content)
-        code, told, error = ask(path, **asked)
+        _, told, error = ask(path, **asked)
         if told is None:
             return error
         (entry,) = told["entries"]
@@ -152,7 +154,9 @@ def test_a_field_of_any_type_or_left_out_is_judged(judged, field):
     fields = json.loads(first.removeprefix(b":::MLLOG "))
     for strange in STRANGE:
         judged(f":::MLLOG {json.dumps({**fields, field: strange})}\n".encode("utf-8", "replace") + rest)
-    judged(f":::MLLOG {json.dumps({name: fields[name] for name in fields if name != field})}\n".encode() + rest)
+    judged(
+        f":::MLLOG {json.dumps({name: fields[name] for name in fields if name != field})}\n".encode() + rest
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +182,15 @@ def test_every_key_of_every_benchmark_may_have_any_value(name, ask, tmp_path):
 
 def test_names_in_a_log_lead_to_no_file(judged, tmp_path):
     (tmp_path / "closed_x.yaml").write_text("- BEGIN:\n    CODE: \"__import__('os').mkdir('evaluated')\"\n")
-    for value in ("x", "../../x", str(tmp_path / "x"), "../training_1.0.0/resnet", "resnet.yaml", "*", "\x00"):
+    for value in (
+        "x",
+        "../../x",
+        str(tmp_path / "x"),
+        "../training_1.0.0/resnet",
+        "resnet.yaml",
+        "*",
+        "\x00",
+    ):
         for key in ("submission_division", "submission_benchmark", "opt_name"):
             head = [(name, value if name == key else old, meta) for name, old, meta in HEAD]
             judged(good_log(head))
@@ -279,7 +291,9 @@ def test_what_may_not_be_read_is_said(tmp_path, closed):
         if folder.stat().st_uid == os.geteuid() and str(folder).startswith("/tmp/"):
             folder.chmod(folder.stat().st_mode | 0o555)
     words = [str(tmp_path), "--json"]
-    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+    )
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
     assert "cannot be read" in done.stdout + done.stderr
@@ -318,7 +332,9 @@ def test_a_paper_that_is_no_file_is_said(ask, tmp_path, paper):
     ask(tmp_path, ruleset=None)
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"deaths": 3}', b'{"deaths": {"a": NaN}}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b'{"deaths": 3}', b'{"deaths": {"a": NaN}}', b"[" * 100_000]
+)
 def test_a_broken_note_of_how_a_run_ended_is_left_aside(ask, tmp_path, content):
     entry = tree(tmp_path)
     ending = entry / "ranks" / "run_0" / "ending.json"
