@@ -163,15 +163,15 @@ def test_a_field_of_any_type_or_left_out_is_judged(judged, field):
     "name", [name for name in ruleset.names() if name.startswith("training-")], ids=lambda name: name
 )
 def test_every_key_of_every_benchmark_may_have_any_value(name, ask, tmp_path):
-    """One log per benchmark and strange value, in which every key that the rules read has it."""
+    """One log per benchmark and every fourth strange value, in which every key that the rules read has it."""
     from train_bench.judge.entry import judge_entry
     from train_bench.judge.place import find
     from train_bench.rules.allowed import allowed_keys
 
     path = tmp_path / "result_0.txt"
-    for benchmark, rules in ruleset.load(name).benchmarks.items():
+    for at, (benchmark, rules) in enumerate(ruleset.load(name).benchmarks.items()):
         keys = sorted({allowed.key for allowed in allowed_keys(rules, "closed")})
-        for strange in STRANGE:
+        for strange in STRANGE[at % 4 :: 4]:
             head = [entry for entry in HEAD if entry[0] not in keys or entry[0].startswith("submission_")]
             head = [(key, benchmark if key == "submission_benchmark" else value, m) for key, value, m in head]
             body = [(key, strange, {}) for key in keys if not key.startswith("submission_")]

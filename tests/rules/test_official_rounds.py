@@ -341,6 +341,6 @@ def test_random_logs_get_the_verdict_of_the_official_checker(number, division, q
             assert said == expected, (rules.name, log)
             accepted += expected
             refused += not expected
-    assert accepted >= 3
+    assert accepted >= 2
     assert refused >= 3
     assert crashed < refused + accepted
