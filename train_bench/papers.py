@@ -37,11 +37,15 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read a paper back."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except FileNotFoundError as error:
         raise LogError(f"There is no file {path}.") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LogError(f"{path} cannot be read as JSON: {error}.") from error
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"it has the number {name}")
 
 
 def cannot_write(path: Path, error: OSError) -> WriteError:

@@ -116,16 +116,16 @@ def common_batch_size(records: Sequence[RunRecord], rules: BenchmarkRules) -> in
 def _origin(place: Place, records: Sequence[RunRecord], division: str | None) -> Origin:
     plan = place.plan
     first = records[0].announced if records else {}
-    jobs = plan.get("jobs")
+    jobs, changes, world_size = plan.get("jobs"), plan.get("changes"), plan.get("world_size")
     return Origin(
         submitter=place.submitter or first.get("submission_org"),
         system=place.system or first.get("submission_platform"),
         division=division,
-        variant=plan.get("variant"),
-        launcher=plan.get("launcher"),
-        world_size=plan.get("world_size"),
-        seeds=plan.get("seeds"),
-        changes=tuple(str(change) for change in plan.get("changes", ())),
+        variant=_text(plan.get("variant")),
+        launcher=_text(plan.get("launcher")),
+        world_size=world_size if isinstance(world_size, int) else None,
+        seeds=_text(plan.get("seeds")),
+        changes=tuple(str(change) for change in changes) if isinstance(changes, list) else (),
         declared_runs=len(jobs) if isinstance(jobs, list) else None,
         batch=badly_ended(place.folder),
         alone=place.alone,

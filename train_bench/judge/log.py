@@ -18,7 +18,9 @@ from train_bench.event import Event
 
 TOKEN = ":::MLLOG "
 NO_CONTENT = hashlib.sha256(b"").hexdigest()
-LINE_END = re.compile(r"\r\n|\n|\r")
+LINE_END = re.compile(rb"\r\n|\n|\r")
+FIELDS = {"key", "value", "time_ms", "metadata"}
+DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +52,11 @@ def read(path: Path) -> Log:
         return Log(path=path, events=(), problems=(unreadable,), sha256=NO_CONTENT)
     events: list[Event] = []
     problems: list[Problem] = []
-    for number, text in enumerate(LINE_END.split(content.decode("utf-8", errors="replace")), start=1):
-        found = parse_line(text, number)
+    token = TOKEN.encode()
+    for number, raw in enumerate(_lines(content), start=1):
+        if token not in raw:
+            continue
+        found = parse_line(raw.decode("utf-8", errors="replace"), number)
         if isinstance(found, Event):
             events.append(found)
         elif found is not None:
@@ -64,6 +69,10 @@ def read(path: Path) -> Log:
     )
 
 
+def _lines(content: bytes) -> list[bytes]:
+    return LINE_END.split(content) if b"\r" in content else content.split(b"\n")
+
+
 def first_value(path: Path, key: str) -> Any:
     """The value of the first line of `key`, found without reading the others; None where there is none."""
     try:
@@ -71,13 +80,15 @@ def first_value(path: Path, key: str) -> Any:
     except OSError:
         return None
     quoted = f'"{key}"'.encode()
-    at = content.find(quoted)
-    while at >= 0:
-        line = content[content.rfind(b"\n", 0, at) + 1 : content.find(b"\n", at) % (len(content) + 1)]
-        event = parse_line(line.decode("utf-8", errors="replace").strip(), 0)
+    start = 0
+    while (at := content.find(quoted, start)) >= 0:
+        start = max(content.rfind(b"\n", 0, at), content.rfind(b"\r", 0, at)) + 1
+        end = LINE_END.search(content, at)
+        line = content[start : end.start() if end else None]
+        event = parse_line(line.decode("utf-8", errors="replace"), 0)
         if isinstance(event, Event) and event.key == key:
             return event.value
-        at = content.find(quoted, at + 1)
+        start += len(line)
     return None
 
 
@@ -87,7 +98,7 @@ def parse_line(text: str, line: int) -> Event | Problem | None:
     if not token:
         return None
     try:
-        fields = json.loads(rest)
+        fields = DECODER.decode(rest)
     except (ValueError, RecursionError):
         end = "" if rest.rstrip().endswith("}") else " (the line ends in the middle)"
         return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}")
@@ -107,9 +118,8 @@ def parse_line(text: str, line: int) -> Event | Problem | None:
 def _malformed(fields: Any) -> str | None:
     if not isinstance(fields, dict):
         return "not an object"
-    missing = [name for name in ("key", "value", "time_ms", "metadata") if name not in fields]
-    if missing:
-        return f"without {', '.join(missing)}"
+    if not fields.keys() >= FIELDS:
+        return f"without {', '.join(sorted(FIELDS - fields.keys()))}"
     time_ms = fields["time_ms"]
     if isinstance(time_ms, bool) or not isinstance(time_ms, (int, float)) or not abs(time_ms) < 1e18:
         return "time_ms is not a time"

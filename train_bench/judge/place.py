@@ -98,7 +98,7 @@ def _place(folder: Path, files: tuple[Path, ...], asked: str | None, *, alone: b
 
 
 def _plan(folder: Path) -> dict[str, Any]:
-    if not (folder / "plan.json").exists():
+    if not os.path.lexists(folder / "plan.json"):
         return {}
     plan = papers.read_json(folder / "plan.json")
     if not isinstance(plan, dict) or not isinstance(plan.get("ruleset"), str):

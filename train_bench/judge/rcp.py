@@ -62,11 +62,12 @@ def load(rules: BenchmarkRules, folder: Path) -> tuple[Point, ...]:
     """All points of a benchmark: ours from `folder`/<round>/<reference>.json, and those of official rounds
     from the installed package, which count where both have a batch size. Empty where there are none."""
     absent = {size for erratum in rules.errata for size in erratum.without_points}
-    ours = _read(folder / rules.ruleset / f"{rules.reference}.json", rules, benchmark=rules.name)
-    points = {
-        point.batch_size: point for point in (*ours, *official(rules)) if point.batch_size not in absent
-    }
-    return tuple(sorted(points.values(), key=lambda point: point.batch_size))
+    theirs = official(rules)
+    known = {point.batch_size for point in theirs}
+    path = folder / rules.ruleset / f"{rules.reference}.json"
+    ours = [point for point in _read(path, rules, benchmark=rules.name) if point.batch_size not in known]
+    points = [point for point in (*ours, *theirs) if point.batch_size not in absent]
+    return tuple(sorted(points, key=lambda point: point.batch_size))
 
 
 def official(rules: BenchmarkRules) -> tuple[Point, ...]:
@@ -101,7 +102,8 @@ def _point(record: dict[str, Any], drop: int) -> Point:
 
 def prune(points: Sequence[Point]) -> tuple[Point, ...]:
     """Without points of smaller batch size than the fastest one, and without those that converge more
-    slowly than their neighbours interpolate (one walk, stepping back after a removal)."""
+    slowly than their neighbours interpolate (one walk, stepping back after a removal). Of the points at a
+    batch size that stays, the first counts."""
     if not points:
         return ()
     fastest = min(points, key=lambda point: point.mean)
@@ -113,10 +115,14 @@ def prune(points: Sequence[Point]) -> tuple[Point, ...]:
             del kept[index]
             index -= 1
         index += 1
-    return tuple(kept)
+    sizes = {point.batch_size for point in kept}
+    first = {point.batch_size: point for point in reversed(points) if point.batch_size in sizes}
+    return tuple(first[size] for size in sorted(sizes))
 
 
 def _interpolate(batch_size: int, low: Point, high: Point) -> Point:
+    if low.batch_size == high.batch_size:
+        return high
     share = (batch_size - low.batch_size) / (high.batch_size - low.batch_size)
     return Point(
         batch_size=batch_size,

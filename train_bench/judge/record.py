@@ -20,6 +20,9 @@ SUCCESS, ABORTED, DIED = "success", "aborted", "died"
 EVALUATION = ("eval_accuracy", "eval_error")
 TRAIN_SAMPLES = "train_samples"
 
+# No seed and no count of samples has as many digits.
+LARGEST = 1e40
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
@@ -219,12 +222,10 @@ def _between(start: Event | None, stop: Event | None) -> float | None:
 
 
 def _number(value: Any) -> float | None:
+    """A number that products and sums of a few like it stay finite with."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:  # an integer beyond all floats
-        return None
+    return value if abs(value) < LARGEST else None
 
 
 def _finite(value: Any) -> Any:
@@ -247,5 +248,5 @@ def _deaths(path: Path, index: int) -> tuple[str, ...]:
     ending = path.parent / "ranks" / f"run_{index}" / "ending.json"
     try:
         return tuple(str(death) for death in json.loads(ending.read_text(encoding="utf-8"))["deaths"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ()

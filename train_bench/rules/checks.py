@@ -15,7 +15,7 @@ from typing import Any
 
 from train_bench.event import Event
 from train_bench.rules.errata import Erratum
-from train_bench.rules.rulefile import Check, KeyRule, RuleFile
+from train_bench.rules.rulefile import Check, KeyRule, RuleFile, times
 from train_bench.rules.ruleset import BenchmarkRules
 
 FIRST_ONE_ONLY = "submission_"
@@ -66,8 +66,7 @@ class _Line:
 def check(rules: BenchmarkRules, events: Iterable[Event]) -> list[Failure]:
     """All rules that the lines of one run break."""
     checking = Checking(rules)
-    for event in events:
-        checking.feed(event)
+    checking.feed(*events)
     return checking.finish()
 
 
@@ -109,9 +108,9 @@ class Checking:
         self._absent: list[Failure] = []
         self._enqueue(rules.start)
 
-    def feed(self, event: Event) -> None:
-        """The next line."""
-        self._events.append(event)
+    def feed(self, *events: Event) -> None:
+        """The next lines. Files share nothing, so each may take all lines before the next does."""
+        self._events += events
         self._catch_up()
 
     def broken_so_far(self) -> list[Failure]:
@@ -168,7 +167,7 @@ class _FileCheck:
         self.failures: list[Failure] = []
         self.wants_whole_log = file.begin is not None and "loglines" in file.begin.co_names
         self._file = file
-        known = {"enqueue_config": enqueue, "is_integer": _is_integer, "math": math}
+        known = {"enqueue_config": enqueue, "is_integer": _is_integer, "math": math, "times": times}
         self._state: dict[str, Any] = {"s": {}, **known}
         self._seen = 0
         self._values: dict[str, list[Any]] = {key: [] for key in file.keys}
@@ -191,10 +190,9 @@ class _FileCheck:
 
     def catch_up(self, events: Sequence[Event]) -> None:
         """Run the lines that came since the last time."""
-        while self._seen < len(events):
-            event = events[self._seen]
-            self._seen += 1
-            if event.key in self.keys:
+        keys, start, self._seen = self.keys, self._seen, len(events)
+        for event in events[start:] if start else events:
+            if event.key in keys:
                 self._run(_line(event))
 
     def _run(self, line: _Line) -> None:
@@ -206,12 +204,15 @@ class _FileCheck:
         values.append(line.value["value"])
         first = len(values) == 1
         if first or not line.key.startswith(FIRST_ONE_ONLY):
-            failures += _execute(rule.before, line, state)
-            failures += _all_failed(rule.checks, line, state)
-            failures += [
-                replace(failure, lost=True) for failure in _all_failed(rule.lost_checks, line, state)
-            ]
-            failures += _execute(rule.after, line, state)
+            if rule.before is not None:
+                failures += _execute(rule.before, line, state)
+            if rule.checks:
+                failures += _all_failed(rule.checks, line, state)
+            if rule.lost_checks:
+                lost = _all_failed(rule.lost_checks, line, state)
+                failures += [replace(failure, lost=True) for failure in lost]
+            if rule.after is not None:
+                failures += _execute(rule.after, line, state)
         if first:
             failures += _all_failed(rule.first_checks, line, state)
         if rule.at_least_one is not None and _failed(rule.at_least_one, line, state) is None:
@@ -254,9 +255,7 @@ def _line(event: Event) -> _Line:
     )
 
 
-def _execute(code: CodeType | None, line: _Line, state: dict[str, Any]) -> list[Failure]:
-    if code is None:
-        return []
+def _execute(code: CodeType, line: _Line, state: dict[str, Any]) -> list[Failure]:
     try:
         exec(code, state, {"ll": line, "v": line.value})
     except Exception as error:

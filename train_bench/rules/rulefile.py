@@ -8,6 +8,7 @@ mlperf-logging package and of our own rounds are ever compiled.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -156,8 +157,31 @@ def _checks(texts: str | list[str] | None, path: Path) -> tuple[Check, ...]:
     if not texts:
         return ()
     listed = [texts] if isinstance(texts, str) else texts
-    return tuple(Check(text.strip(), compile(text.strip(), str(path), "eval")) for text in listed)
+    return tuple(Check(text.strip(), _compiled(text.strip(), path, "eval")) for text in listed)
 
 
 def _code(text: str | None, path: Path) -> CodeType | None:
-    return compile(text.strip(), str(path), "exec") if text and text.strip() else None
+    return _compiled(text.strip(), path, "exec") if text and text.strip() else None
+
+
+def _compiled(text: str, path: Path, mode: str) -> CodeType:
+    tree = _Products().visit(ast.parse(text, str(path), mode))
+    return compile(ast.fix_missing_locations(tree), str(path), mode)
+
+
+class _Products(ast.NodeTransformer):
+    """Every `a * b` becomes `times(a, b)`: with values of a log, Python would repeat a text as often as a
+    number says, until memory is full."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Mult):
+            return node
+        return ast.Call(func=ast.Name("times", ast.Load()), args=[node.left, node.right], keywords=[])
+
+
+def times(first: Any, second: Any) -> Any:
+    """The product of two numbers; a `TypeError` for anything else."""
+    if not isinstance(first, (int, float)) or not isinstance(second, (int, float)):
+        raise TypeError("only numbers are multiplied")
+    return first * second

@@ -17,7 +17,7 @@ def in_words(rule: str) -> str:
     """What a value has to be, for example `at least 0.759 and less than 1.0`."""
     try:
         node = ast.parse(rule, mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError):  # no expression, but what went wrong, perhaps with a value of a log
         return rule
     return _all(node)
 
