@@ -146,3 +146,7 @@ def _benchmark(place: Place, rounds: ruleset.Ruleset) -> str:
         f"No log in {place.folder} names a benchmark of {rounds.name} (submission_benchmark is {seen}); "
         f"known: {', '.join(sorted(rounds.benchmarks))}."
     )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
