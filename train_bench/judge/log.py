@@ -97,10 +97,13 @@ def parse_line(text: str, line: int) -> Event | Problem | None:
     _, token, rest = text.rpartition(TOKEN)
     if not token:
         return None
+    rest = rest.strip()
     try:
-        fields = DECODER.decode(rest)
+        fields, length = DECODER.raw_decode(rest)
+        if length != len(rest):
+            raise ValueError("there is text after the object")
     except (ValueError, RecursionError):
-        end = "" if rest.rstrip().endswith("}") else " (the line ends in the middle)"
+        end = "" if rest.endswith("}") else " (the line ends in the middle)"
         return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}")
     reason = _malformed(fields)
     if reason:

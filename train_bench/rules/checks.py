@@ -200,22 +200,20 @@ class _FileCheck:
         if rule is None:
             return
         state, failures = self._state, self.failures
+        scope = {"ll": line, "v": line.value}
         values = self._values[line.key]
         values.append(line.value["value"])
         first = len(values) == 1
         if first or not line.key.startswith(FIRST_ONE_ONLY):
-            if rule.before is not None:
-                failures += _execute(rule.before, line, state)
-            if rule.checks:
-                failures += _all_failed(rule.checks, line, state)
+            failures += _execute(rule.before, line, state, scope)
+            failures += _failed(rule.checks, line, state, scope)
             if rule.lost_checks:
-                lost = _all_failed(rule.lost_checks, line, state)
+                lost = _failed(rule.lost_checks, line, state, scope)
                 failures += [replace(failure, lost=True) for failure in lost]
-            if rule.after is not None:
-                failures += _execute(rule.after, line, state)
+            failures += _execute(rule.after, line, state, scope)
         if first:
-            failures += _all_failed(rule.first_checks, line, state)
-        if rule.at_least_one is not None and _failed(rule.at_least_one, line, state) is None:
+            failures += _failed(rule.first_checks, line, state, scope)
+        if rule.at_least_one is not None and not _failed((rule.at_least_one,), line, state, scope):
             self._reached.add(line.key)
 
     def finish(self) -> list[Failure]:
@@ -255,24 +253,30 @@ def _line(event: Event) -> _Line:
     )
 
 
-def _execute(code: CodeType, line: _Line, state: dict[str, Any]) -> list[Failure]:
+def _execute(
+    code: CodeType | None, line: _Line, state: dict[str, Any], scope: dict[str, Any]
+) -> Sequence[Failure]:
+    if code is None:
+        return ()
     try:
-        exec(code, state, {"ll": line, "v": line.value})
+        exec(code, state, dict(scope))  # what it assigns is its own
     except Exception as error:
-        return [_broken(line, _said(error))]
-    return []
+        return (_broken(line, _said(error)),)
+    return ()
 
 
-def _all_failed(items: Sequence[Check], line: _Line, state: dict[str, Any]) -> list[Failure]:
-    return [failed for failed in (_failed(item, line, state) for item in items) if failed is not None]
-
-
-def _failed(item: Check, line: _Line, state: dict[str, Any]) -> Failure | None:
-    try:
-        passed = eval(item.code, state, {"ll": line, "v": line.value})
-    except Exception:
-        passed = False  # a value of the wrong type satisfies no rule
-    return None if passed else _broken(line, item.text)
+def _failed(
+    checks: Sequence[Check], line: _Line, state: dict[str, Any], scope: dict[str, Any]
+) -> list[Failure]:
+    failures = []
+    for check in checks:
+        try:
+            passed = eval(check.code, state, scope)
+        except Exception:
+            passed = False  # a value of the wrong type satisfies no rule
+        if not passed:
+            failures.append(_broken(line, check.text))
+    return failures
 
 
 def _broken(line: _Line, rule: str) -> Failure:
