@@ -18,8 +18,9 @@ check: .venv/installed-dev  ## lint, format, types
 honesty: .venv/installed-dev  ## with permuted training labels no mini benchmark may reach its target
 	$(BIN)/python bench/honesty.py
 
-bench: .venv/installed-dev  ## cost of the harness, time to start
+bench: .venv/installed-dev  ## cost of the harness, two ranks against one, time to start
 	$(BIN)/python bench/harness_overhead.py
+	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/startup.py
 
 slurm-local:                ## a Slurm of two nodes on this machine; needs root, slurm-wlm and munge

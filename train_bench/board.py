@@ -31,30 +31,28 @@ class Board:
     def __init__(self, folder: Path, *, others: int) -> None:
         self._path = folder / "hosts.json"
         self._others = others
-        self._reports: list[Path] = []
         self._failed_since: float | None = None
 
     def run_starts(self, job: Job) -> None:
         """The others start their part of `job`."""
-        self._reports = [report_of(job, host) for host in range(1, self._others + 1)]
         self._failed_since = None
         self._write({"state": "running", "run": job.index, "launch": uuid.uuid4().hex})
 
-    def run_over(self, *, failed: bool) -> tuple[Death, ...]:
+    def run_over(self, job: Job, *, failed: bool) -> tuple[Death, ...]:
         """The others end what is left of their part. Returns what they saw of a run that failed here."""
         deadline = time.monotonic() + (REPORT_SECONDS if failed else 0.0)
-        while time.monotonic() < deadline and not all(path.exists() for path in self._reports):
+        while len(_reports_of(job)) < self._others and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         self._write({"state": "between runs"})
-        return self._reported()
+        return _deaths_elsewhere(job)
 
     def campaign_over(self) -> None:
         """The others end."""
         self._write({"state": "over"})
 
-    def failed_elsewhere(self) -> str | None:
+    def failed_elsewhere(self, job: Job) -> str | None:
         """What failed on other hosts, once our own processes had time to notice it themselves."""
-        found = self._reported()
+        found = _deaths_elsewhere(job) if self._others else ()
         if not found:
             return None
         if self._failed_since is None:
@@ -62,10 +60,6 @@ class Board:
         if time.monotonic() - self._failed_since < OWN_END_SECONDS:
             return None
         return "; ".join(str(death) for death in found)
-
-    def _reported(self) -> tuple[Death, ...]:
-        reports = [papers.read_json(path) for path in self._reports if path.exists()]
-        return tuple(Death(**death) for report in reports for death in report)
 
     def _write(self, said: Mapping[str, Any]) -> None:
         if self._others:
@@ -82,9 +76,13 @@ def said(folder: Path) -> Mapping[str, Any]:
 
 def report(job: Job, host: int, found: Sequence[Death]) -> None:
     """Tell host 0 how the part of `host` ended; `found` is empty if well."""
-    papers.write_json(report_of(job, host), [asdict(death) for death in found])
+    papers.write_json(job.ranks_folder / "hosts" / f"{host}.json", [asdict(death) for death in found])
 
 
-def report_of(job: Job, host: int) -> Path:
-    """Where the report of `host` lies."""
-    return job.ranks_folder / f"host_{host}.json"
+def _reports_of(job: Job) -> list[Path]:
+    """They have a folder of their own, which is quick to list on a file system that is far away."""
+    return sorted((job.ranks_folder / "hosts").glob("*.json"))
+
+
+def _deaths_elsewhere(job: Job) -> tuple[Death, ...]:
+    return tuple(Death(**death) for path in _reports_of(job) for death in papers.read_json(path))

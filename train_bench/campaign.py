@@ -114,12 +114,12 @@ def _run(job: Job, launcher: Launcher, watcher: Watcher, board: Board) -> str | 
         for event in follower.new_events():
             watcher.event(event)
         watcher.tick()
-        return vigil.overdue() or board.failed_elsewhere()
+        return vigil.overdue() or board.failed_elsewhere(job)
 
     board.run_starts(job)
     ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
     tick()
-    elsewhere = board.run_over(failed=ended.exit_code != 0)
+    elsewhere = board.run_over(job, failed=ended.exit_code != 0)
     found = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
     ending = {"exit_code": ended.exit_code, "deaths": [str(death) for death in found]}
     papers.write_json(job.ranks_folder / "ending.json", ending)

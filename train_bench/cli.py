@@ -103,15 +103,13 @@ def prepare(words: Sequence[str]) -> int:
 
 def join(words: Sequence[str]) -> int:
     """Take part in a campaign that host 0 runs."""
-    from train_bench.join import join
-
     parser = argparse.ArgumentParser("train-bench join", description=join.__doc__)
-    parser.add_argument(
-        "folder", type=Path, metavar="DIR", help="folder of the campaign, as host 0 was given it"
-    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the campaign")
     parser.add_argument("words", nargs="*", metavar="launcher.OPTION=VALUE", help="which host this is")
     options = parser.parse_args(words)
-    good = join(options.folder, options.words, lambda text: print(text, flush=True))
+    from train_bench.join import take_part
+
+    good = take_part(options.folder, options.words, lambda text: print(text, flush=True))
     return VALID if good else INVALID
 
 

@@ -65,24 +65,19 @@ def deaths(
     """Who died, and how; nobody in a good run, which is one whose log is `whole`.
 
     A limit that was passed comes first, then ranks that were killed: the others mostly died of their absence.
-    Then what the ranks themselves said, those that could not even join on standard error; then what the
-    launcher says. `elsewhere` is what other hosts saw.
+    Then what befell other hosts as a whole, and what the ranks themselves said, those that could not even
+    join on standard error; then what the launcher says. `elsewhere` is what other hosts saw.
     """
     told = _told(job, ended.stderr)
     if ended.reason is not None:
         return (Death(rank=None, how=ended.reason), *told)
-    if ended.exit_code == 0:
-        return (
-            () if whole else (Death(rank=None, how="all processes ended, but the log has no run_stop"), *told)
-        )
+    if ended.exit_code == 0 and whole:
+        return ()
     seen = (*launcher.deaths(ended.exit_code, ended.stderr), *elsewhere)
     killed = tuple(dict.fromkeys(death for death in seen if death.how.startswith("killed by")))
-    return (
-        killed
-        or told
-        or seen
-        or (Death(rank=None, how=f"the launcher ended with exit code {ended.exit_code}"),)
-    )
+    beyond = tuple(death for death in elsewhere if death.rank is None)
+    how = f"the launcher ended with exit code {ended.exit_code}, and the log has no end"
+    return killed or (*beyond, *told) or seen or (Death(rank=None, how=how),)
 
 
 def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:

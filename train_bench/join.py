@@ -21,15 +21,13 @@ BEGIN_SECONDS = 600.0
 """How long a host waits for host 0 to begin the campaign."""
 
 
-def join(folder: Path, words: Sequence[str], tell: Callable[[str], None]) -> bool:
+def take_part(folder: Path, words: Sequence[str], tell: Callable[[str], None]) -> bool:
     """Take part in the campaign in `folder` until host 0 says that it is over. `words` say which host this
     is, and what is particular to it (`launcher.interface=NAME`). Returns whether all runs ended well here.
 
     Raises `RequestError` where there is nothing to join, `LaunchError` when host 0 falls silent.
     """
-    if not (folder / "plan.json").is_file():
-        tell(f"waiting for host 0 to begin a campaign in {folder}")
-        _wait_for((folder / "plan.json").is_file)
+    _wait_for_plan(folder, tell)
     plan = campaign.open_folder(folder)
     host, changes = _which(plan, words)
     launcher = discover.launcher(campaign.launcher_config(plan, **changes))
@@ -43,18 +41,21 @@ def join(folder: Path, words: Sequence[str], tell: Callable[[str], None]) -> boo
         job = plan.jobs[said["run"]]
         name = f"host {host}, run {job.index + 1} of {len(plan.jobs)}"
         tell(f"{name}: starting")
-        found = _take_part(job, launcher, host, said)
+        found = _carry_out(job, launcher, host, said)
         tell(f"{name}: {'; '.join(str(death) for death in found) or 'finished'}")
         good = good and not found
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
+def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
+    if (folder / "plan.json").is_file():
+        return
+    tell(f"waiting for host 0 to begin a campaign in {folder}")
     deadline = time.monotonic() + BEGIN_SECONDS
-    while not condition():
+    while not (folder / "plan.json").is_file():
         if time.monotonic() > deadline:
             raise RequestError(
-                f"Host 0 has begun no campaign there for {BEGIN_SECONDS:g} s; give the folder that it was given "
-                f"as output=DIR, on a file system that all hosts see."
+                f"Host 0 has begun no campaign in {folder} for {BEGIN_SECONDS:g} s; give the folder that it was "
+                f"given as output=DIR, on a file system that all hosts see."
             )
         time.sleep(board.POLL_SECONDS)
 
@@ -97,7 +98,7 @@ def _next(job: Job, done: set[str]) -> Mapping[str, Any] | None:
     )
 
 
-def _take_part(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any]) -> tuple[Death, ...]:
+def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any]) -> tuple[Death, ...]:
     """Start and watch the processes of this host, and report how they ended."""
     vigil = Vigil(job)
 
@@ -114,5 +115,11 @@ def _take_part(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
         board.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
         raise
     found = () if over() else deaths(job, launcher, ended, (), whole=True)
+    found = tuple(_on(host, death) for death in found)
     board.report(job, host, found)
     return found
+
+
+def _on(host: int, death: Death) -> Death:
+    """A rank is known everywhere; what has no rank needs the name of its host."""
+    return death if death.rank is not None else Death(rank=None, how=f"host {host}: {death.how}")

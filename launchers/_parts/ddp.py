@@ -21,7 +21,7 @@ T = TypeVar("T")
 _SYNC_OPTION = "forward_sync_buffers"
 if _SYNC_OPTION not in inspect.signature(DistributedDataParallel.__init__).parameters:
     _SYNC_OPTION = "broadcast_buffers"
-_BUFFERS_STAY_LOCAL: dict[str, Any] = {_SYNC_OPTION: False}
+BUFFERS_STAY_LOCAL: dict[str, Any] = {_SYNC_OPTION: False}
 
 AUTOCAST = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
@@ -76,7 +76,7 @@ class TorchParallel:
                 model,
                 device_ids=[self.local_rank] if self.device.type == "cuda" else None,
                 gradient_as_bucket_view=True,
-                **_BUFFERS_STAY_LOCAL,
+                **BUFFERS_STAY_LOCAL,
             )
         return self._wrapped
 

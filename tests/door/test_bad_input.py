@@ -28,6 +28,8 @@ def train_bench(*words, cwd=ROOT, timeout=120):
         (["run", "+foo=1"], ["no option 'foo'"]),
         (["run", "runs=many"], ["runs", "'many'"]),
         (["run", "precision=fp64"], ["precision", "'fp64'", "fp32, tf32, bf16, fp16"]),
+        (["run", "on_failure=repeat"], ["on_failure", "'repeat'", "stop, continue"]),
+        (["run", "launcher=torchrun", "launcher.nodes=2"], ["needs launcher.master_addr"]),
         (
             ["run", "benchmark.hyperparameters.sgd_opt_momentum=0.8"],
             ["sgd_opt_momentum is 0.8", "allowed: only 0.9"],

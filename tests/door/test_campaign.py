@@ -73,6 +73,15 @@ def test_a_dead_run_stops_the_campaign_and_leaves_the_finished_ones_intact(begun
     assert "Incomplete: 3 of 5" in " ".join(judgement.score.reasons)
 
 
+def test_a_campaign_that_was_told_to_goes_on_after_a_dead_run(begun):
+    watcher = Diary()
+    run(begun, FakeLauncher(run_2="killed"), watcher, go_on=True)
+    assert [failure for _, failure in watcher.ended] == [None, None, "rank 0 killed by SIGKILL", None, None]
+    score = judged(begun).score
+    assert score.valid, score.reasons
+    assert score.runs[2].status == "died"
+
+
 def test_resuming_completes_the_campaign_and_keeps_the_dead_run_as_failed(begun):
     with pytest.raises(LaunchError):
         run(begun, FakeLauncher(run_2="killed"))

@@ -103,7 +103,7 @@ def test_a_good_run_has_no_deaths(asked):
 
 
 def test_a_launcher_that_ends_well_without_a_run_has_not_done_its_work(asked):
-    assert found(asked, exit_code=0) == ["all processes ended, but the log has no run_stop"]
+    assert found(asked, exit_code=0) == ["the launcher ended with exit code 0, and the log has no end"]
 
 
 def test_a_limit_that_was_passed_comes_before_what_ranks_say(asked):
@@ -115,6 +115,13 @@ def test_a_rank_that_was_killed_on_another_host_comes_before_those_that_miss_it(
     failed(asked, 0, "connection closed")
     elsewhere = [Death(rank=3, how="killed by SIGKILL")]
     assert found(asked, elsewhere=elsewhere) == ["rank 3 killed by SIGKILL"]
+
+
+def test_what_befell_another_host_comes_with_what_ranks_say(asked):
+    failed(asked, 0, "connection closed")
+    elsewhere = [Death(rank=None, how="host 1: torchrun itself killed by SIGKILL")]
+    expected = ["host 1: torchrun itself killed by SIGKILL", "rank 0 failed: connection closed"]
+    assert found(asked, elsewhere=elsewhere) == expected
 
 
 def test_what_all_ranks_say_is_told_once(asked):
@@ -130,5 +137,5 @@ def test_a_launcher_that_knows_nothing_is_told_by_its_exit_code(asked):
 
     ended = Ended(exit_code=7, stderr="")
     assert deaths(asked, Silent(), ended, (), whole=False) == (
-        Death(rank=None, how="the launcher ended with exit code 7"),
+        Death(rank=None, how="the launcher ended with exit code 7, and the log has no end"),
     )

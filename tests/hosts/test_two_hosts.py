@@ -8,6 +8,8 @@ import pytest
 from tests.door.conftest import wait_for
 from tests.door.test_bad_input import train_bench
 
+pytestmark = pytest.mark.timeout(900)  # two hosts on one busy machine are slow
+
 
 def words(hosts, folder, *more):
     """What is typed on host 0."""
@@ -22,7 +24,7 @@ def joining(hosts, folder, *more):
     return ("join", str(folder), *own, *more)
 
 
-def finished(process, seconds=240):
+def finished(process, seconds=800):
     out, err = process.communicate(timeout=seconds)
     return process.returncode, out, err
 
@@ -73,17 +75,17 @@ def test_hosts_meet_at_a_c10d_rendezvous(two_hosts, tmp_path):
 
 def test_when_the_link_is_cut_both_hosts_end_the_run_within_the_limit(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
-    limits = ("stall_limit_seconds=10", "start_limit_seconds=120")
+    limits = ("stall_limit_seconds=20", "start_limit_seconds=300")
     first = two_hosts[0].start(*words(two_hosts, folder, "runs=1", *limits))
     other = two_hosts[1].start(*joining(two_hosts, folder))
-    wait_for(lambda: evaluated(folder), seconds=120)
+    wait_for(lambda: evaluated(folder), seconds=300)
     two_hosts[0].cut_the_link()
     cut = time.monotonic()
     code, _, err = finished(first)
     assert code == 1
-    assert "for 10 s (stall_limit_seconds)" in err
+    assert "for 20 s (stall_limit_seconds)" in err
     assert finished(other)[0] == 1
-    assert time.monotonic() - cut < 10 + 40, "the limit, and what torchrun takes to end its ranks"
+    assert time.monotonic() - cut < 20 + 60, "the limit, and what torchrun takes to end its ranks"
     assert record(folder)["status"] == "died"
     assert "stall_limit_seconds" in record(folder)["deaths"][0]
     assert no_process_is_left(two_hosts)
@@ -93,7 +95,7 @@ def test_a_rank_that_is_killed_on_host_1_is_named_in_the_record(two_hosts, tmp_p
     folder = tmp_path / "campaign"
     first = two_hosts[0].start(*words(two_hosts, folder, "runs=1"))
     other = two_hosts[1].start(*joining(two_hosts, folder))
-    wait_for(lambda: evaluated(folder), seconds=120)
+    wait_for(lambda: evaluated(folder), seconds=300)
     state = json.loads((folder / "ranks/run_0/rank_1.json").read_text())
     assert state["pid"] in two_hosts[1].processes()
     two_hosts[1].kill(state["pid"])
@@ -116,16 +118,16 @@ def test_a_host_that_never_comes_ends_the_run_before_the_clock(two_hosts, tmp_pa
 
 def test_when_host_0_is_killed_the_other_gives_up_and_the_campaign_can_be_resumed(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
-    limits = ("stall_limit_seconds=10", "start_limit_seconds=30")
+    limits = ("stall_limit_seconds=20", "start_limit_seconds=60")
     first = two_hosts[0].start(*words(two_hosts, folder, "runs=1", *limits))
     other = two_hosts[1].start(*joining(two_hosts, folder))
-    wait_for(lambda: evaluated(folder), seconds=120)
+    wait_for(lambda: evaluated(folder), seconds=300)
     for number in two_hosts[0].processes():
         two_hosts[0].kill(number)
     finished(first)
     code, _, err = finished(other)
     assert code == 1
-    assert "Host 0 has started no run for 30 s" in err
+    assert "Host 0 has started no run for 60 s" in err
     assert no_process_is_left(two_hosts)
 
     first = two_hosts[0].start("run", f"resume={folder}")

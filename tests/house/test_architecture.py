@@ -13,7 +13,7 @@ from train_bench.rules import ruleset
 ROOT = Path(__file__).parents[2]
 LEAVES = {"errors", "progress", "quality", "event", "seeds", "papers", "job"}
 CONTRACTS = {"task", "launcher", "parallel"}
-DOOR = {"cli", "ask", "campaign", "reference_point", "submit", "sweep", "__main__"}
+DOOR = {"cli", "ask", "campaign", "join", "board", "ending", "submit", "sweep", "reference_point", "__main__"}
 
 MAY_SEE = {
     "rules": LEAVES,

@@ -117,3 +117,14 @@ def test_an_option_that_makes_another_task_of_the_benchmark_is_written_down(chan
 )
 def test_an_option_that_the_rules_leave_free_is_none(option):
     assert make(option).changes == ()
+
+
+@pytest.mark.parametrize("limit", ["start_limit_seconds", "stall_limit_seconds"])
+def test_a_limit_that_leaves_no_time_is_refused(limit):
+    with pytest.raises(RequestError, match=f"{limit} is 0; it has to be above 0"):
+        make(f"{limit}=0")
+
+
+def test_a_campaign_can_be_told_to_continue_after_a_failure():
+    assert make().request["on_failure"].value == "stop"
+    assert make("on_failure=continue").request["on_failure"].value == "continue"

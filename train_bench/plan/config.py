@@ -44,7 +44,7 @@ class RunConfig:
     runs          how many runs; None is what the ruleset asks
     seed          base of the runs' seeds; None takes them from the operating system's entropy
     output        folder of the campaign; None makes one under results/
-    resume        folder of a campaign to continue; nothing else but retry_failed goes with it
+    resume        folder of a campaign to continue; only retry_failed, on_failure and only go with it
     only          numbers of the runs of a resumed campaign that are carried out here; it is not judged then
     retry_failed  repeat the runs whose processes died instead of counting them as failed
     on_failure    stop or continue with the next run when the processes of a run die

@@ -6,6 +6,7 @@ hangs. A second thread counts what the first one says to `Parallel`.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import functools
 import sys
@@ -62,7 +63,8 @@ class Pulse:
             if self._count != seen:
                 seen, since = self._count, time.monotonic()
                 if self._path is not None:
-                    self._path.touch()
+                    with contextlib.suppress(OSError):  # a file system that says no must not end the watch
+                        self._path.touch()
             elif time.monotonic() - since > self._limit:
                 faulthandler.dump_traceback(sys.stderr)
                 self._stalled(self._sentence())

@@ -18,27 +18,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import cattrs
-import torch
-
 from train_bench import papers
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.job import Job, read_job
 from train_bench.parallel import Parallel
-from train_bench.run import events, system
 from train_bench.run.pulse import Pulse
-from train_bench.run.roll_call import call_the_roll
-from train_bench.run.timed_run import timed_run
 from train_bench.task import Task
 
 PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Run one rank of one job to its end."""
+    """Run one rank of one job to its end. What takes seconds to import is imported once the kernel knows
+    that this process ends with its parent, and the parent that it is here."""
     _end_with_parent()
     job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
     _arrive(job)
+    import torch
+
+    from train_bench.run import system
+    from train_bench.run.roll_call import call_the_roll
+
     threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
     torch.set_num_threads(threads)
     try:
@@ -64,13 +64,16 @@ def main() -> None:
 
 
 def _arrive(job: Job) -> None:
-    """Tell the parent that this process exists, before it waits for others that may never come."""
+    """Tell the parent that this process exists, so that it can say how many came if others never do."""
     folder = job.ranks_folder / "arrived"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{platform.node()}_{os.getpid()}").touch()
 
 
 def _run(job: Job, parallel: Parallel) -> None:
+    from train_bench.run import events, system
+    from train_bench.run.timed_run import timed_run
+
     machine = system.found()
     name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
     job = replace(job, announcement={**job.announcement, "submission_platform": name})
@@ -88,6 +91,8 @@ def _run(job: Job, parallel: Parallel) -> None:
 
 
 def _task(job: Job) -> Task:
+    import cattrs
+
     config_type = importlib.import_module(f"references.{job.reference}.config").Config
     task_type = importlib.import_module(f"references.{job.reference}.task").Task
     return cast(Task, task_type(cattrs.structure(job.config, config_type)))

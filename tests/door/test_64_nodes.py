@@ -1,0 +1,32 @@
+"""What the page about 64 nodes shows is what the program answers."""
+
+import re
+import shlex
+import sys
+
+import pytest
+
+from tests.door.conftest import ROOT
+from tests.door.test_bad_input import train_bench
+
+PAGE = (ROOT / "docs" / "64-nodes.md").read_text()
+BLOCKS = re.findall(r"^```\n\$ train-bench (plan .*?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_shows_plans():
+    assert BLOCKS
+
+
+@pytest.mark.parametrize(("asked", "shown"), BLOCKS)
+def test_a_plan_of_64_nodes_renders_what_the_page_shows(asked, shown):
+    answer = train_bench(*shlex.split(asked))
+    assert answer.returncode == 0, answer.stderr
+    rendered = answer.stdout.replace(sys.executable, "python").splitlines()
+    for line in shown.splitlines():
+        assert line in rendered
+
+
+def test_every_further_host_is_told_what_to_type():
+    asked = next(asked for asked, _ in BLOCKS if "launcher=torchrun" in asked)
+    rendered = train_bench(*shlex.split(asked)).stdout
+    assert rendered.count("train-bench join /shared/campaign launcher.node_rank=") == 63
