@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from train_bench import sweep
-from train_bench.errors import RequestError, TrainBenchError, UnknownName
+from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig, register
 
@@ -52,13 +52,19 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
     sweeping = not SWEEPING.isdisjoint(words)
     folder, words = _sweep_folder(words) if sweeping else (Path(), words)
     codes: list[int] = []
+    refused: list[RequestError] = []  # carried past Hydra, which would print more than the sentence
 
     def job(config: DictConfig) -> None:
         if sweeping:
             hydra_config = HydraConfig.get()
             sweep.run_job(verb, folder, hydra_config.job.num, hydra_config.overrides.task)
+            return
+        try:
+            request = _request(config)
+        except (OmegaConfBaseException, RequestError) as error:
+            refused.append(error if isinstance(error, RequestError) else _explained(error))
         else:
-            codes.append(act(_request(config)))
+            codes.append(act(request))
 
     sys.argv = [f"train-bench {verb}", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
@@ -68,8 +74,6 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
         application()
     except (HydraException, OmegaConfBaseException) as error:
         raise _explained(error) from error
-    except TrainBenchError:
-        raise
     except Exception as error:
         if not sweeping or not folder.exists():
             raise
@@ -78,6 +82,8 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
         _wait_for_the_others(folder)
     if sweeping and folder.exists():
         return sweep.conclude(folder, trouble)
+    if refused:
+        raise refused[0]
     return max(codes, default=0)
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from train_bench.errors import RequestError
+from train_bench.errors import RequestError, TrainBenchError
 from train_bench.judge.statistics import weighted_geometric_mean
 from train_bench.judge.summary import custom_summary, normalised, read_reference_results, read_weights
 
@@ -62,7 +62,7 @@ def test_weights_are_read_by_benchmark():
 def test_reference_results_that_are_no_minutes_are_refused(content, tmp_path):
     path = tmp_path / "reference.json"
     path.write_text(content)
-    with pytest.raises(RequestError, match="positive minutes"):
+    with pytest.raises(TrainBenchError, match="positive minutes|Infinity"):
         read_reference_results(path)
 
 

@@ -11,6 +11,8 @@ from tests.door.test_bad_input import train_bench
 from train_bench import sweep
 from train_bench.report.sweep import outcome
 
+pytestmark = pytest.mark.timeout(600)
+
 # Three epochs and the end of the schedule: a run that is over in seconds, whole, and no valid score.
 SHORT = ("runs=1", "seed=1", "launcher.threads_per_rank=1", "benchmark.evaluation.until=3")
 SLURM = ("launcher=slurm", "launcher.nodes=2")

@@ -52,7 +52,8 @@ class RunConfig:
                   of them, the window of consecutive runs whose score is the median makes the result
     seed          base of the runs' seeds; None takes them from the operating system's entropy
     output        folder of the campaign; None makes one under results/
-    resume        folder of a campaign to continue; only retry_failed and on_failure go with it
+    resume        folder of a campaign to continue; only retry_failed, on_failure, on_violation and only go
+                  with it
     only          numbers of the runs of a resumed campaign that are carried out here; it is not judged then
     retry_failed  repeat the runs whose processes died instead of counting them as failed
     on_failure    stop or continue with the next run when the processes of a run die
