@@ -62,7 +62,7 @@ def test_weights_are_read_by_benchmark():
 def test_reference_results_that_are_no_minutes_are_refused(content, tmp_path):
     path = tmp_path / "reference.json"
     path.write_text(content)
-    with pytest.raises(TrainBenchError, match="positive minutes|Infinity"):
+    with pytest.raises(TrainBenchError, match=r"positive minutes|Infinity"):
         read_reference_results(path)
 
 
