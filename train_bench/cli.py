@@ -470,7 +470,8 @@ def _judgement(folder: Path) -> Judgement:
 
 def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:
     if as_json:
-        print(json.dumps(value, indent=2, allow_nan=False))
+        indent = 2 if len(value.get("entries", ())) < 2 else None  # a whole round is for machines
+        print(json.dumps(value, indent=indent, allow_nan=False))
     else:
         from rich.console import Console
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """An MLLOG event. `time_ms` is milliseconds since the epoch; `line` counts from 1."""
+class Event(NamedTuple):
+    """An MLLOG event. `time_ms` is milliseconds since the epoch; `line` counts from 1. A tuple, because a
+    round of submissions has millions of them."""
 
     key: str
     value: Any
     time_ms: int
     event_type: str = "POINT_IN_TIME"
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = MappingProxyType({})
     line: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 # A rule is broken; the run did not converge and counts as the slowest; a reviewer should look, nothing is
@@ -33,7 +33,8 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for strict JSON; a value that JSON cannot say is told as text."""
-        return asdict(self) | {"value": _plain(self.value)}
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return fields | {"value": _plain(self.value)}
 
 
 def _plain(value: Any) -> Any:

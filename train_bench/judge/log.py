@@ -108,27 +108,22 @@ def parse_line(text: str, line: int) -> Event | Problem | None:
     reason = _malformed(fields)
     if reason:
         return Problem(line=line, message=f"{reason}: {_shortened(rest)}")
-    return Event(
-        key=fields["key"],
-        value=fields["value"],
-        time_ms=int(fields["time_ms"]),
-        event_type=str(fields.get("event_type")),
-        metadata=fields["metadata"],
-        line=line,
-    )
+    event_type = str(fields.get("event_type"))
+    return Event(fields["key"], fields["value"], int(fields["time_ms"]), event_type, fields["metadata"], line)
 
 
 def _malformed(fields: Any) -> str | None:
     if not isinstance(fields, dict):
         return "not an object"
-    if not fields.keys() >= FIELDS:
+    try:
+        key, time_ms, metadata, _ = fields["key"], fields["time_ms"], fields["metadata"], fields["value"]
+    except KeyError:
         return f"without {', '.join(sorted(FIELDS - fields.keys()))}"
-    time_ms = fields["time_ms"]
-    if isinstance(time_ms, bool) or not isinstance(time_ms, (int, float)) or not abs(time_ms) < 1e18:
+    if isinstance(time_ms, bool) or not isinstance(time_ms, (int, float)) or not -1e18 < time_ms < 1e18:
         return "time_ms is not a time"
-    if not isinstance(fields["key"], str):
+    if not isinstance(key, str):
         return "key is not a text"
-    return None if isinstance(fields["metadata"], dict) else "metadata is not an object"
+    return None if isinstance(metadata, dict) else "metadata is not an object"
 
 
 def _shortened(text: str) -> str:

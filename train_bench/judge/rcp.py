@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def load(rules: BenchmarkRules, folder: Path) -> tuple[Point, ...]:
     theirs = official(rules)
     known = {point.batch_size for point in theirs}
     path = folder / rules.ruleset / f"{rules.reference}.json"
-    ours = [point for point in _read(path, rules, benchmark=rules.name) if point.batch_size not in known]
+    ours = [point for point in _read(path, rules.drop, rules.name) if point.batch_size not in known]
     points = [point for point in (*ours, *theirs) if point.batch_size not in absent]
     return tuple(sorted(points, key=lambda point: point.batch_size))
 
@@ -74,17 +75,21 @@ def official(rules: BenchmarkRules) -> tuple[Point, ...]:
     """The points of the installed package. Its files hold one benchmark each; what they call it may differ
     from what logs do."""
     folder = package_folder("rcp_checker") / rules.ruleset.replace("-", "_")
-    points = _read(folder / f"rcps_{rules.reference}.json", rules, benchmark=None)
-    return tuple(sorted(points, key=lambda point: point.batch_size))
+    return _official(folder / f"rcps_{rules.reference}.json", rules.drop)
 
 
-def _read(path: Path, rules: BenchmarkRules, *, benchmark: str | None) -> list[Point]:
+@cache
+def _official(path: Path, drop: int) -> tuple[Point, ...]:
+    return tuple(sorted(_read(path, drop, None), key=lambda point: point.batch_size))
+
+
+def _read(path: Path, drop: int, benchmark: str | None) -> list[Point]:
     if not path.exists():
         return []
     try:
         records = json.loads(path.read_text(encoding="utf-8")).values()
         chosen = [record for record in records if benchmark in (None, record["Benchmark"])]
-        return [_point(record, rules.drop) for record in chosen]
+        return [_point(record, drop) for record in chosen]
     except (ValueError, KeyError, AttributeError, TypeError, StopIteration) as error:
         raise LogError(f"{path} is no file of reference convergence points: {error!r}.") from error
 

@@ -6,9 +6,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from train_bench.event import Event
 from train_bench.judge import log
@@ -24,8 +24,7 @@ TRAIN_SAMPLES = "train_samples"
 LARGEST = 1e40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
+class Evaluated(NamedTuple):
     """One evaluation: position in the benchmark's unit, logged value, when, and in which line."""
 
     position: float | None
@@ -72,7 +71,7 @@ class RunRecord:
 
     def as_json(self) -> dict[str, Any]:
         """The paper's content."""
-        return asdict(self)
+        return asdict(self) | {"evaluations": [evaluated._asdict() for evaluated in self.evaluations]}
 
 
 def read_record(path: Path, rules: BenchmarkRules) -> tuple[RunRecord, Log]:
@@ -159,7 +158,7 @@ def _evaluations(events: tuple[Event, ...], stop: Event | None, counted: str) ->
         evaluated = Evaluated(position=position, value=value, time_ms=event.time_ms, line=event.line)
         if isinstance(metric, str) and position in together:
             earlier = evaluations[together[position]]
-            evaluations[together[position]] = replace(evaluated, value={**earlier.value, **value})
+            evaluations[together[position]] = evaluated._replace(value={**earlier.value, **value})
             continue
         if isinstance(metric, str):
             together[position] = len(evaluations)

@@ -6,6 +6,7 @@ are for review. In a strict round they are rules.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -122,9 +123,9 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
 def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """Every block and epoch that starts also stops, but for the one in which the run ends, and blocks follow
     each other without a gap."""
+    counts = Counter(event.key for event in log.events)
     for kind in ("block", "epoch"):
-        starts = sum(event.key == f"{kind}_start" for event in log.events)
-        stops = sum(event.key == f"{kind}_stop" for event in log.events)
+        starts, stops = counts[f"{kind}_start"], counts[f"{kind}_stop"]
         if not 0 <= starts - stops <= 1:
             message = (
                 f"{starts} {kind}_start and {stops} {kind}_stop lines do not pair up; every one that starts also "

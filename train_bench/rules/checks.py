@@ -52,7 +52,7 @@ class Failure:
     lost: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Line:
     """A log line as expressions see it: `ll.timestamp` in milliseconds, `ll.key`, `ll.value`."""
 
@@ -205,13 +205,16 @@ class _FileCheck:
         values.append(line.value["value"])
         first = len(values) == 1
         if first or not line.key.startswith(FIRST_ONE_ONLY):
-            failures += _execute(rule.before, line, state, scope)
-            failures += _failed(rule.checks, line, state, scope)
+            if rule.before is not None:
+                failures += _execute(rule.before, line, state, scope)
+            if rule.checks:
+                failures += _failed(rule.checks, line, state, scope)
             if rule.lost_checks:
                 lost = _failed(rule.lost_checks, line, state, scope)
                 failures += [replace(failure, lost=True) for failure in lost]
-            failures += _execute(rule.after, line, state, scope)
-        if first:
+            if rule.after is not None:
+                failures += _execute(rule.after, line, state, scope)
+        if first and rule.first_checks:
             failures += _failed(rule.first_checks, line, state, scope)
         if rule.at_least_one is not None and not _failed((rule.at_least_one,), line, state, scope):
             self._reached.add(line.key)
@@ -244,20 +247,11 @@ class _FileCheck:
 
 
 def _line(event: Event) -> _Line:
-    return _Line(
-        timestamp=event.time_ms,
-        key=event.key,
-        value={"value": event.value, "metadata": event.metadata},
-        lineno=event.line,
-        full_string=event.key,
-    )
+    value = {"value": event.value, "metadata": event.metadata}
+    return _Line(event.time_ms, event.key, value, event.line, event.key)
 
 
-def _execute(
-    code: CodeType | None, line: _Line, state: dict[str, Any], scope: dict[str, Any]
-) -> Sequence[Failure]:
-    if code is None:
-        return ()
+def _execute(code: CodeType, line: _Line, state: dict[str, Any], scope: dict[str, Any]) -> Sequence[Failure]:
     try:
         exec(code, state, dict(scope))  # what it assigns is its own
     except Exception as error:

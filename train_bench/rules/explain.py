@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from typing import Any
 
 from train_bench.rules.checks import Failure
@@ -64,15 +65,9 @@ def next_step(failure: Failure) -> str:
 
 def _names(failure: Failure) -> str | None:
     """`sorted(s['x']) == sorted([...])`: a list of names that a log has to have, as what it lacks."""
-    if not isinstance(failure.value, list):
+    wanted = _demanded(failure.rule) if isinstance(failure.value, list) else None
+    if wanted is None:
         return None
-    node = ast.parse(failure.rule, mode="eval").body
-    if not isinstance(node, ast.Compare):
-        return None
-    demanded = next((item for item in ast.walk(node.comparators[0]) if isinstance(item, ast.List)), None)
-    if demanded is None:
-        return None
-    wanted = Counter(str(literal(item)) for item in demanded.elts)
     logged = Counter(map(str, failure.value))
     parts = []
     for what, names in (("missing", wanted - logged), ("not expected", logged - wanted)):
@@ -80,6 +75,15 @@ def _names(failure: Failure) -> str | None:
             first = ", ".join(list(names)[:3])
             parts.append(f"{names.total()} {what} ({first}{', ...' if len(names) > 3 else ''})")
     return f"{failure.key} names {logged.total()} of {wanted.total()} tensors: {'; '.join(parts)}."
+
+
+@cache
+def _demanded(rule: str) -> Counter[str] | None:
+    """The names of the list on the right of a comparison."""
+    node = ast.parse(rule, mode="eval").body
+    right = node.comparators[0] if isinstance(node, ast.Compare) else node
+    names = next((item for item in ast.walk(right) if isinstance(item, ast.List)), None)
+    return None if names is None else Counter(str(literal(item)) for item in names.elts)
 
 
 def _shown(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from typing import Any
 
 COMPARISONS = {
@@ -13,6 +14,7 @@ COMPARISONS = {
 }
 
 
+@cache
 def in_words(rule: str) -> str:
     """What a value has to be, for example `at least 0.759 and less than 1.0`."""
     try:
