@@ -15,7 +15,7 @@ LEAVES = {"errors", "progress", "quality", "event", "seeds", "papers", "job"}
 CONTRACTS = {"task", "launcher", "parallel"}
 DOOR = {
     *("cli", "ask", "campaign", "join", "board", "ending", "submit", "sweep", "reference_point", "package"),
-    *("description", "__main__"),
+    *("description", "guard", "verbs_that_run", "verbs_that_read", "__main__"),
 }
 
 MAY_SEE = {

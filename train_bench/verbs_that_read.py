@@ -1,0 +1,179 @@
+"""The verbs that read results: judge, score, rules, package. They start without torch and Hydra."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from train_bench.errors import RequestError, UnknownName
+from train_bench.guard import INVALID, VALID
+
+if TYPE_CHECKING:
+    from train_bench.judge.tree import Judged
+
+
+def judge(words: Sequence[str]) -> int:
+    """What the rules say of a log, a campaign or a tree of results."""
+    from train_bench.report import findings
+
+    parser = _of_path("judge", judge.__doc__)
+    parser.add_argument("--official", action="store_true", help="also ask the checkers of mlperf-logging")
+    options = parser.parse_args(words)
+    judged = _judged(options.path, options.ruleset)
+    told = judged.as_json()
+    if options.official:
+        from train_bench.judge import second_opinion
+
+        for entry, judgement in zip(told["entries"], judged.entries, strict=True):
+            entry["official"] = second_opinion.ask(judgement)
+    _tell(told, options.json, findings.show)
+    return VALID if judged.valid else INVALID
+
+
+def score(words: Sequence[str]) -> int:
+    """The score of a campaign, the results table of a tree."""
+    from train_bench.judge import summary
+    from train_bench.report import results, table
+
+    parser = _of_path("score", score.__doc__)
+    parser.add_argument("--csv", action="store_true", help="the results table as comma-separated values")
+    parser.add_argument("--markdown", action="store_true", help="the results table as Markdown")
+    parser.add_argument(
+        "--reference-results", type=Path, metavar="FILE", help="JSON of benchmark -> minutes to normalise to"
+    )
+    parser.add_argument(
+        "--summary",
+        metavar="WEIGHTS",
+        nargs="?",
+        const="",
+        help="weighted geometric mean of all results; BENCHMARK=NUMBER,... weighs them",
+    )
+    options = parser.parse_args(words)
+    judged = _judged(options.path, options.ruleset)
+    scores = [entry.score for entry in judged.entries]
+    reference = (
+        summary.read_reference_results(options.reference_results) if options.reference_results else None
+    )
+    told: dict[str, Any] = {"entries": [one.as_json() for one in scores], "unjudged": judged.unjudged}
+    for entry, one in zip(told["entries"], scores, strict=True):
+        entry["normalised"] = summary.normalised(one, reference or {})
+    told["summary"] = None
+    if options.summary is not None:
+        weights = summary.read_weights(options.summary)
+        told["summary"] = asdict(summary.custom_summary(scores, weights, reference))
+    if options.csv or options.markdown:
+        print(results.as_csv(told) if options.csv else results.as_markdown(told), end="")
+    elif len(scores) == 1 and not options.json:
+        _tell(told["entries"][0], False, table.show_score)
+    else:
+        _tell(told, options.json, results.show)
+    return VALID if judged.valid else INVALID
+
+
+def rules(words: Sequence[str]) -> int:
+    """What a round allows: values, runs, target, schedule."""
+    from train_bench.judge import rcp as points
+    from train_bench.judge.law import law
+    from train_bench.plan import discover
+    from train_bench.report import rules as report
+    from train_bench.rules import ruleset
+
+    parser = argparse.ArgumentParser("train-bench rules", description=rules.__doc__)
+    parser.add_argument("options", nargs="+", metavar="benchmark=NAME [ruleset=ROUND] [division=closed|open]")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args(words)
+    asked = _named(options.options, ("benchmark", "ruleset", "division"))
+    if "benchmark" not in asked:
+        raise RequestError("Name a benchmark, for example benchmark=resnet.")
+    name = asked["benchmark"]
+    of_variant = discover.describe_variant(name)["ruleset"] if name in discover.variants() else None
+    held = ruleset.load(ruleset.full_name(asked.get("ruleset") or of_variant or _only_round(name)))
+    of_benchmark = held.benchmark(name)
+    reference = discover.hyperparameters(name) if held.name == of_variant else {}
+    told = law(
+        of_benchmark, asked.get("division", "closed"), points.load(of_benchmark, discover.RCP), reference
+    )
+    _tell(told, options.json, report.show)
+    return VALID
+
+
+def package(words: Sequence[str]) -> int:
+    """Lay finished campaigns out as a submission, and ask our judge and the official checkers about it."""
+    from train_bench import description
+    from train_bench import package as packaging
+    from train_bench.plan import discover
+    from train_bench.plan.launch import revision
+
+    parser = argparse.ArgumentParser("train-bench package", description=package.__doc__)
+    parser.add_argument("campaigns", nargs="+", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new folder for the tree")
+    parser.add_argument("--system", metavar="NAME", help="name of the system; by default the platform's")
+    parser.add_argument(
+        "--system-file", type=Path, metavar="FILE", help="JSON of what to state of the system: field -> text"
+    )
+    parser.add_argument("--force", action="store_true", help="package invalid results all the same")
+    options = parser.parse_args(words)
+    stated = description.read_stated(options.system_file) if options.system_file else {}
+    campaigns = [packaging.read_campaign(folder, discover.RCP) for folder in options.campaigns]
+    source = packaging.Source(root=discover.ROOT, revision=revision(discover.ROOT))
+    folder = packaging.package(
+        campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
+    )
+    print(f"The submission is in {folder}.")
+    refused = False
+    for said in packaging.opinions(folder, campaigns[0].judgement.score.ruleset, discover.RCP):
+        print(f"{said.checker}: {said.verdict}{f' ({said.message})' if said.message else ''}", flush=True)
+        refused = refused or said.refused
+    return INVALID if refused else VALID
+
+
+def _of_path(verb: str, description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(f"train-bench {verb}", description=description)
+    parser.add_argument("path", type=Path, metavar="PATH", help="a log, a campaign or any folder above such")
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    return parser
+
+
+def _named(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    asked = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if name not in names or not sign:
+            raise RequestError(f"'{word}' is no option; known: {', '.join(f'{name}=...' for name in names)}.")
+        asked[name] = value
+    return asked
+
+
+def _only_round(benchmark: str) -> str:
+    """The round of a benchmark that only one has."""
+    from train_bench.rules import ruleset
+
+    rounds = [name for name in ruleset.names() if benchmark in ruleset.load(name).benchmarks]
+    if not rounds:
+        everyone = {name for held in ruleset.names() for name in ruleset.load(held).benchmarks}
+        raise UnknownName(what="benchmark", name=benchmark, known=everyone)
+    if len(rounds) > 1:
+        raise RequestError(f"{benchmark} is in several rounds; add ruleset=, one of {', '.join(rounds)}.")
+    return rounds[0]
+
+
+def _judged(path: Path, ruleset: str | None) -> Judged:
+    from train_bench.judge.tree import judge_tree
+    from train_bench.plan import discover
+
+    return judge_tree(path, asked=ruleset, rcp_folder=discover.RCP)
+
+
+def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:
+    if as_json:
+        indent = 2 if len(value.get("entries", ())) < 2 else None  # a whole round is for machines
+        print(json.dumps(value, indent=indent, allow_nan=False))
+    else:
+        from rich.console import Console
+
+        show(value, Console())

@@ -1,0 +1,240 @@
+"""The verbs that plan and carry out: plan, run, rcp, prepare, join, settle."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from train_bench import __version__
+from train_bench.errors import RequestError
+from train_bench.guard import INVALID, VALID, guarded
+
+if TYPE_CHECKING:
+    from train_bench.ask import Request
+    from train_bench.judge.entry import Judgement
+    from train_bench.plan.plan import Plan
+
+
+def plan(words: Sequence[str]) -> int:
+    """What a run would do: the decided values and the exact commands."""
+    return _with_request("plan", words, lambda request: _show_plan(_planned(request)))
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a campaign of seeds, judge it and score it."""
+    return _with_request("run", words, lambda request: _concluded(_campaign(request), _score))
+
+
+def rcp(words: Sequence[str]) -> int:
+    """Run reference seeds and write a reference convergence point."""
+
+    def act(request: Request) -> int:
+        return _concluded(_campaign(request, reference_runs=True), _point)
+
+    return _with_request("rcp", words, act)
+
+
+def prepare(words: Sequence[str]) -> int:
+    """Prepare the data of a benchmark."""
+    return _with_request("prepare", words, _prepare)
+
+
+def join(words: Sequence[str]) -> int:
+    """Take part in a campaign that host 0 runs."""
+    parser = argparse.ArgumentParser("train-bench join", description=join.__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the campaign")
+    parser.add_argument("words", nargs="*", metavar="launcher.OPTION=VALUE", help="which host this is")
+    options = parser.parse_args(words)
+    from train_bench.join import take_part
+
+    good = take_part(options.folder, options.words, lambda text: print(text, flush=True))
+    return VALID if good else INVALID
+
+
+def settle(words: Sequence[str]) -> int:
+    """Record what became of a submitted campaign, judge it and score it."""
+    from train_bench import campaign, submit
+    from train_bench.plan import discover
+
+    parser = argparse.ArgumentParser("train-bench settle", description=settle.__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
+    folder = parser.parse_args(words).folder.resolve()
+    batch = discover.batch(campaign.launcher_config(campaign.open_folder(folder)))
+    if batch is None or not submit.was_submitted(folder):
+        raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
+    submit.settle(batch, folder)
+    return _score(folder)
+
+
+def _with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]) -> int:
+    """Errors of one job of a sweep are told at once, so that the other jobs still run."""
+    from train_bench import ask
+
+    return ask.with_request(verb, words, lambda request: guarded(lambda: act(request)))
+
+
+def _planned(request: Request, *, reference_runs: bool = False) -> Plan:
+    from train_bench.plan import discover
+    from train_bench.plan.launch import revision
+    from train_bench.plan.plan import Provenance, make_plan
+    from train_bench.rules import ruleset
+
+    provenance = Provenance(
+        now=datetime.now(timezone.utc),
+        version=__version__,
+        revision=revision(discover.ROOT),
+        variant=request.variant,
+        overrides=request.overrides,
+        cache=discover.cache(),
+    )
+    rules = ruleset.load(request.config.benchmark.ruleset)
+    return make_plan(request.config, rules, provenance, reference_runs=reference_runs)
+
+
+def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
+    """Run what is asked, or what is missing of a campaign that was begun. Returns its folder; None if it is
+    not to be judged now, because it waits in a queue or only a part of it was run here."""
+    from rich.console import Console
+
+    from train_bench import campaign, submit
+    from train_bench.plan import discover
+    from train_bench.plan.config import OnFailure, OnViolation
+    from train_bench.report.live import Terminal
+
+    asked = request.config
+    planned = _begun(request, reference_runs=reference_runs)
+    folder = planned.jobs[0].folder
+    config = campaign.launcher_config(planned)
+    batch = discover.batch(config)
+    if batch is not None and not batch.inside(os.environ):
+        jobs = campaign.todo(planned, retry_failed=asked.retry_failed)
+        if jobs:
+            options = [f"{name}={getattr(asked, name).value}" for name in ("on_failure", "on_violation")]
+            options += ["retry_failed=true"] * asked.retry_failed
+            submit.hand_over(batch, jobs, options, _tell_at_once)
+            if not batch.wait:
+                return None
+            submit.wait(batch, folder, _tell_at_once)
+            submit.settle(batch, folder)
+        return folder
+    print(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}", flush=True)
+    for words in config.joining:
+        print(f"type on another host: train-bench join {shlex.quote(str(folder))} {words}", flush=True)
+    campaign.run_all(
+        planned,
+        discover.launcher(config),
+        Terminal(Console()),
+        retry_failed=asked.retry_failed,
+        go_on=asked.on_failure is OnFailure["continue"],
+        strictly=asked.on_violation is OnViolation.stop,
+        only=asked.only,
+    )
+    return folder if asked.only is None else None
+
+
+def _begun(request: Request, *, reference_runs: bool) -> Plan:
+    """The plan of a new campaign, or of the one that goes on."""
+    from train_bench import campaign, submit
+    from train_bench.plan import discover
+
+    asked = request.config
+    if asked.resume is not None:
+        _refuse_other_overrides(request)
+        planned = campaign.open_folder(Path(asked.resume))
+        batch = discover.batch(campaign.launcher_config(planned))
+    elif asked.only is not None:
+        raise RequestError("only=[RUN,...] is for a campaign that was begun; give it with resume=DIR.")
+    else:
+        batch = discover.batch(asked.launcher)
+        planned = _planned(request, reference_runs=reference_runs)
+    if batch is not None:
+        submit.check(batch)
+    if asked.resume is None:
+        campaign.prepare_data(planned)
+        campaign.begin(planned)
+    return planned
+
+
+def _concluded(folder: Path | None, conclude: Callable[[Path], int]) -> int:
+    return VALID if folder is None else conclude(folder)
+
+
+def _tell_at_once(text: str) -> None:
+    print(text, flush=True)
+
+
+def _refuse_other_overrides(request: Request) -> None:
+    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation", "only")
+    others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
+    if others:
+        raise RequestError(
+            f"A resumed campaign keeps its plan; leave out {', '.join(others)} or start another campaign."
+        )
+
+
+def _score(folder: Path) -> int:
+    from rich.console import Console
+
+    from train_bench import papers
+    from train_bench.report import table
+
+    judged = _judgement(folder)
+    scored = judged.score.as_json()
+    papers.write_json(folder / "score.json", scored)
+    table.show_score(scored, Console())
+    return VALID if judged.score.valid else INVALID
+
+
+def _point(folder: Path) -> int:
+    from train_bench import reference_point
+    from train_bench.plan import discover
+
+    path = reference_point.add(_judgement(folder), folder, discover.RCP)
+    print(f"The reference convergence point is in {path}.")
+    return VALID
+
+
+def _judgement(folder: Path) -> Judgement:
+    from train_bench.judge.tree import judge_folder
+    from train_bench.plan import discover
+
+    return judge_folder(folder, asked=None, rcp_folder=discover.RCP)
+
+
+def _prepare(request: Request) -> int:
+    from train_bench import campaign
+
+    source = request.config.source
+    planned = _planned(request)
+    campaign.prepare_data(planned, Path(source).expanduser() if source else None)
+    print(f"The data of {planned.variant} are in {planned.jobs[0].config['data_dir']}.")
+    return VALID
+
+
+def _show_plan(planned: Plan) -> int:
+    import cattrs
+
+    from train_bench import campaign, submit
+    from train_bench.plan import discover
+    from train_bench.plan.launch import rank_argv
+
+    config = campaign.launcher_config(planned)
+    launcher = discover.launcher(config)
+    print(json.dumps(cattrs.unstructure(planned) | {"jobs": len(planned.jobs)}, indent=2, default=str))
+    for job in planned.jobs:
+        launch = launcher.launch(job, rank_argv(job))
+        env = [f"{name}={value}" for name, value in launch.env.items()]
+        print(shlex.join([*env, *launch.argv]))
+    for words in config.joining:
+        print(shlex.join(["train-bench", "join", str(planned.jobs[0].folder), words]))
+    batch = discover.batch(config)
+    if batch is not None:
+        for text in batch.submission(planned.jobs, submit.run_argv(planned.jobs, [])).files.values():
+            print(text, end="")
+    return VALID
