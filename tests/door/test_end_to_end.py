@@ -46,7 +46,7 @@ def test_runs_reach_the_target_and_only_their_number_keeps_the_score_from_being_
 @pytest.mark.parametrize("name", ["alone", "together"])
 def test_the_official_checker_accepts_every_log_and_our_judge_agrees(campaign, name):
     folder, _ = campaign[name]
-    told = json.loads(train_bench("judge", str(folder), "--json").stdout)
+    (told,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
     for run in told["runs"]:
         assert official_verdict(folder / run["file"])
         assert run["compliant"]
@@ -103,7 +103,7 @@ def test_a_killed_rank_is_named_and_its_siblings_are_ended(tmp_path):
     assert process.returncode == 0
     assert answer.returncode == 1
     assert "Run 1 of 2 failed: rank 1 killed by SIGKILL" in answer.stderr
-    told = json.loads(train_bench("judge", str(folder), "--json").stdout)
+    (told,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
     assert told["runs"][0]["findings"][0]["message"] == "The run's processes died: rank 1 killed by SIGKILL."
     assert told["runs"][0]["compliant"]
 

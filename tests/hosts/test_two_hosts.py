@@ -52,7 +52,7 @@ def test_a_campaign_of_five_runs_over_two_hosts_is_valid(two_hosts, tmp_path):
     code, out, err = finished(other)
     assert code == 0, err
     assert out.count("finished") == 5
-    judged = json.loads(train_bench("judge", str(folder), "--json").stdout)
+    (judged,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
     assert judged["valid"]
     assert judged["world_size"] == 2
     states = [json.loads((folder / f"ranks/run_4/rank_{rank}.json").read_text()) for rank in (0, 1)]
