@@ -126,6 +126,14 @@ def test_an_even_number_of_windows_gives_the_slower_one_in_the_middle(tmp_path):
     assert score.olympic_minutes == pytest.approx(5 / 3)
 
 
+def test_the_runs_of_a_reference_point_are_no_result(tmp_path):
+    folder = declared(tmp_path, ["good"] * 10, [60.0] * 10)
+    plan(folder, jobs=[{"index": index} for index in range(10)], runs_required=10)
+    score = judge(folder).score
+    assert not score.valid
+    assert all(run.counted for run in score.runs)
+
+
 def test_fewer_runs_than_were_declared_are_incomplete(tmp_path):
     folder = declared(tmp_path, ["good"] * 7, [60.0] * 7)
     (folder / "result_6.txt").unlink()

@@ -69,7 +69,9 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
         return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, rcp_folder)
 
     letter = by_the_letter(records, verdicts, rules, closed=closed)
-    score = make_score(rounds, rules, records, verdicts, compare, _origin(place, records, division), letter)
+    score = make_score(
+        rounds, rules, records, verdicts, compare, _origin(place, records, rules, division), letter
+    )
     findings = tuple(beside_the_logs(place, records, score.rcp))
     return Judgement(place=place, records=records, verdicts=verdicts, findings=findings, score=score)
 
@@ -113,8 +115,12 @@ def common_batch_size(records: Sequence[RunRecord], rules: BenchmarkRules) -> in
     return None
 
 
-def _origin(place: Place, records: Sequence[RunRecord], division: str | None) -> Origin:
+def _origin(
+    place: Place, records: Sequence[RunRecord], rules: BenchmarkRules, division: str | None
+) -> Origin:
+    """Runs of a reference convergence point were declared for that, and are no result."""
     plan = place.plan
+    of_a_result = plan.get("runs_required") == rules.runs
     first = records[0].announced if records else {}
     jobs, changes, world_size = plan.get("jobs"), plan.get("changes"), plan.get("world_size")
     return Origin(
@@ -126,7 +132,7 @@ def _origin(place: Place, records: Sequence[RunRecord], division: str | None) ->
         world_size=world_size if isinstance(world_size, int) else None,
         seeds=_text(plan.get("seeds")),
         changes=tuple(str(change) for change in changes) if isinstance(changes, list) else (),
-        declared_runs=len(jobs) if isinstance(jobs, list) else None,
+        declared_runs=len(jobs) if isinstance(jobs, list) and of_a_result else None,
         batch=badly_ended(place.folder),
         alone=place.alone,
     )
