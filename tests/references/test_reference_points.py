@@ -38,8 +38,8 @@ def test_a_mini_benchmark_has_points_at_three_batch_sizes(name):
 
 @pytest.mark.parametrize("name", MINI)
 def test_three_evaluations_come_before_the_target_in_every_reference_run(name):
-    rule = rules_of(name).schedule
     for record in records_of(name):
+        rule = rules_of(name).schedule_at(record["BS"])
         for value in values_of(record):
             assert (value - rule.default().first) / rule.period >= 3
 
