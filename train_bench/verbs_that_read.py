@@ -67,7 +67,7 @@ def score(words: Sequence[str]) -> int:
         told["summary"] = asdict(summary.custom_summary(scores, weights, reference))
     if options.csv or options.markdown:
         print(results.as_csv(told) if options.csv else results.as_markdown(told), end="")
-    elif len(scores) == 1 and not options.json:
+    elif len(scores) == 1 and not options.json and options.summary is None:
         _tell(told["entries"][0], False, table.show_score)
     else:
         _tell(told, options.json, results.show)

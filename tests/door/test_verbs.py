@@ -130,6 +130,7 @@ def test_the_results_of_a_tree_are_one_table_in_three_formats(begun):
     assert train_bench("score", above, "--markdown").stdout.startswith("| submitter | system |")
     told = json.loads(train_bench("score", above, "--json", "--summary").stdout)
     assert told["summary"]["value"] == pytest.approx(told["entries"][0]["score_minutes"])
+    assert "custom summary" in train_bench("score", above, "--summary").stdout
 
 
 def test_results_are_normalised_to_reference_results(begun, tmp_path):
