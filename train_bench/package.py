@@ -24,15 +24,8 @@ from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.judge import official
 from train_bench.judge.entry import Judgement
 from train_bench.judge.official import Opinion
+from train_bench.judge.submission import STATUS
 from train_bench.judge.tree import judge_folder
-
-# `submission_status` of a log -> `status` of a system description.
-STATUS = {
-    "onprem": "Available on-premise",
-    "cloud": "Available cloud",
-    "research": "Research, Development, or Internal (RDI)",
-    "preview": "Preview",
-}
 
 # What all campaigns of a package share, as their logs announce it.
 SHARED = ("submission_org", "submission_division", "submission_status", "submission_platform")

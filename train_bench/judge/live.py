@@ -24,15 +24,16 @@ class LiveCheck:
         self._used_seeds = used_seeds
         self._checking = Checking(rules)
         self._events: list[Event] = []
+        self._logged: set[str] = set()
         self._told: set[tuple[str, int]] = set()
 
     def event(self, event: Event) -> list[Finding]:
         """The next line: what it broke for good."""
         self._events.append(event)
+        self._logged.add(event.key)
         self._checking.feed(event)
-        logged = {known.key for known in self._events}
         found = [
-            broken_rule(str(self._path), failure, self._rules, logged)
+            broken_rule(str(self._path), failure, self._rules, self._logged)
             for failure in self._checking.broken_so_far()
         ]
         if event.key == "seed" or event.key in EVALUATION:
@@ -41,8 +42,7 @@ class LiveCheck:
 
     def waiting(self, now_ms: int) -> list[Finding]:
         """No new line: an initialisation that has run out of its budget."""
-        first = next((event for event in self._events if event.key == "init_start"), None)
-        if first is None or any(event.key == "init_stop" for event in self._events):
+        if "init_start" not in self._logged or "init_stop" in self._logged:
             return []
         stopped = Event(key="init_stop", value=None, time_ms=now_ms, line=0)
         record = make_record(self._log(stopped), index=0, rules=self._rules)

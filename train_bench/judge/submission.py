@@ -13,15 +13,14 @@ from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.place import Place
 from train_bench.judge.rcp import PASS, RcpVerdict
 from train_bench.judge.record import RunRecord
+from train_bench.rules.allowed import DIVISIONS
 
-DIVISIONS = ("closed", "open")
-
-# `status` of a system description in the words of later rounds -> what a log may say of it.
+# `submission_status` of a log -> `status` of a system description, in the words of later rounds.
 STATUS = {
-    "available": ("onprem", "cloud"),
-    "available on-premise": ("onprem",),
-    "available cloud": ("cloud",),
-    "research, development, or internal (rdi)": ("research",),
+    "onprem": "Available on-premise",
+    "cloud": "Available cloud",
+    "research": "Research, Development, or Internal (RDI)",
+    "preview": "Preview",
 }
 
 
@@ -63,8 +62,8 @@ def _contradictions(place: Place, records: Sequence[RunRecord]) -> Iterator[Find
         logged = _announced(records, key)
         if not isinstance(stated, str) or not logged:
             continue
-        meant = STATUS.get(stated.casefold(), (stated,))
-        differing = [value for value in logged if not any(_plain(value) == _plain(name) for name in meant)]
+        meant = [_plain(name) for name in _as_logged(stated)]
+        differing = [value for value in logged if _plain(value) not in meant]
         if differing and place.system_file is not None:
             message = (
                 f"{field} is {stated!r} in the system's description, and {key} {differing[0]!r} in a log."
@@ -100,6 +99,13 @@ def _description(place: Place) -> Mapping[str, Any]:
 
 def _announced(records: Sequence[RunRecord], key: str) -> list[str]:
     return [record.announced[key] for record in records if key in record.announced]
+
+
+def _as_logged(stated: str) -> list[str]:
+    """What a log may say where a description says `stated`; early descriptions are `available` only."""
+    if stated.casefold() == "available":
+        return ["onprem", "cloud"]
+    return [name for name, words in STATUS.items() if words.casefold() == stated.casefold()] or [stated]
 
 
 def _plain(value: str) -> str:
