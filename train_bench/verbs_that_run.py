@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from train_bench.ask import Request
     from train_bench.judge.entry import Judgement
     from train_bench.plan.plan import Plan
+    from train_bench.report.live import Watcher
 
 
 def plan(words: Sequence[str]) -> int:
@@ -100,12 +101,9 @@ def _planned(request: Request, *, reference_runs: bool = False) -> Plan:
 def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
     """Run what is asked, or what is missing of a campaign that was begun. Returns its folder; None if it is
     not to be judged now, because it waits in a queue or only a part of it was run here."""
-    from rich.console import Console
-
     from train_bench import campaign, submit
     from train_bench.plan import discover
     from train_bench.plan.config import OnFailure, OnViolation
-    from train_bench.report.live import Terminal
 
     asked = request.config
     planned = _begun(request, reference_runs=reference_runs)
@@ -129,7 +127,7 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
     campaign.run_all(
         planned,
         discover.launcher(config),
-        Terminal(Console()),
+        _watcher(planned),
         retry_failed=asked.retry_failed,
         go_on=asked.on_failure is OnFailure["continue"],
         strictly=asked.on_violation is OnViolation.stop,
@@ -138,10 +136,36 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
     return folder if asked.only is None else None
 
 
+def _watcher(planned: Plan) -> Watcher:
+    """The console, and the trackers that the plan asks for."""
+    import cattrs
+    from rich.console import Console
+
+    from train_bench.plan import discover
+    from train_bench.report.live import Terminal, Together
+    from train_bench.report.tracking import Tracking, named
+
+    console = Console()
+    trackers = [
+        Tracking(
+            name,
+            planned.jobs,
+            cattrs.unstructure(planned) | {"jobs": len(planned.jobs)},
+            rcp_folder=discover.RCP,
+            online=planned.request["tracking_online"],
+            limit_seconds=planned.request["tracking_limit_seconds"],
+            say=lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True),
+        )
+        for name in named(planned.request["tracking"])
+    ]
+    return Together([Terminal(console), *trackers]) if trackers else Terminal(console)
+
+
 def _begun(request: Request, *, reference_runs: bool) -> Plan:
     """The plan of a new campaign, or of the one that goes on."""
     from train_bench import campaign, submit
     from train_bench.plan import discover
+    from train_bench.report.tracking import named
 
     asked = request.config
     if asked.resume is not None:
@@ -156,6 +180,7 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
     if batch is not None:
         submit.check(batch)
     if asked.resume is None:
+        named(asked.tracking)
         campaign.prepare_data(planned)
         campaign.begin(planned)
     return planned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rich.console import Console
@@ -31,6 +31,48 @@ class Watcher(Protocol):
     def run_ended(self, job: Job, *, failure: str | None) -> None: ...
 
     def campaign_ended(self) -> None: ...
+
+
+class Together:
+    """Several watchers as one."""
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self._watchers = watchers
+
+    def campaign_started(self, *, total: int, done: int) -> None:
+        """`done` of `total` runs have a result already."""
+        for watcher in self._watchers:
+            watcher.campaign_started(total=total, done=done)
+
+    def run_started(self, job: Job) -> None:
+        """A run is being launched."""
+        for watcher in self._watchers:
+            watcher.run_started(job)
+
+    def event(self, event: Event) -> None:
+        """A new line of the run's log."""
+        for watcher in self._watchers:
+            watcher.event(event)
+
+    def finding(self, job: Job, finding: Finding) -> None:
+        """The growing log breaks a rule for good, or does what a reviewer would look at."""
+        for watcher in self._watchers:
+            watcher.finding(job, finding)
+
+    def tick(self) -> None:
+        """Time passes."""
+        for watcher in self._watchers:
+            watcher.tick()
+
+    def run_ended(self, job: Job, *, failure: str | None) -> None:
+        """A run has ended, well or with the `failure` of its processes."""
+        for watcher in self._watchers:
+            watcher.run_ended(job, failure=failure)
+
+    def campaign_ended(self) -> None:
+        """No more runs."""
+        for watcher in self._watchers:
+            watcher.campaign_ended()
 
 
 class Terminal:
