@@ -80,7 +80,7 @@ def run_all(
     go_on: bool = False,
     strictly: bool = False,
     only: Sequence[int] | None = None,
-) -> None:
+) -> Iterator[Job]:
     """Run every job that has no result yet, or `only` some. Stops at a run whose processes die, with a sentence that
     says which and how, unless told to `go_on`; a run that trains to the end of its schedule in vain is a
     result like any other. `strictly` ends a run whose log breaks a rule for good."""

@@ -150,7 +150,7 @@ def _write(
     folder: Path, campaigns: Sequence[Campaign], name: str, description: Mapping[str, str], source: Source
 ) -> None:
     papers.write_json(folder / "systems" / f"{name}.json", description)
-    for campaign in campaigns:
+    for campaign in bar(campaigns, "packaging"):
         results = folder / "results" / name / campaign.benchmark
         results.mkdir(parents=True)
         for run in campaign.judgement.score.runs:

@@ -129,6 +129,7 @@ def package(words: Sequence[str]) -> int:
     """Lay finished campaigns out as a submission, and ask our judge and the official checkers about it."""
     from train_bench import description
     from train_bench import package as packaging
+    from train_bench.bar import bar
     from train_bench.plan import discover
     from train_bench.plan.launch import revision
 
@@ -142,7 +143,7 @@ def package(words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="package invalid results all the same")
     options = parser.parse_args(words)
     stated = description.read_stated(options.system_file) if options.system_file else {}
-    campaigns = [packaging.read_campaign(folder, discover.RCP) for folder in options.campaigns]
+    campaigns = [packaging.read_campaign(folder, discover.RCP) for folder in bar(options.campaigns, "judging")]
     source = packaging.Source(root=discover.ROOT, revision=revision(discover.ROOT))
     folder = packaging.package(
         campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
