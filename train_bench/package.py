@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import papers
+from train_bench.bar import bar
 from train_bench.description import FIELDS, found
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.judge import official

@@ -143,7 +143,9 @@ def package(words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="package invalid results all the same")
     options = parser.parse_args(words)
     stated = description.read_stated(options.system_file) if options.system_file else {}
-    campaigns = [packaging.read_campaign(folder, discover.RCP) for folder in bar(options.campaigns, "judging")]
+    campaigns = [
+        packaging.read_campaign(folder, discover.RCP) for folder in bar(options.campaigns, "judging")
+    ]
     source = packaging.Source(root=discover.ROOT, revision=revision(discover.ROOT))
     folder = packaging.package(
         campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force

@@ -49,10 +49,8 @@ def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
     if len(places) == 1:
         return Judged(entries=(judge_entry(places[0], rcp_folder=rcp_folder),), unjudged=())
     judge = partial(_judged_or_why_not, rcp_folder=rcp_folder)
-    if _small(places):
-        results = [judge(place) for place in bar(places, "judging")]
-    else:
-        results = _in_processes(judge, places)
+    small = _small(places)
+    results = list(map(judge, bar(places, "judging"))) if small else _in_processes(judge, places)
     return Judged(
         entries=tuple(_with_copies([result for result in results if isinstance(result, Judgement)])),
         unjudged=tuple(result for result in results if isinstance(result, str)),

@@ -90,7 +90,7 @@ class RunConfig:
     drop_caches: bool = False
     data_dir: str | None = None
     source: str | None = None
-    against: list[str] | None = None
+    against: str | None = None
     tracking: Any = "none"
     tracking_online: bool = False
     tracking_limit_seconds: float = 60.0

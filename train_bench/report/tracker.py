@@ -144,7 +144,7 @@ class TensorBoard:
         self._writers[below].add_event(Event(wall_time=when, step=step, summary=summary))
 
 
-TRACKERS = {"wandb": Wandb, "tensorboard": TensorBoard}
+TRACKERS: dict[str, type[Wandb] | type[TensorBoard]] = {"wandb": Wandb, "tensorboard": TensorBoard}
 
 
 def track(
@@ -174,6 +174,8 @@ def _follow(tracker: Tracker, pipe: Connection, folder: Path, rcp_folder: Path) 
             except EOFError:  # the launching process was killed
                 return
             if what == "end":
+                if not any(folder.glob("result_*.txt")):
+                    return  # interrupted before there was anything to judge
                 score = judge_folder(folder, asked=None, rcp_folder=rcp_folder).score.as_json()
                 tracker.score(score, _papers(folder))
                 return
