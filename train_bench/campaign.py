@@ -89,8 +89,8 @@ def run_each(
     only: Sequence[int] | None = None,
 ) -> Generator[Job, None, None]:
     """Run every job that has no result yet, or `only` some; one at each step. Stops at a run whose processes die,
-    with a sentence that says which and how, unless told to `go_on`; a run that trains to the end of its schedule in vain is a
-    result like any other. `strictly` ends a run whose log breaks a rule for good."""
+    with a sentence that says which and how, unless told to `go_on`; a run that trains to the end of its schedule
+    in vain is a result like any other. `strictly` ends a run whose log breaks a rule for good."""
     missing = todo(plan, retry_failed=retry_failed)
     jobs = [job for job in missing if only is None or job.index in only]
     for job in jobs:
