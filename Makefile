@@ -46,5 +46,5 @@ clean:
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,joblib,submitit]'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,joblib,submitit,tensorboard,wandb]'
 	touch $@

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 import cattrs
 
@@ -71,7 +73,12 @@ def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
     return jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
 
 
-def run_all(
+def run_all(plan: Plan, launcher: Launcher, watcher: Watcher, **options: Any) -> None:
+    """`run_each`, to its end."""
+    deque(run_each(plan, launcher, watcher, **options), maxlen=0)
+
+
+def run_each(
     plan: Plan,
     launcher: Launcher,
     watcher: Watcher,
@@ -80,10 +87,10 @@ def run_all(
     go_on: bool = False,
     strictly: bool = False,
     only: Sequence[int] | None = None,
-) -> None:
-    """Run every job that has no result yet, or `only` some. Stops at a run whose processes die, with a sentence that
-    says which and how, unless told to `go_on`; a run that trains to the end of its schedule in vain is a
-    result like any other. `strictly` ends a run whose log breaks a rule for good."""
+) -> Generator[Job, None, None]:
+    """Run every job that has no result yet, or `only` some; one at each step. Stops at a run whose processes die,
+    with a sentence that says which and how, unless told to `go_on`; a run that trains to the end of its schedule
+    in vain is a result like any other. `strictly` ends a run whose log breaks a rule for good."""
     missing = todo(plan, retry_failed=retry_failed)
     jobs = [job for job in missing if only is None or job.index in only]
     for job in jobs:
@@ -95,6 +102,7 @@ def run_all(
             failure = _run(job, launcher, watcher, board, _live_check(plan, job), strictly=strictly)
             if failure is not None and not go_on:
                 raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
+            yield job
     except KeyboardInterrupt:
         finished = sum(job.result_file.exists() for job in plan.jobs)
         raise Interrupted(

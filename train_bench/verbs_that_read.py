@@ -1,4 +1,4 @@
-"""The verbs that read results: judge, score, rules, package. They start without torch and Hydra."""
+"""The verbs that read results: judge, score, compare, rules, package. They start without torch and Hydra."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from train_bench.errors import RequestError, UnknownName
 from train_bench.guard import INVALID, VALID
 
 if TYPE_CHECKING:
+    from train_bench.judge.score import Score
     from train_bench.judge.tree import Judged
 
 
@@ -74,6 +75,29 @@ def score(words: Sequence[str]) -> int:
     return VALID if judged.valid else INVALID
 
 
+def compare(words: Sequence[str]) -> int:
+    """Whether the runs of other campaigns are faster than those of the first, and how sure that is."""
+    from train_bench.judge import comparison
+    from train_bench.report import comparison as report
+
+    parser = argparse.ArgumentParser("train-bench compare", description=compare.__doc__)
+    parser.add_argument(
+        "first", type=Path, metavar="A", help="a campaign or another folder of one entry's logs"
+    )
+    parser.add_argument("others", type=Path, nargs="+", metavar="B", help="what is compared with A")
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args(words)
+    first, *others = (_one_score(path, options.ruleset) for path in (options.first, *options.others))
+    compared = [
+        comparison.compare(str(options.first), first, str(path), other)
+        for path, other in zip(options.others, others, strict=True)
+    ]
+    told = {"comparisons": [one.as_json() | {"sentence": report.sentence(one.as_json())} for one in compared]}
+    _tell(told, options.json, report.show)
+    return VALID
+
+
 def rules(words: Sequence[str]) -> int:
     """What a round allows: values, runs, target, schedule."""
     from train_bench.judge import rcp as points
@@ -105,6 +129,7 @@ def package(words: Sequence[str]) -> int:
     """Lay finished campaigns out as a submission, and ask our judge and the official checkers about it."""
     from train_bench import description
     from train_bench import package as packaging
+    from train_bench.bar import bar
     from train_bench.plan import discover
     from train_bench.plan.launch import revision
 
@@ -118,7 +143,9 @@ def package(words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="package invalid results all the same")
     options = parser.parse_args(words)
     stated = description.read_stated(options.system_file) if options.system_file else {}
-    campaigns = [packaging.read_campaign(folder, discover.RCP) for folder in options.campaigns]
+    campaigns = [
+        packaging.read_campaign(folder, discover.RCP) for folder in bar(options.campaigns, "judging")
+    ]
     source = packaging.Source(root=discover.ROOT, revision=revision(discover.ROOT))
     folder = packaging.package(
         campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
@@ -167,6 +194,13 @@ def _judged(path: Path, ruleset: str | None) -> Judged:
     from train_bench.plan import discover
 
     return judge_tree(path, asked=ruleset, rcp_folder=discover.RCP)
+
+
+def _one_score(path: Path, ruleset: str | None) -> Score:
+    from train_bench.judge.tree import judge_folder
+    from train_bench.plan import discover
+
+    return judge_folder(path, asked=ruleset, rcp_folder=discover.RCP).score
 
 
 def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:

@@ -14,7 +14,19 @@ ROOT = Path(__file__).parents[2]
 LEAVES = {"bar", "errors", "progress", "quality", "event", "seeds", "papers", "job"}
 CONTRACTS = {"task", "launcher", "parallel"}
 DOOR = {
-    *("cli", "ask", "campaign", "join", "board", "ending", "submit", "sweep", "reference_point", "package"),
+    *(
+        "cli",
+        "ask",
+        "campaign",
+        "against",
+        "join",
+        "board",
+        "ending",
+        "submit",
+        "sweep",
+        "reference_point",
+        "package",
+    ),
     *("description", "guard", "verbs_that_run", "verbs_that_read", "__main__"),
 }
 
