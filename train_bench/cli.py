@@ -24,6 +24,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   judge   PATH [--json]     what the rules say of a log, a campaign or a tree of results
   score   PATH [--json]     the score of a campaign, the results table of a tree
   rules   benchmark=NAME    what a round allows: values, runs, target, schedule
+  report  PATH ... --to F   one page about campaigns or trees of results
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
   prepare [OVERRIDE ...]    prepare the data of a benchmark
   package DIR ... --to DIR  the tree of a submission, and what the official checkers think of it
@@ -75,6 +76,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "judge": verbs_that_read.judge,
     "score": verbs_that_read.score,
     "rules": verbs_that_read.rules,
+    "report": verbs_that_read.report,
     "rcp": verbs_that_run.rcp,
     "prepare": verbs_that_run.prepare,
     "package": verbs_that_read.package,

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -188,7 +189,24 @@ def _score(folder: Path) -> int:
     scored = judged.score.as_json()
     papers.write_json(folder / "score.json", scored)
     table.show_score(scored, Console())
+    _page(folder, judged)
     return VALID if judged.score.valid else INVALID
+
+
+def _page(folder: Path, judged: Judgement) -> None:
+    """The report beside the results. They are finished: whatever keeps it from being written costs a warning."""
+    try:
+        from train_bench.judge.tree import Judged
+        from train_bench.plan import discover
+        from train_bench.report.page import write
+        from train_bench.report.page.facts import Asked
+
+        tree = Judged(entries=(judged,), unjudged=())
+        path = folder / "report.html"
+        write.write([(folder, tree)], path, asked=Asked(prices={}), rcp_folder=discover.RCP)
+        print(f"report: {path}")
+    except Exception as error:
+        print(f"train-bench: warning: no report was written: {error}", file=sys.stderr)
 
 
 def _point(folder: Path) -> int:
