@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from train_bench.judge.record import RunRecord
 Span = tuple[int, int]
 
 BLOCKS = ("block", "epoch")
-LONGEST_LINE = 300
+LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,10 @@ class Phases:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
     """`phases` is None for a log whose clock never started. `values` holds the distinct values of each key that
-    has any, `lines` the text of the lines that were asked for, cut to `LONGEST_LINE` characters."""
+    has any as text, `lines` the lines that were asked for, cut to `LONGEST` characters."""
 
     phases: Phases | None
-    values: Mapping[str, tuple[object, ...]]
+    values: Mapping[str, tuple[str, ...]]
     lines: Mapping[int, str]
 
 
@@ -51,7 +52,7 @@ def read_course(record: RunRecord, content: bytes, cited: Collection[int]) -> Co
     token = TOKEN.encode()
     for number, raw in enumerate(content.splitlines(), start=1):
         if number in cited:
-            lines[number] = raw[: 4 * LONGEST_LINE].decode("utf-8", errors="replace")[:LONGEST_LINE]
+            lines[number] = raw[: 4 * LONGEST].decode("utf-8", errors="replace")[:LONGEST]
         if token in raw:
             found = parse_line(raw.decode("utf-8", errors="replace"), number)
             if isinstance(found, Event):
@@ -59,12 +60,22 @@ def read_course(record: RunRecord, content: bytes, cited: Collection[int]) -> Co
     return Course(phases=_phases(record, events), values=_values(events), lines=lines)
 
 
-def _values(events: Iterable[Event]) -> dict[str, tuple[object, ...]]:
-    values: dict[str, dict[str, object]] = {}
+def as_text(value: object) -> str:
+    """Somebody's JSON value for people: a text as it is, anything else as JSON, cut to `LONGEST` characters."""
+    if isinstance(value, str):
+        return value[:LONGEST]
+    try:
+        return json.dumps(value)[:LONGEST]
+    except RecursionError:
+        return "nested too deeply to be shown"
+
+
+def _values(events: Iterable[Event]) -> dict[str, tuple[str, ...]]:
+    values: dict[str, dict[str, None]] = {}
     for event in events:
         if event.value is not None:
-            values.setdefault(event.key, {})[repr(event.value)] = event.value
-    return {key: tuple(distinct.values()) for key, distinct in values.items()}
+            values.setdefault(event.key, {})[as_text(event.value)] = None
+    return {key: tuple(distinct) for key, distinct in values.items()}
 
 
 def _phases(record: RunRecord, events: Sequence[Event]) -> Phases | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from train_bench.report.page.facts import Entry
-from train_bench.report.page.figure import ACCENT, KEPT, MUTED, Figure, Trace, axis
+from train_bench.report.page.figure import ACCENT, KEPT, MUTED, POWERS_OF_TWO, Figure, Trace, axis
 
 
 def figure(entry: Entry) -> Figure | None:
@@ -32,7 +32,7 @@ def figure(entry: Entry) -> Figure | None:
         traces=traces,
         layout={
             "showlegend": True,
-            "xaxis": axis("global batch size", type="log"),
+            "xaxis": axis("global batch size", type="log", **POWERS_OF_TWO),
             "yaxis": axis(f"{unit} to converge", rangemode="tozero"),
         },
         height=360,

@@ -12,7 +12,7 @@ from typing import Any
 from train_bench import papers
 from train_bench.errors import LogError, RequestError
 from train_bench.judge import rcp
-from train_bench.judge.course import Course, Phases, read_course
+from train_bench.judge.course import Course, Phases, as_text, read_course
 from train_bench.judge.energy import kept_energy
 from train_bench.judge.entry import Judgement
 from train_bench.judge.law import law
@@ -24,7 +24,7 @@ from train_bench.rules.allowed import DIVISIONS
 
 # Keys that are logged with a value and are no hyperparameters.
 NO_HYPERPARAMETERS = {*EVALUATION, "seed", "cache_clear", "train_samples", "eval_samples"}
-LONGEST_TEXT = 400
+MOST_VALUES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyperparameter:
-    """A logged key: its distinct values over all runs, what the rules allow, the value that all reference
+    """A logged key: its first distinct values over all runs, what the rules allow, the value that all reference
     points share, and whether a finding says that it breaks a rule."""
 
     key: str
@@ -127,7 +127,7 @@ class Entry:
     @property
     def findings(self) -> list[tuple[Mapping[str, Any], str | None]]:
         """All findings with the line that each is about: those of the entry, then run by run."""
-        found = [(finding, None) for finding in self.told["findings"]]
+        found: list[tuple[Mapping[str, Any], str | None]] = [(item, None) for item in self.told["findings"]]
         for run, course in zip(self.told["runs"], self.courses, strict=True):
             found += [(finding, course.lines.get(finding["line"])) for finding in run["findings"]]
         return found
@@ -156,7 +156,7 @@ def entry_of(judgement: Judgement, *, anchor: str, path: Path, asked: Asked, rcp
         thresholds=thresholds,
         law=described,
         hyperparameters=tuple(_hyperparameters(courses, described, told)),
-        system=tuple((name, text) for name, value in system.items() if (text := _text(value))),
+        system=tuple((name, text) for name, value in system.items() if (text := as_text(value))),
         configuration=_configuration(judgement.place.plan),
         size=_size(system, told["world_size"]),
         cost=None if price is None or minutes is None else price * minutes / 60,
@@ -193,7 +193,7 @@ def _hyperparameters(
     logged: dict[str, dict[str, None]] = {}
     for course in courses:
         for key, values in course.values.items():
-            logged.setdefault(key, {}).update(dict.fromkeys(map(_text, values)))
+            logged.setdefault(key, {}).update(dict.fromkeys(values))
     broken = {
         finding["key"] for run in told["runs"] for finding in run["findings"] if finding["grade"] == "breaks"
     }
@@ -203,11 +203,11 @@ def _hyperparameters(
         if key in NO_HYPERPARAMETERS or key.startswith("submission_") or not (ruled or "opt_" in key):
             continue
         said = ["; ".join(rule["constraints"]) or "anything" for rule in ruled]
-        reference = {_text(rule["reference"]) for rule in ruled if rule["reference"] is not None}
+        reference = {as_text(rule["reference"]) for rule in ruled if rule["reference"] is not None}
         rows.append(
             Hyperparameter(
                 key=key,
-                values=tuple(texts),
+                values=(*list(texts)[:MOST_VALUES], *(["..."] if len(texts) > MOST_VALUES else [])),
                 allowed=" or ".join(dict.fromkeys(said)) or "no rule",
                 reference=", ".join(reference),
                 broken=key in broken,
@@ -247,10 +247,7 @@ def _configuration(plan: Mapping[str, Any]) -> str | None:
         return None
     jobs = plan.get("jobs")
     shown = {**plan, "jobs": jobs[:1]} if isinstance(jobs, list) else plan
-    return json.dumps(shown, indent=2)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value[:LONGEST_TEXT]
-    return json.dumps(value, default=repr)[:LONGEST_TEXT]
+    try:
+        return json.dumps(shown, indent=2)
+    except RecursionError:
+        return as_text(plan)

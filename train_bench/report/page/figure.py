@@ -6,6 +6,7 @@ always ours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ KEPT, DROPPED, FAILED, ACCENT, MUTED = (
     f"var(--{name})" for name in ("kept", "dropped", "failed", "accent", "muted")
 )
 SERIES = tuple(f"var(--series-{number})" for number in range(8))
+POWERS_OF_TWO = {"tick0": 0, "dtick": math.log10(2), "tickformat": "d"}
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "triangle-down")
 
 Trace = dict[str, Any]

@@ -26,13 +26,14 @@ function layoutOf(figure, plot) {
     showlegend: false,
     ...layout,
     height: Number(plot.dataset.height),
-    margin: { l: wide ? 60 : 44, r: 12, t: 8, b: 40 },
+    margin: { l: wide ? 60 : 44, r: 12, t: 10, b: 40 },
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--ink") },
     paper_bgcolor: colour("--paper"),
     plot_bgcolor: colour("--paper"),
     hoverlabel: { bgcolor: colour("--raised"), bordercolor: colour("--line"), font: { color: colour("--ink") } },
-    legend: { orientation: "h", y: -0.22, yanchor: "top", x: 0, font: { size: 11 } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11 }, traceorder: "normal" },
     hovermode: "closest",
+    dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
     bargap: 0.25,
   };
 }
@@ -106,7 +107,7 @@ function sort(header) {
     return data ? Number(data.value) : cell.textContent.trim();
   };
   const order = (one, other) =>
-    typeof one === "number" && typeof other === "number" ? one - other : typeof one === typeof other ? one.localeCompare(other) : typeof one === "number" ? -1 : 1;
+    typeof one === "number" && typeof other === "number" ? one - other : typeof one === typeof other ? one.localeCompare(other, "en", { numeric: true }) : typeof one === "number" ? -1 : 1;
   const rows = [...table.tBodies[0].rows].sort((one, other) => order(value(one), value(other)) * (up ? 1 : -1));
   table.tBodies[0].append(...rows);
 }

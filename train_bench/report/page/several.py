@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from train_bench.report.page import quality
 from train_bench.report.page.facts import Entry
-from train_bench.report.page.figure import MUTED, SERIES, SYMBOLS, Figure, Trace, axis
+from train_bench.report.page.figure import MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
 
 
 def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
@@ -50,7 +50,7 @@ def scaling(entries: Sequence[Entry]) -> Figure | None:
                 "y": [minutes for _, minutes, _ in sized],
                 "text": [f"{one.name} ({one.round})" for _, _, one in sized],
                 "line": {"width": 1.2, "color": SERIES[number % len(SERIES)]},
-                "marker": {"size": 8, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+                "marker": {"size": 8, "symbol": SYMBOLS[(number + number // len(SERIES)) % len(SYMBOLS)]},
                 "hovertemplate": "%{text}<br>%{x} accelerators, %{y:.4g} min<extra></extra>",
             }
         )
@@ -74,12 +74,12 @@ def scaling(entries: Sequence[Entry]) -> Figure | None:
     return Figure(
         name="scaling",
         title="Scaling over system size",
-        about="Score over the number of accelerators (ranks, where no description says it). Dotted: ideal scaling "
-        "from the smallest system of the benchmark.",
+        about="Score over the number of accelerators (ranks, where no description says it), of all submitters and "
+        "rounds. Dotted: ideal scaling from the smallest system of the benchmark.",
         traces=traces,
         layout={
             "showlegend": True,
-            "xaxis": axis("accelerators", type="log"),
+            "xaxis": axis("accelerators", type="log", **POWERS_OF_TWO),
             "yaxis": axis("score in minutes", type="log"),
         },
         height=420,
@@ -110,7 +110,7 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
                     "y": [best[name][0] for name in held],
                     "text": [best[name][1] for name in held],
                     "line": {"width": 1.2, "color": SERIES[number % len(SERIES)]},
-                    "marker": {"size": 8, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+                    "marker": {"size": 8, "symbol": SYMBOLS[(number + number // len(SERIES)) % len(SYMBOLS)]},
                     "hovertemplate": "%{text}<br>%{x}: %{y:.4g} min<extra></extra>",
                 }
             )

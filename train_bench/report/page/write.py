@@ -54,7 +54,7 @@ def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folder: Pat
         trim_blocks=True,
         lstrip_blocks=True,
     ).get_template("page.html")
-    return template.render(
+    rendered = template.render(
         entries=entries,
         unjudged=[reason for _, tree in judged for reason in tree.unjudged],
         paths=[str(path) for path, _ in judged],
@@ -73,6 +73,7 @@ def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folder: Pat
         script=Markup(script),
         plotly=base64.b64encode(gzip.compress(plotly.encode(), mtime=0)).decode(),
     )
+    return rendered.encode("utf-8", errors="replace").decode()  # a log may hold half a character
 
 
 def _figures(entry: Entry) -> list[Figure]:
