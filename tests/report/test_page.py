@@ -339,3 +339,27 @@ def fields_of(entry):
         of_run = ["minutes", *names, "convergence", "samples", "samples_per_second"]
         known += [f"runs.{index}.{name}" for name in of_run if at(run, name) is not None]
     return known
+
+
+def contrast(one, other):
+    """Of two colours `#rrggbb` (WCAG 2, relative luminance)."""
+
+    def luminance(colour):
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_texts_and_marks_stand_out_from_the_paper(theme):
+    block = re.findall(r":root[^{]*\{([^}]*)\}", (write.HERE / "page.css").read_text())[theme]
+    colours = dict(re.findall(r"--([\w-]+): (#\w{6});", block))
+    for name in ("ink", "soft", "accent", "good", "bad", "link"):
+        assert min(contrast(colours[name], colours[paper]) for paper in ("paper", "raised")) >= 4.5, name
+    marks = ("kept", "dropped", "failed", "muted", *(name for name in colours if name.startswith("series")))
+    assert len(marks) == 12
+    for name in marks:
+        assert contrast(colours[name], colours["paper"]) >= 3, name
