@@ -16,7 +16,7 @@ from train_bench.errors import RequestError
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
 from train_bench.report.page import several, write
-from train_bench.report.page.facts import Asked, entry_of, read_prices
+from train_bench.report.page.facts import Asked, entry_of, read_prices, told_apart
 
 NO_PRICE = Asked(prices={})
 
@@ -52,7 +52,7 @@ def page_of(path, tree, asked=NO_PRICE):
 
 def entries_of(tree, asked=NO_PRICE):
     return [
-        entry_of(judgement, anchor=f"entry-{number}", path=Path(), asked=asked, rcp_folder=discover.RCP)
+        entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folder=discover.RCP)
         for number, judgement in enumerate(tree.entries)
     ]
 
@@ -187,6 +187,22 @@ def test_ratios_and_accelerator_hours_follow_from_the_scores(nine):
         assert numbers[f"entry-{number}.size_hours"] == pytest.approx(score * size / 60)
     drawn = trace(read, "scaling", "resnet_mini", "several")
     assert list(zip(drawn["x"], drawn["y"], strict=True)) == sorted(zip(sizes, scores, strict=True))
+
+
+def test_systems_of_one_size_have_no_scaling(nine):
+    first, second = entries_of(nine)[:2]
+    assert several.scaling([first, second]) is not None
+    assert several.scaling([first, dataclasses.replace(second, size=first.size)]) is None
+
+
+def test_entries_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    names = ("left", "right", "deep/right")
+    entries = [entries_of(judged(pages.mini(tmp_path / name), None))[0] for name in names]
+    assert len({entry.name for entry in entries}) == 1
+    alike = [str(tmp_path / name) for name in names[1:]]
+    assert [entry.apart for entry in told_apart(entries)] == ["left", *alike]
+    assert [entry.apart for entry in told_apart(entries[:2])] == ["left", "right"]
+    assert told_apart(entries[:1]) == entries[:1]
 
 
 def test_a_ratio_is_taken_to_the_first_entry_of_the_benchmark_that_has_a_score(nine):

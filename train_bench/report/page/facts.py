@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,12 @@ class Hyperparameter:
 class Entry:
     """One entry: `told` is its object of `judge --json`, run by run beside `courses` and `curves`.
 
-    `size` is how many accelerators the system has: what its description says, else the ranks of a campaign;
-    None where nobody says it. `cost` is in the unit of the price, `joules` the mean of the kept runs.
+    `apart` is the folder where an entry is called like another one of its round, else empty. `size` is how many
+    accelerators the system has: what its description says, else the ranks of a campaign; None where nobody says
+    it. `cost` is in the unit of the price, `joules` the mean of the kept runs.
     """
 
     anchor: str
-    path: str
     folder: str
     told: Mapping[str, Any]
     courses: tuple[Course, ...]
@@ -94,14 +95,18 @@ class Entry:
     size: int | None
     cost: float | None
     joules: float | None
+    apart: str = ""
+
+    @property
+    def who(self) -> str:
+        """Submitter and system; the folder, where nobody says them."""
+        who = " / ".join(filter(None, (self.told["submitter"], self.told["system"]))) or self.folder
+        return f"{who} ({self.apart})" if self.apart else who
 
     @property
     def name(self) -> str:
         """How people call the entry."""
-        told = self.told
-        return " / ".join(
-            filter(None, (told["submitter"], told["system"], told["variant"] or told["benchmark"]))
-        )
+        return f"{self.who} / {self.told['variant'] or self.told['benchmark']}"
 
     @property
     def round(self) -> str:
@@ -133,7 +138,7 @@ class Entry:
         return found
 
 
-def entry_of(judgement: Judgement, *, anchor: str, path: Path, asked: Asked, rcp_folder: Path) -> Entry:
+def entry_of(judgement: Judgement, *, anchor: str, asked: Asked, rcp_folder: Path) -> Entry:
     """Gather what a page tells of one entry. The logs are read once more, one at a time."""
     told = judgement.as_json()
     rules = ruleset.load(judgement.place.ruleset).benchmark(judgement.score.benchmark)
@@ -146,7 +151,6 @@ def entry_of(judgement: Judgement, *, anchor: str, path: Path, asked: Asked, rcp
     thresholds = rules.target.thresholds
     return Entry(
         anchor=anchor,
-        path=str(path),
         folder=str(judgement.place.folder),
         told=told,
         courses=courses,
@@ -162,6 +166,20 @@ def entry_of(judgement: Judgement, *, anchor: str, path: Path, asked: Asked, rcp
         cost=None if price is None or minutes is None else price * minutes / 60,
         joules=kept_energy(judgement.records, [run["dropped"] or not run["counted"] for run in told["runs"]]),
     )
+
+
+def told_apart(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries, with the folders of those that are called alike: its last part if that tells them apart."""
+    alike = Counter((entry.name, entry.round) for entry in entries)
+    folders = Counter((entry.name, entry.round, Path(entry.folder).name) for entry in entries)
+    apart = []
+    for entry in entries:
+        last = Path(entry.folder).name
+        if alike[entry.name, entry.round] > 1:
+            unique = folders[entry.name, entry.round, last] == 1
+            entry = replace(entry, apart=last if unique else entry.folder)
+        apart.append(entry)
+    return apart
 
 
 def _course(record: RunRecord, told: Mapping[str, Any]) -> Course:

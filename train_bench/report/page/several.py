@@ -32,7 +32,10 @@ def figures(entries: Sequence[Entry]) -> list[Figure]:
 
 
 def scaling(entries: Sequence[Entry]) -> Figure | None:
-    """Score over size, both logarithmic, with ideal scaling from the smallest system of each benchmark."""
+    """Score over size, both logarithmic, with ideal scaling from the smallest system of each benchmark. None
+    where all systems are of one size."""
+    if len({entry.size for entry in entries if entry.size and entry.minutes}) < 2:
+        return None
     traces: list[Trace] = []
     for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
         sized = sorted(
@@ -69,8 +72,6 @@ def scaling(entries: Sequence[Entry]) -> Figure | None:
                     "hoverinfo": "skip",
                 }
             )
-    if not traces:
-        return None
     return Figure(
         name="scaling",
         title="Scaling over system size",
