@@ -188,8 +188,8 @@ def _score(folder: Path) -> int:
     judged = _judgement(folder)
     scored = judged.score.as_json()
     papers.write_json(folder / "score.json", scored)
-    table.show_score(scored, Console())
     _page(folder, judged)
+    table.show_score(scored, Console())
     return VALID if judged.score.valid else INVALID
 
 

@@ -221,7 +221,7 @@ def test_the_best_valid_score_of_each_round_is_drawn_in_the_order_of_rounds(nine
     drawn = several.rounds(
         [of("10.0.0", 4.0), of("2.1.0", 9.0), of("2.1.0", 8.0), of("2.1.0", 1.0, valid=False)]
     )
-    assert (drawn.traces[0]["x"], drawn.traces[0]["y"]) == (["2.1.0", "10.0.0"], [8.0, 4.0])
+    assert (drawn.traces[0]["x"], drawn.traces[0]["y"]) == (("2.1.0", "10.0.0"), (8.0, 4.0))
     assert several.rounds([of("2.1.0", 9.0), of("2.1.0", 8.0)]) is None
 
 

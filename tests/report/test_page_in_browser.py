@@ -162,16 +162,38 @@ def test_a_click_on_a_run_shows_its_curve_and_another_all(visit, campaign):
     assert opacities(seen) == [1] * 6
 
 
-def test_a_click_on_a_curve_chooses_its_run(visit, campaign):
+def middle(seen, trace, point):
+    """Where a point of the quality plot lies in the window."""
+    seen.plot("quality top1").scroll_into_view_if_needed()
+    mark = seen.plot("quality top1").locator(".scatterlayer .trace").nth(trace).locator(".point").nth(point)
+    box = mark.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_a_point_tells_its_numbers_and_a_click_on_it_chooses_its_run(visit, campaign):
     seen = visit(campaign)
     seen.draw("entry-0")
-    seen.plot("quality top1").scroll_into_view_if_needed()
-    point = seen.plot("quality top1").locator(".scatterlayer .trace").nth(2).locator(".point").nth(2)
-    box = point.bounding_box()
-    seen.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    seen.page.mouse.move(*middle(seen, trace=2, point=2))
+    told = seen.plot("quality top1").locator(".hovertext")
+    told.wait_for(timeout=10_000)
+    assert "run 2, not converged" in told.text_content()
     seen.page.mouse.down()
     seen.page.mouse.up()
     seen.page.wait_for_selector('button.run[data-run="2"][aria-pressed="true"]', timeout=10_000)
+
+
+def test_a_drag_zooms_into_a_plot(visit, campaign):
+    seen = visit(campaign)
+    seen.draw("entry-0")
+    span = "plot => plot.layout.xaxis.range[1] - plot.layout.xaxis.range[0]"
+    before = seen.plot("quality top1").evaluate(span)
+    x, y = middle(seen, trace=0, point=1)
+    seen.page.mouse.move(x - 60, y - 60)
+    seen.page.mouse.down()
+    seen.page.mouse.move(x + 60, y + 60, steps=5)
+    seen.page.mouse.up()
+    zoomed = f"({span})(document.querySelector('.plot')) < {before / 2}"
+    seen.page.wait_for_function(zoomed, timeout=10_000)
 
 
 def test_a_filter_narrows_the_table_and_what_is_below(visit, nine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from train_bench.report.page import quality
 from train_bench.report.page.facts import Entry
@@ -38,45 +39,15 @@ def scaling(entries: Sequence[Entry]) -> Figure | None:
         return None
     traces: list[Trace] = []
     for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
-        sized = sorted(
-            ((one.size, one.minutes, one) for one in members if one.size and one.minutes),
-            key=lambda item: item[:2],
-        )
-        if not sized:
-            continue
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers" if len(sized) > 1 else "markers",
-                "name": benchmark,
-                "x": [size for size, _, _ in sized],
-                "y": [minutes for _, minutes, _ in sized],
-                "text": [f"{one.name} ({one.round})" for _, _, one in sized],
-                "line": {"width": 1.2, "color": SERIES[number % len(SERIES)]},
-                "marker": {"size": 8, "symbol": SYMBOLS[(number + number // len(SERIES)) % len(SYMBOLS)]},
-                "hovertemplate": "%{text}<br>%{x} accelerators, %{y:.4g} min<extra></extra>",
-            }
-        )
-        smallest, largest = sized[0], sized[-1]
-        if smallest[0] != largest[0]:
-            ideal = smallest[1] * smallest[0] / largest[0]
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": f"{benchmark}, ideal",
-                    "showlegend": False,
-                    "x": [smallest[0], largest[0]],
-                    "y": [smallest[1], ideal],
-                    "line": {"width": 1, "dash": "dot", "color": MUTED},
-                    "hoverinfo": "skip",
-                }
-            )
+        known = [(one.size, one.minutes, _label(one)) for one in members if one.size and one.minutes]
+        if known:
+            sizes, minutes, labels = zip(*sorted(known), strict=True)
+            traces += [_series(number, benchmark, sizes, minutes, labels), *_ideal(benchmark, sizes, minutes)]
     return Figure(
         name="scaling",
         title="Scaling over system size",
         about="Score over the number of accelerators (ranks, where no description says it), of all submitters and "
-        "rounds. Dotted: ideal scaling from the smallest system of the benchmark.",
+        "rounds, valid or not. Dotted: ideal scaling from the smallest system of the benchmark.",
         traces=traces,
         layout={
             "showlegend": True,
@@ -94,27 +65,15 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
         return None
     traces: list[Trace] = []
     for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
-        best: dict[str, tuple[float, str]] = {}
-        for entry in members:
-            if entry.minutes and entry.told["valid"]:
-                best[entry.round] = min(
-                    best.get(entry.round, (entry.minutes, entry.name)), (entry.minutes, entry.name)
-                )
-        held = [name for name in order if name in best]
-        if held:
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": benchmark,
-                    "x": held,
-                    "y": [best[name][0] for name in held],
-                    "text": [best[name][1] for name in held],
-                    "line": {"width": 1.2, "color": SERIES[number % len(SERIES)]},
-                    "marker": {"size": 8, "symbol": SYMBOLS[(number + number // len(SERIES)) % len(SYMBOLS)]},
-                    "hovertemplate": "%{text}<br>%{x}: %{y:.4g} min<extra></extra>",
-                }
-            )
+        valid = [
+            (one.minutes, _label(one), one.round) for one in members if one.minutes and one.told["valid"]
+        ]
+        best = {
+            name: min(of_round) for name in order if (of_round := [one for one in valid if one[2] == name])
+        }
+        if best:
+            minutes, labels, held = zip(*best.values(), strict=True)
+            traces.append(_series(number, benchmark, held, minutes, labels))
     if not traces:
         return None
     return Figure(
@@ -129,6 +88,45 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
         },
         height=420,
     )
+
+
+def _series(
+    number: int, name: str, x: Sequence[Any], minutes: Sequence[float], labels: Sequence[str]
+) -> Trace:
+    """The scores of one benchmark, a colour and a symbol of its own as far as there are such."""
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": x,
+        "y": minutes,
+        "text": labels,
+        "line": {"width": 1.2, "color": SERIES[number % len(SERIES)]},
+        "marker": {"size": 8, "symbol": SYMBOLS[(number + number // len(SERIES)) % len(SYMBOLS)]},
+        "hovertemplate": "%{text}<br>%{x}: %{y:.4g} min<extra></extra>",
+    }
+
+
+def _ideal(benchmark: str, sizes: Sequence[int], minutes: Sequence[float]) -> list[Trace]:
+    """Half the time on twice the system, from the smallest of several sizes."""
+    if sizes[0] == sizes[-1]:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": f"{benchmark}, ideal",
+            "showlegend": False,
+            "x": [sizes[0], sizes[-1]],
+            "y": [minutes[0], minutes[0] * sizes[0] / sizes[-1]],
+            "line": {"width": 1, "dash": "dot", "color": MUTED},
+            "hoverinfo": "skip",
+        }
+    ]
+
+
+def _label(entry: Entry) -> str:
+    return f"{entry.name} ({entry.round}{'' if entry.told['valid'] else ', not valid'})"
 
 
 def _by_benchmark(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
