@@ -95,7 +95,7 @@ def report(words: Sequence[str]) -> int:
     from train_bench.judge import summary
     from train_bench.plan import discover
     from train_bench.report.page import write
-    from train_bench.report.page.facts import Asked, read_prices
+    from train_bench.report.page.facts import Asked, read_prices, refuse_unknown
 
     parser = argparse.ArgumentParser("train-bench report", description=report.__doc__)
     parser.add_argument(
@@ -115,6 +115,7 @@ def report(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     prices = read_prices(options.price_per_hour)
     judged = [(path, _judged(path, options.ruleset)) for path in options.paths]
+    refuse_unknown(prices, {entry.score.system for _, tree in judged for entry in tree.entries})
     summaries = []
     if options.summary is not None:
         weights, reference = summary.read_weights(options.summary), _reference(options)

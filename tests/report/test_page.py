@@ -16,7 +16,7 @@ from train_bench.errors import RequestError
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
 from train_bench.report.page import several, write
-from train_bench.report.page.facts import Asked, entry_of, read_prices, told_apart
+from train_bench.report.page.facts import Asked, entry_of, read_prices, refuse_unknown, told_apart
 
 NO_PRICE = Asked(prices={})
 
@@ -236,6 +236,13 @@ def test_a_price_per_hour_gives_the_cost_to_train(nine):
 def test_a_price_that_is_none_is_refused_with_a_sentence(text):
     with pytest.raises(RequestError, match="is no price per hour"):
         read_prices(text)
+
+
+def test_a_price_of_a_system_that_is_not_there_is_refused(nine):
+    systems = {entry.score.system for entry in nine.entries}
+    refuse_unknown({"": 1.0, "box-1": 1.0}, systems)
+    with pytest.raises(RequestError, match="no system to price 'boks-1'. Did you mean 'box-1'"):
+        refuse_unknown({"boks-1": 1.0}, {*systems, None})
 
 
 def test_energy_is_shown_where_power_logs_lie_beside_the_results(tmp_path, campaign):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from train_bench import papers
-from train_bench.errors import LogError, RequestError
+from train_bench.errors import LogError, RequestError, UnknownName
 from train_bench.judge import rcp
 from train_bench.judge.course import Course, Phases, as_text, read_course
 from train_bench.judge.energy import kept_energy
@@ -51,6 +51,13 @@ def read_prices(text: str) -> dict[str, float]:
                 f"'{part}' is no price per hour; write PRICE, or SYSTEM=PRICE,... for each system."
             )
     return prices
+
+
+def refuse_unknown(prices: Mapping[str, float], systems: Collection[str | None]) -> None:
+    """Raises `RequestError` for the price of a system that has no entry."""
+    for name in prices:
+        if name and name not in systems:
+            raise UnknownName(what="system to price", name=name, known=filter(None, systems))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
