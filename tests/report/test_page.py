@@ -241,7 +241,7 @@ def test_a_price_that_is_none_is_refused_with_a_sentence(text):
 def test_a_price_of_a_system_that_is_not_there_is_refused(nine):
     systems = {entry.score.system for entry in nine.entries}
     refuse_unknown({"": 1.0, "box-1": 1.0}, systems)
-    with pytest.raises(RequestError, match="no system to price 'boks-1'. Did you mean 'box-1'"):
+    with pytest.raises(RequestError, match=r"no system to price 'boks-1'\. Did you mean 'box-1'"):
         refuse_unknown({"boks-1": 1.0}, {*systems, None})
 
 
