@@ -169,6 +169,14 @@ def test_a_value_that_breaks_a_rule_is_marked_and_its_line_shown(tmp_path):
     assert finding.message in read.text
 
 
+def test_broken_rules_come_before_what_is_for_review(tmp_path):
+    for index, name in enumerate(("not_converged", "bad_momentum")):
+        (tmp_path / f"result_{index}.txt").write_text((LOGS / f"{name}.txt").read_text())
+    found = [finding["grade"] for finding, _ in entries_of(judged(tmp_path))[0].findings]
+    assert found[0] == "breaks"
+    assert found[-1] == "slow"
+
+
 def test_system_and_configuration_are_told_or_said_to_be_missing(campaign, nine):
     read = " ".join(campaign[1].text)
     assert "Debian" in read

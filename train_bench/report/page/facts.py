@@ -20,6 +20,7 @@ from train_bench.judge.law import law
 from train_bench.judge.record import EVALUATION, RunRecord
 from train_bench.judge.submission import description_of
 from train_bench.quality import Threshold
+from train_bench.report.findings import GRADES
 from train_bench.rules import ruleset
 from train_bench.rules.allowed import DIVISIONS
 
@@ -138,11 +139,11 @@ class Entry:
 
     @property
     def findings(self) -> list[tuple[Mapping[str, Any], str | None]]:
-        """All findings with the line that each is about: those of the entry, then run by run."""
+        """All findings with the line that each is about, broken rules first."""
         found: list[tuple[Mapping[str, Any], str | None]] = [(item, None) for item in self.told["findings"]]
         for run, course in zip(self.told["runs"], self.courses, strict=True):
             found += [(finding, course.lines.get(finding["line"])) for finding in run["findings"]]
-        return found
+        return sorted(found, key=lambda item: list(GRADES).index(item[0]["grade"]))
 
 
 def entry_of(judgement: Judgement, *, anchor: str, asked: Asked, rcp_folder: Path) -> Entry:
