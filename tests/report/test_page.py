@@ -290,6 +290,15 @@ def test_odd_values_of_logs_make_a_page(tmp_path):
     assert "half" in page_of(tmp_path, tree)
 
 
+def test_every_bad_log_makes_a_page(tmp_path):
+    logs = sorted(LOGS.glob("*.txt"))
+    for index, path in enumerate(logs):
+        (tmp_path / f"result_{index}.txt").write_bytes(path.read_bytes())
+    read = Read(page_of(tmp_path, judged(tmp_path)))
+    curves = [one for one in figure(read, "quality top1")["data"] if "meta" in one]
+    assert len(curves) == len(logs) > 30
+
+
 def test_a_run_that_left_an_empty_log_makes_a_page(tmp_path):
     pages.mini(tmp_path / "campaign")
     (tmp_path / "campaign" / "result_1.txt").write_text("")
