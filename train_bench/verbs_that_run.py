@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import shlex
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
@@ -245,7 +246,7 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
             limit_seconds=planned.request["tracking_limit_seconds"],
             say=lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True),
         )
-        for name in named(planned.request["tracking"])
+        for name in named(planned.request.get("tracking", "none"))  # older plans know no tracking
     ]
     terminal = Terminal(console, side=side)
     return Together([terminal, *trackers]) if trackers else terminal
@@ -307,8 +308,25 @@ def _score(folder: Path) -> int:
     judged = _judgement(folder)
     scored = judged.score.as_json()
     papers.write_json(folder / "score.json", scored)
+    _page(folder, judged)
     table.show_score(scored, Console())
     return VALID if judged.score.valid else INVALID
+
+
+def _page(folder: Path, judged: Judgement) -> None:
+    """The report beside the results. They are finished: whatever keeps it from being written costs a warning."""
+    try:
+        from train_bench.judge.tree import Judged
+        from train_bench.plan import discover
+        from train_bench.report.page import write
+        from train_bench.report.page.facts import Asked
+
+        tree = Judged(entries=(judged,), unjudged=())
+        path = folder / "report.html"
+        write.write([(folder, tree)], path, asked=Asked(prices={}), rcp_folder=discover.RCP)
+        print(f"report: {path}")
+    except Exception as error:
+        print(f"train-bench: warning: no report was written: {error}", file=sys.stderr)
 
 
 def _point(folder: Path) -> int:

@@ -42,6 +42,7 @@ ONLY_IN = {
     "hydra": {"train_bench/ask.py", "train_bench/plan/config.py"},
     "omegaconf": {"train_bench/ask.py", "train_bench/plan/config.py"},
     "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/official.py"},
+    "jinja2": {"train_bench/report/page/write.py"},
     "subprocess": {"train_bench/plan/launch.py", "launchers/horovod/build.py"},
 }
 
