@@ -15,10 +15,10 @@ import numpy as np
 from train_bench.seeds import derive
 
 SEED = 19
-SIDES = (30, 44)
+SIDES = (24, 32)
 """Shortest and longest side of a volume, in voxels."""
 
-TISSUE, ORGAN, LESION = 40, 130, 85
+AIR, TISSUE, ORGAN, LESION = -200, 40, 130, 85
 """Mean intensities, on the scale of Hounsfield units."""
 
 
@@ -46,29 +46,31 @@ def organs(number: int) -> tuple[np.ndarray, np.ndarray]:
     shape = tuple(int(side) for side in draws.uniform(SIDES[0], SIDES[1] + 1, 3))
     grid = np.stack(np.meshgrid(*(np.arange(side, dtype=np.float64) for side in shape), indexing="ij"))
     bent = grid + _waves(draws, grid, wavelengths=(12.0, 24.0), height=1.2)
-    radii = draws.uniform(6.0, 9.5, 3)
-    centre = np.array([float(draws.uniform(10.0, side - 10.0)[0]) for side in shape])
+    radii = draws.uniform(5.0, 8.0, 3)
+    centre = np.array([float(draws.uniform(8.0, side - 8.0)[0]) for side in shape])
     organ = _ellipsoid(bent, centre, radii)
     direction = draws.uniform(-1.0, 1.0, 3)
     direction /= max(float(np.abs(direction).max()), 1e-3)
     place = centre + direction * radii * float(draws.uniform(0.2, 0.75)[0])
-    lesion = _ellipsoid(bent, place, draws.uniform(2.6, 4.4, 3))
-    intensity = np.full(shape, TISSUE, dtype=np.int32)
-    for level in (ORGAN, LESION, ORGAN, LESION, ORGAN):
+    lesion = _ellipsoid(bent, place, draws.uniform(2.4, 4.0, 3))
+    middle = np.array(shape) / 2.0
+    body = _ellipsoid(bent, middle, middle * draws.uniform(0.9, 1.05, 3), power=4)
+    intensity = np.where(body, TISSUE, AIR).astype(np.int32)
+    for level in (ORGAN, LESION, ORGAN, ORGAN):
         knot = np.array([float(draws.uniform(0.0, side)[0]) for side in shape])
         intensity[_ellipsoid(bent, knot, draws.uniform(1.5, 4.0, 3))] = level
     intensity[organ] = ORGAN
     intensity[lesion] = LESION
-    drift = _waves(draws, grid, wavelengths=(40.0, 80.0), height=20.0)[0]
+    drift = _waves(draws, grid, wavelengths=(40.0, 80.0), height=10.0)[0]
     label = np.where(lesion, 2, np.where(organ, 1, 0)).astype(np.uint8)
-    noisy = intensity + np.rint(drift).astype(np.int32) + draws.noise(shape, divisor=5)
+    noisy = intensity + np.rint(drift).astype(np.int32) + draws.noise(shape, divisor=9)
     return noisy.astype(np.int16), label
 
 
-def _ellipsoid(grid: np.ndarray, centre: np.ndarray, radii: np.ndarray) -> np.ndarray:
-    """bool (d, h, w): inside."""
+def _ellipsoid(grid: np.ndarray, centre: np.ndarray, radii: np.ndarray, power: int = 2) -> np.ndarray:
+    """bool (d, h, w): inside; a higher power is boxier."""
     offsets = (grid - centre.reshape(3, 1, 1, 1)) / radii.reshape(3, 1, 1, 1)
-    return np.asarray((offsets**2).sum(axis=0) < 1.0)
+    return np.asarray((offsets**power).sum(axis=0) < 1.0)
 
 
 def _waves(
