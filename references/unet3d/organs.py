@@ -18,7 +18,7 @@ SEED = 19
 SIDES = (24, 32)
 """Shortest and longest side of a volume, in voxels."""
 
-AIR, TISSUE, ORGAN, LESION = -200, 40, 130, 85
+AIR, TISSUE, ORGAN, LESION = -200, 20, 200, 110
 """Mean intensities, on the scale of Hounsfield units."""
 
 
@@ -63,7 +63,7 @@ def organs(number: int) -> tuple[np.ndarray, np.ndarray]:
     intensity[lesion] = LESION
     drift = _waves(draws, grid, wavelengths=(40.0, 80.0), height=10.0)[0]
     label = np.where(lesion, 2, np.where(organ, 1, 0)).astype(np.uint8)
-    noisy = intensity + np.rint(drift).astype(np.int32) + draws.noise(shape, divisor=9)
+    noisy = intensity + np.rint(drift).astype(np.int32) + draws.noise(shape, divisor=6)
     return noisy.astype(np.int16), label
 
 
