@@ -84,7 +84,9 @@ def finished(folder: Path, number: int, preprocessing: Mapping[str, Any]) -> dic
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
     """One digest of all images and labels of all splits."""
-    hashes = [entry[kind]["sha256"] for split in SPLITS for entry in manifest["splits"][split] for kind in KINDS]
+    hashes = [
+        entry[kind]["sha256"] for split in SPLITS for entry in manifest["splits"][split] for kind in KINDS
+    ]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

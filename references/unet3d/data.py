@@ -218,7 +218,10 @@ class TrainingSet(Dataset):
             place = place_around(boxes, size, self.shape, rng)
         else:
             place = random_place(size, self.shape, rng)
-        cut = (slice(None), *(slice(first, first + side) for first, side in zip(place, self.shape, strict=True)))
+        cut = (
+            slice(None),
+            *(slice(first, first + side) for first, side in zip(place, self.shape, strict=True)),
+        )
         return augment(image[cut], label[cut], self.data, rng)
 
     def _boxes(self, index: int, label: np.ndarray) -> np.ndarray:
@@ -247,7 +250,7 @@ def evaluation_order(shapes: list[tuple[int, ...]], rank: int, ranks: int) -> li
 
 def training_loader(dataset: TrainingSet, order: Order, data: Data, device: torch.device) -> DataLoader:
     """Batches of crops without end, from as many processes as configured."""
-    return DataLoader(dataset, batch_sampler=order, **_loading(data, device))  # type: ignore[arg-type]
+    return DataLoader(dataset, batch_sampler=order, **_loading(data, device))
 
 
 def evaluation_loader(

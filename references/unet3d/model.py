@@ -87,7 +87,9 @@ class UNet3D(nn.Module):
 def tensor_names(model: nn.Module) -> list[str]:
     """Layers with parameters as the rules name them: down.0.block_1.conv is down0_block_1_conv. The full
     model has the 50 of the round 1.1.0."""
-    layers = [name for name, layer in model.named_modules() if isinstance(getattr(layer, "weight", None), Tensor)]
+    layers = [
+        name for name, layer in model.named_modules() if isinstance(getattr(layer, "weight", None), Tensor)
+    ]
     return [_tensor_name(layer) for layer in layers]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import zipfile
@@ -46,10 +47,7 @@ def kits19(config: Config, root: Path) -> Source:
     known = (config.train_samples or 0) + (config.eval_samples or 0)
     val = sorted(config.data.evaluation_cases)
     missing = [
-        str(path)
-        for number in range(known)
-        for path in _kits19_files(folder, number)
-        if not path.is_file()
+        str(path) for number in range(known) for path in _kits19_files(folder, number) if not path.is_file()
     ]
     if missing:
         raise RequestError(
@@ -79,7 +77,9 @@ def decathlon(config: Config, root: Path) -> Source:
     read = _member_reader(root)
     try:
         listed = json.loads(read("dataset.json"))
-        splits = [[(pair["image"], pair["label"]) for pair in listed[key]] for key in ("training", "validation")]
+        splits = [
+            [(pair["image"], pair["label"]) for pair in listed[key]] for key in ("training", "validation")
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise RequestError(
             f"dataset.json of {root} is not a Decathlon description with pairs of image and label under "
@@ -107,10 +107,8 @@ def _number_in(name: str) -> int:
 def _member_reader(root: Path) -> Callable[[str], bytes]:
     """Reads a file of the data set by the name that it has in there."""
     archives = sorted(root.glob("*.zip"))
-    if (root / "dataset.json").is_file() or len(archives) != 1:
-        archive = None
-    else:
-        archive = zipfile.ZipFile(archives[0])
+    zipped = len(archives) == 1 and not (root / "dataset.json").is_file()
+    archive = zipfile.ZipFile(archives[0]) if zipped else None
 
     def read(name: str) -> bytes:
         try:
@@ -139,26 +137,32 @@ def read_pair(imaging: tuple[str, bytes], segmentation: tuple[str, bytes], *, cl
         strange = next(value for value in found if value not in range(classes))
         raise RequestError(f"{segmentation[0]} has the label {strange:g}; allowed are 0 to {classes - 1}.")
     if not found.any():
-        raise RequestError(f"{segmentation[0]} labels every voxel as background; nothing can be learnt from it.")
+        raise RequestError(
+            f"{segmentation[0]} labels every voxel as background; nothing can be learnt from it."
+        )
     return Case(image=image, label=label.astype(np.uint8), spacing=spacing, where=where)
 
 
 def _read_nifti(name: str, content: bytes) -> tuple[np.ndarray, tuple[float, ...]]:
     """float32 (d, h, w) and the spacing of its header."""
     from nibabel.filebasedimages import ImageFileError
-    from nibabel.nifti1 import Nifti1Image
+    from nibabel.nifti1 import Nifti1Header, Nifti1Image
     from nibabel.spatialimages import HeaderDataError, ImageDataError
+    from nibabel.wrapstruct import WrapStructError
 
     try:
         plain = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
         volume = Nifti1Image.from_bytes(plain)
         values = np.asarray(volume.dataobj, dtype=np.float32)
-        spacing = tuple(float(size) for size in volume.header.get_zooms())
+        # The header as it is: an image mends sizes that are 0 or below.
+        header = Nifti1Header.from_fileobj(io.BytesIO(plain), check=False)
+        spacing = tuple(float(size) for size in header["pixdim"][1:4])
     except (
-        *(ImageFileError, HeaderDataError, ImageDataError, OSError, EOFError, ValueError, zlib.error),
-        *(OverflowError, MemoryError, TypeError),
+        *(ImageFileError, HeaderDataError, ImageDataError, WrapStructError),
+        *(OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error),
     ) as error:
-        raise RequestError(f"{name} cannot be read as NIfTI-1: {error}. Fetch it again.") from error
+        reason = " ".join(str(error).split())
+        raise RequestError(f"{name} cannot be read as NIfTI-1: {reason}. Fetch it again.") from error
     if values.ndim != 3 or 0 in values.shape:
         raise RequestError(f"{name} has shape {values.shape}; a volume has three axes.")
     if not all(np.isfinite(size) and size > 0 for size in spacing):

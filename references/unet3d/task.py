@@ -149,7 +149,9 @@ class Task:
         scores = torch.zeros(len(self._eval_set.volumes), classes - 1, dtype=torch.float64, device=device)
         broken = (~torch.isfinite(self._last_loss)).double()
         for index, image, label in self._eval:
-            logits, truth = self._segment(image.to(device, non_blocking=True), label.to(device, non_blocking=True))
+            logits, truth = self._segment(
+                image.to(device, non_blocking=True), label.to(device, non_blocking=True)
+            )
             scores[index] = quality.dice_per_class(logits.argmax(dim=0), truth[0], classes)
             broken += ~torch.isfinite(logits).all()
         self._forward.train()

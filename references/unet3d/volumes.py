@@ -112,8 +112,8 @@ def augment(
     image = np.array(image, dtype=np.float32)
     label = np.array(label, dtype=np.uint8)
     if rng.random() < data.brightness:
-        image *= np.float32(1.0 + rng.uniform(*data.brightness_range))
+        image *= np.float32(1.0 + rng.uniform(data.brightness_range[0], data.brightness_range[1]))
     if rng.random() < data.noise:
-        deviation = np.float32(rng.uniform(*data.noise_range))
+        deviation = np.float32(rng.uniform(data.noise_range[0], data.noise_range[1]))
         image += deviation * rng.standard_normal(image.shape, dtype=np.float32)
     return torch.from_numpy(image), torch.from_numpy(label)

@@ -115,7 +115,10 @@ def test_the_rate_rises_by_epochs_and_then_stays() -> None:
 def test_the_rate_decays_after_each_boundary_and_counts_padded_epochs() -> None:
     config = unet3d(
         "unet3d_bs80",
-        *("hyperparameters.opt_learning_rate_warmup_epochs=1", "hyperparameters.opt_learning_rate_decay_factor=0.1"),
+        *(
+            "hyperparameters.opt_learning_rate_warmup_epochs=1",
+            "hyperparameters.opt_learning_rate_decay_factor=0.1",
+        ),
         "hyperparameters.opt_learning_rate_decay_boundary_epochs=[4,6]",
     )
     rate = schedule_of(config)

@@ -41,7 +41,8 @@ def slow(image: np.ndarray, window: tuple[int, ...], strides: tuple[int, ...], p
     weights = quality.importance(window).double().numpy()
     total, seen = np.zeros((3, *padded.shape)), np.zeros(padded.shape)
     starts = [
-        range(0, size - side + 1, stride) for size, side, stride in zip(padded.shape, window, strides, strict=True)
+        range(0, size - side + 1, stride)
+        for size, side, stride in zip(padded.shape, window, strides, strict=True)
     ]
     for z, y, x in itertools.product(*starts):
         cut = padded[z : z + window[0], y : y + window[1], x : x + window[2]]
@@ -70,7 +71,9 @@ def test_the_sliding_window_gives_what_a_direct_implementation_gives(
     np.testing.assert_allclose(found.numpy(), slow(image, (4, 4, 4), (2, 2, 2), -2.2), atol=1e-5)
 
 
-@pytest.mark.parametrize(("size", "kept"), [(128, 128), (159, 128), (160, 160), (190, 190), (193, 192), (250, 250)])
+@pytest.mark.parametrize(
+    ("size", "kept"), [(128, 128), (159, 128), (160, 160), (190, 190), (193, 192), (250, 250)]
+)
 def test_a_remainder_below_half_a_stride_is_cut_away_and_no_other(size: int, kept: int) -> None:
     volume = torch.arange(size).expand(1, 1, 1, size)
     left = quality.without_remainder(volume, (1, 1, 64))
@@ -91,7 +94,9 @@ def test_dice_agrees_with_a_direct_formula() -> None:
     rng = np.random.default_rng(1)
     predicted, truth = rng.integers(0, 3, (2, 5, 6, 7))
     found = quality.dice_per_class(torch.from_numpy(predicted), torch.from_numpy(truth), 3)
-    assert found.tolist() == pytest.approx([direct_dice(predicted, truth, number) for number in (1, 2)], abs=1e-12)
+    assert found.tolist() == pytest.approx(
+        [direct_dice(predicted, truth, number) for number in (1, 2)], abs=1e-12
+    )
 
 
 def test_a_class_that_is_rightly_nowhere_has_dice_one_and_a_missed_one_zero() -> None:
