@@ -15,7 +15,7 @@ import numpy as np
 from train_bench.seeds import derive
 
 SEED = 19
-SIDES = (24, 35)
+SIDES = (20, 29)
 """Shortest and longest side of a volume, in voxels."""
 
 AIR, TISSUE, ORGAN, LESION = -200, 20, 200, 110
@@ -46,13 +46,13 @@ def organs(number: int) -> tuple[np.ndarray, np.ndarray]:
     shape = tuple(int(side) for side in draws.uniform(SIDES[0], SIDES[1] + 1, 3))
     grid = np.stack(np.meshgrid(*(np.arange(side, dtype=np.float64) for side in shape), indexing="ij"))
     bent = grid + _waves(draws, grid, wavelengths=(12.0, 24.0), height=1.2)
-    radii = draws.uniform(5.0, 8.0, 3)
-    centre = np.array([float(draws.uniform(8.0, side - 8.0)[0]) for side in shape])
+    radii = draws.uniform(4.5, 7.0, 3)
+    centre = np.array([float(draws.uniform(7.0, side - 7.0)[0]) for side in shape])
     organ = _ellipsoid(bent, centre, radii)
     direction = draws.uniform(-1.0, 1.0, 3)
     direction /= max(float(np.abs(direction).max()), 1e-3)
     place = centre + direction * radii * float(draws.uniform(0.2, 0.75)[0])
-    lesion = _ellipsoid(bent, place, draws.uniform(2.4, 4.0, 3))
+    lesion = _ellipsoid(bent, place, draws.uniform(2.2, 3.4, 3))
     middle = np.array(shape) / 2.0
     body = _ellipsoid(bent, middle, middle * draws.uniform(0.9, 1.05, 3), power=4)
     intensity = np.where(body, TISSUE, AIR).astype(np.int32)

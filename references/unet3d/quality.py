@@ -97,7 +97,8 @@ def _padded(
     image: Tensor, window: tuple[int, ...], strides: tuple[int, int, int], value: float
 ) -> tuple[list[int], Tensor]:
     """How many voxels were put before each axis, and the padded volume."""
-    before, pads = [], []
+    before: list[int] = []
+    pads: list[int] = []
     for axis, side, stride in zip((1, 2, 3), window, strides, strict=True):
         size = image.shape[axis]
         missing = max(side, size + -size % stride) - size

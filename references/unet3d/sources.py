@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from references.unet3d.config import Config
 from references.unet3d.cases import case_name
+from references.unet3d.config import Config
 from references.unet3d.organs import organs
 from train_bench.errors import RequestError
 

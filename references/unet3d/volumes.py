@@ -22,7 +22,7 @@ def resample(
 ) -> tuple[np.ndarray, np.ndarray]:
     """float32 and uint8 (d, h, w) from `spacing` to `target` millimetres per voxel: trilinear with aligned
     corners, and nearest. The new side is the truncated int(spacing / target * side)."""
-    if np.array_equal(np.float32(spacing), np.float32(target)):
+    if np.array_equal(np.array(spacing, np.float32), np.array(target, np.float32)):
         return image, label
     shape = tuple(
         int(have / want * side) for have, want, side in zip(spacing, target, image.shape, strict=True)
