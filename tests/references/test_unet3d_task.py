@@ -263,13 +263,13 @@ def test_a_batch_that_ranks_cannot_share_is_refused(tiny: Config) -> None:
 @pytest.mark.parametrize("shape", [[20, 20, 18], [20, 20], [4, 20, 20]])
 def test_a_shape_that_the_network_cannot_halve_is_refused(mini_unet3d: Config, shape: list[int]) -> None:
     mini_unet3d.hyperparameters.validation_input_shape = shape
-    with pytest.raises(RequestError, match="validation_input_shape is .* three multiples of 4"):
+    with pytest.raises(RequestError, match=r"validation_input_shape is .* three multiples of 4"):
         built(mini_unet3d)
 
 
 def test_an_overlap_of_whole_windows_is_refused(mini_unet3d: Config) -> None:
     mini_unet3d.hyperparameters.validation_overlap = 1.0
-    with pytest.raises(RequestError, match="validation_overlap is 1.0"):
+    with pytest.raises(RequestError, match=r"validation_overlap is 1\.0"):
         built(mini_unet3d)
 
 
