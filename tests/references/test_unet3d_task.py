@@ -21,6 +21,7 @@ from train_bench.errors import RequestError
 from train_bench.progress import Mark
 
 GIB = 2**30
+HIPPOCAMPUS = Path(__file__).parents[3] / "shared" / "data" / "hippocampus"
 
 
 def mark(samples: int) -> Mark:
@@ -305,6 +306,22 @@ def test_a_step_of_the_full_network_at_128_voxels_stays_below_8_gib() -> None:
     done = subprocess.run([sys.executable, "-c", FULL_STEP], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 8 * GIB
+
+
+@pytest.mark.skipif(not HIPPOCAMPUS.is_dir(), reason="no hippocampus volumes beside the checkout")
+def test_a_task_trains_on_real_volumes(tmp_path: Path) -> None:
+    config = unet3d("unet3d_hippocampus", f"data_dir={tmp_path}", "model.channels=[4,8]", "warm_up_steps=0")
+    config.hyperparameters.opt_learning_rate_warmup_epochs = 0
+    data.prepare(config, tmp_path, HIPPOCAMPUS)
+    task = built(config)
+    assert task.open_data() == data.facts(config)
+    losses = []
+    for step in range(1, 21):
+        task.train_until(mark(2 * step))
+        losses.append(float(task._last_loss))
+    assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
+    assert 0.0 <= task.evaluate().metrics["DICE"] <= 1.0
+    task.close()
 
 
 @pytest.mark.gpu
