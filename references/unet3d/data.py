@@ -86,7 +86,7 @@ def _preprocessing(config: Config) -> dict[str, Any]:
 def _make(config: Config, source: sources.Source, folder: Path) -> dict:
     _check_counts(config, {"train": len(source.train), "val": len(source.val)})
     preprocessing = _preprocessing(config)
-    md5 = {name: digest for digest, name in (line.split() for line in config.data.md5)}
+    md5 = _md5_by_name(config.data.md5)
     entries = {}
     for number in bar([*source.train, *source.val], "cases"):
         entry = cases.finished(folder, number, preprocessing)
@@ -105,6 +105,14 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
     }
     papers.write_json(folder / cases.MANIFEST, manifest)
     return manifest
+
+
+def _md5_by_name(lines: list[str]) -> dict[str, str]:
+    pairs = [line.split() for line in lines]
+    for line, pair in zip(lines, pairs, strict=True):
+        if len(pair) != 2:
+            raise RequestError(f"data.md5 has the line '{line}'; allowed is a digest and the name of a file.")
+    return {name: digest for digest, name in pairs}
 
 
 def _preprocessed(config: Config, case: sources.Case) -> tuple[np.ndarray, np.ndarray]:

@@ -108,12 +108,14 @@ def _member_reader(root: Path) -> Callable[[str], bytes]:
     """Reads a file of the data set by the name that it has in there."""
     archives = sorted(root.glob("*.zip"))
     zipped = len(archives) == 1 and not (root / "dataset.json").is_file()
-    archive = zipfile.ZipFile(archives[0]) if zipped else None
 
     def read(name: str) -> bytes:
         try:
-            return (root / name).read_bytes() if archive is None else archive.read(name)
-        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            if not zipped:
+                return (root / name).read_bytes()
+            with zipfile.ZipFile(archives[0]) as archive:
+                return archive.read(name)
+        except (OSError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
             raise RequestError(
                 f"{name} cannot be read from {root}: {error}. A folder holds dataset.json, imagesTr/ and "
                 "labelsTr/, or one zip file of them."

@@ -159,6 +159,8 @@ def test_a_known_md5_is_held(kits: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"case_00000_y\.npy would have md5 .* defined on abc"):
         data.prepare(small("data.md5=['abc case_00000_y.npy']"), tmp_path / "prepared", kits)
     assert not list((tmp_path / "prepared").glob("*_y.npy*"))
+    with pytest.raises(RequestError, match=r"data\.md5 has the line 'abc'"):
+        data.prepare(small("data.md5=[abc]"), tmp_path / "prepared", kits)
     data.prepare(small(), tmp_path / "prepared", kits)
     digest = hashlib.md5((tmp_path / "prepared" / "case_00000_y.npy").read_bytes()).hexdigest()
     data.prepare(small(f"data.md5=['{digest} case_00000_y.npy']"), tmp_path / "again", kits)
@@ -276,6 +278,12 @@ def test_a_decathlon_task_is_read_from_a_zip_file_and_unpacked_alike(tmp_path: P
         assert [entry["case"] for entry in manifest["splits"]["train"]] == [1, 7]
         digests.add(cases.content_digest(manifest))
     assert len(digests) == 1
+
+
+def test_a_corrupt_zip_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "task.zip").write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(RequestError, match=r"dataset\.json cannot be read from"):
+        data.prepare(small("data.origin=decathlon"), tmp_path / "prepared", tmp_path)
 
 
 @pytest.mark.parametrize(
