@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import sys
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +65,31 @@ def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:
 
 
 def prepare_data(plan: Plan, source: Path | None = None) -> None:
-    """Everything that is done to the data before any run; returns at once where it was done before."""
+    """Everything that is done to the data before any run; returns at once where it was done before. Of several
+    processes that want the same data, one does it and the others wait."""
     job = plan.jobs[0]
     config = cattrs.structure(job.config, discover.reference_config(job.reference))
-    discover.prepare(job.reference)(config, Path(str(config.data_dir)), source)
+    folder = Path(str(config.data_dir))
+    with _alone(folder):
+        discover.prepare(job.reference)(config, folder, source)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    lock = folder.with_name(f"{folder.name}.lock")
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("a")
+    except OSError:  # nothing can be prepared there; finished data can be used all the same
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"waiting for another process, which prepares {folder}\n")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
