@@ -18,8 +18,11 @@ check: .venv/installed-dev  ## lint, format, types
 honesty: .venv/installed-dev  ## with permuted training labels no mini benchmark may reach its target
 	$(BIN)/python bench/honesty.py
 
-bench: .venv/installed-dev  ## cost of the harness, two ranks against one, time to start
+bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for data, two ranks against one, starting
 	$(BIN)/python bench/harness_overhead.py
+	$(BIN)/python bench/harness_overhead.py 21 4 wandb tensorboard
+	$(BIN)/python bench/input_pipeline.py
+	$(BIN)/python bench/references.py
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/startup.py
 
