@@ -17,7 +17,7 @@ def campaign(tmp_path_factory):
     """One run on two ranks, and what was printed."""
     folder = tmp_path_factory.mktemp("together") / "campaign"
     two = ("benchmark=unet3d_mini", "launcher=torchrun", "launcher.nproc_per_node=2")
-    return folder, train_bench("run", *two, "runs=1", "seed=1", f"output={folder}", timeout=240)
+    return folder, train_bench("run", *two, "runs=1", "seed=1", f"output={folder}", timeout=500)
 
 
 def official_verdict(path):
