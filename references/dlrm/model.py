@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ class Dense(nn.Module):
 def _mlp(sizes: Sequence[int], *, last_is_linear: bool) -> nn.Sequential:
     """Weights from N(0, sqrt(2 / (m + n))), biases from N(0, sqrt(1 / m)) for n inputs and m outputs."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+    for inputs, outputs in pairwise(sizes):
         linear = nn.Linear(inputs, outputs)
         nn.init.normal_(linear.weight, std=(2 / (inputs + outputs)) ** 0.5)
         nn.init.normal_(linear.bias, std=(1 / outputs) ** 0.5)
