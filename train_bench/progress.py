@@ -43,11 +43,16 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalSchedule:
-    """Evaluate at `first`, then every `period`, up to and including `until`; in the benchmark's unit."""
+    """Evaluate at `first`, then every `period`, up to and including `until`; in the benchmark's unit.
+
+    start   what the log says before any training: 0, or 1 where it counts the epoch that is under way (DLRM,
+            whose epoch 1.05 is a twentieth of the data)
+    """
 
     first: float
     period: float
     until: float
+    start: float = 0.0
 
     def points(self) -> tuple[float, ...]:
         """The positions of all evaluations. Whole numbers stay integers."""
@@ -62,13 +67,13 @@ class EvalSchedule:
         two epochs in it has `first_epoch_num` 1.
         """
         marks = []
-        before = 0.0
+        before = self.start
         for point in self.points():
             marks.append(
                 Mark(
-                    count=round(point * samples_per_unit),
+                    count=round((point - self.start) * samples_per_unit),
                     epoch_num=point,
-                    first_epoch_num=_tidy(before + 1),
+                    first_epoch_num=_tidy(before + 1 - self.start),
                     epoch_count=_tidy(point - before),
                 )
             )

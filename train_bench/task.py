@@ -57,6 +57,10 @@ class BenchmarkConfig:
     """Options that may be changed without changing the task. A reference adds those that say how its work
     is done (loader processes, memory layout), not what it is."""
 
+    SHARDED: ClassVar[bool] = False
+    """Whether ranks hold different parameters and exchange what these compute (all-to-all of
+    torch.distributed). A launcher that cannot do it refuses."""
+
     if TYPE_CHECKING:
         # Every reference declares this field with its own type. It is no field here, because Hydra
         # would hold the reference's values to this narrower schema.
@@ -71,6 +75,10 @@ class BenchmarkConfig:
     def for_ranks(self, ranks: int) -> BenchmarkConfig:
         """This configuration with the values that follow from the number of ranks filled in."""
         return self
+
+    def refuse(self) -> str | None:
+        """Why this configuration cannot be run as it is, as a sentence; None if it can."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class DeepSpeedParallel(TorchParallel):
         if list(local_params):
             raise LaunchError(
                 "launcher=deepspeed averages every parameter and cannot leave out sharded tables; use "
-                "launcher=torchrun or launcher=horovod."
+                "launcher=torchrun or launcher=slurm."
             )
         import deepspeed
 

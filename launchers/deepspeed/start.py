@@ -43,6 +43,11 @@ class Launcher:
                 "launcher=deepspeed needs DeepSpeed, which is not installed; `make deepspeed` does it, or "
                 "`pip install --no-build-isolation '.[deepspeed]'`."
             )
+        if benchmark.SHARDED:
+            return (
+                f"launcher=deepspeed averages every parameter and cannot leave out the tables of "
+                f"{benchmark.benchmark}, which ranks divide among them; use launcher=torchrun or launcher=slurm."
+            )
         return self._refuse_stage(benchmark) or self._refuse_hosts(benchmark)
 
     def _refuse_stage(self, benchmark: BenchmarkConfig) -> str | None:

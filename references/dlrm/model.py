@@ -1,4 +1,4 @@
-"""The dense part of DLRM (Naumov et al. 2019), as MLPerf Training v1.1 defines it."""
+"""DLRM (Naumov et al. 2019) as MLPerf Training v1.1 defines it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+from references.dlrm.config import Model
+from references.dlrm.tables import Tables
+
+
+class DLRM(nn.Module):
+    """Tables, of which this rank holds some, and the dense network. `seed` draws the tables' weights; those of
+    the dense network come from torch's generator."""
+
+    def __init__(self, model: Model, *, seed: int, rank: int, ranks: int, device: torch.device) -> None:
+        super().__init__()
+        width = model.bottom[-1]
+        self.tables = Tables(model.rows, width, seed=seed, rank=rank, ranks=ranks, device=device)
+        self.dense = Dense([model.dense_features, *model.bottom], model.top, len(model.rows)).to(device)
+
+    def forward(self, dense: Tensor, indices: Tensor) -> Tensor:
+        """float32 logits (b,) of this rank's share from dense features (b, features) and int64 (b, tables)."""
+        logits: Tensor = self.dense(dense, self.tables(indices))
+        return logits
 
 
 class Dense(nn.Module):
@@ -20,26 +40,41 @@ class Dense(nn.Module):
         super().__init__()
         vectors = tables + 1
         pairs = vectors * (vectors - 1) // 2
-        self.bottom = _mlp(bottom, last_is_linear=False)
-        self.top = _mlp([bottom[-1] + pairs, *top], last_is_linear=True)
+        self.bottom = _mlp(bottom)
+        self.top = _mlp([bottom[-1] + pairs, *top[:-1]])
+        self.last = _linear(top[-2], top[-1])
         rows, columns = torch.tril_indices(vectors, vectors, offset=-1)
         self.register_buffer("_pairs", rows * vectors + columns, persistent=False)
 
     def forward(self, dense: Tensor, embeddings: Tensor) -> Tensor:
-        """Logits (b,) from the dense features (b, features) and the embeddings (b, tables, d)."""
+        """float32 logits (b,) from the dense features (b, features) and the embeddings (b, tables, d). The last
+        layer is computed in fp32 whatever the numerics, because logits of 16 bits would be tied in the AUC."""
         lowest = self.bottom(dense)
         vectors = torch.cat([lowest[:, None], embeddings.to(lowest.dtype)], dim=1)
         products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
-        logits: Tensor = self.top(torch.cat([lowest, products[:, self._pairs]], dim=1))
+        high = self.top(torch.cat([lowest, products[:, self._pairs]], dim=1))
+        with torch.autocast(high.device.type, enabled=False):
+            logits = functional.linear(high.float(), self.last.weight, self.last.bias)
         return logits.squeeze(1)
 
 
-def _mlp(sizes: Sequence[int], *, last_is_linear: bool) -> nn.Sequential:
-    """Weights from N(0, sqrt(2 / (m + n))), biases from N(0, sqrt(1 / m)) for n inputs and m outputs."""
+def _mlp(sizes: Sequence[int]) -> nn.Sequential:
+    """Layers with a ReLU after each."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
-        linear = nn.Linear(inputs, outputs)
-        nn.init.normal_(linear.weight, std=(2 / (inputs + outputs)) ** 0.5)
-        nn.init.normal_(linear.bias, std=(1 / outputs) ** 0.5)
-        layers += [linear, nn.ReLU()]
-    return nn.Sequential(*layers[:-1] if last_is_linear else layers)
+        layers += [_linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def _linear(inputs: int, outputs: int) -> nn.Linear:
+    """Weights from N(0, sqrt(2 / (m + n))), biases from N(0, sqrt(1 / m)) for n inputs and m outputs."""
+    linear = nn.Linear(inputs, outputs)
+    nn.init.normal_(linear.weight, std=(2 / (inputs + outputs)) ** 0.5)
+    nn.init.normal_(linear.bias, std=(1 / outputs) ** 0.5)
+    return linear
+
+
+def tensor_names(model: Model) -> list[str]:
+    """What the rules call the initialised tensors: one for all tables, one per layer."""
+    bottom = [f"bottom_mlp_dense{number}" for number in range(1, len(model.bottom) + 1)]
+    return ["embeddings", *bottom, *(f"top_mlp_dense{number}" for number in range(1, len(model.top) + 1))]

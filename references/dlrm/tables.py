@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+
+from train_bench.seeds import derive
 
 
 def place(rows: Sequence[int], ranks: int) -> list[list[int]]:
@@ -61,38 +64,62 @@ def _swap(received: list[Tensor], sent: list[Tensor]) -> None:
 class Tables(nn.Module):
     """All tables of the model, of which this rank holds those of `place`. Their parameters are `local_params`
     of `Parallel.wrap`. Weights are U(-sqrt(1/n), sqrt(1/n)) for n rows, from a generator per table, so that
-    they do not depend on the number of ranks. Gradients are sparse; coalesce them before an update."""
+    they do not depend on the number of ranks. Gradients are sparse. A row that a batch looks up twice gets
+    the sum of both gradients: plain SGD adds them one by one, which comes to the same."""
 
-    def __init__(self, rows: Sequence[int], width: int, *, seed: int, rank: int, ranks: int) -> None:
+    def __init__(
+        self, rows: Sequence[int], width: int, *, seed: int, rank: int, ranks: int, device: torch.device
+    ) -> None:
         super().__init__()
-        placed = place(rows, ranks)
-        self._owned = placed[rank]
-        self._counts = [len(tables) for tables in placed]
-        order = [table for tables in placed for table in tables]
+        self._placed = place(rows, ranks)
+        self._rank = rank
+        order = [table for tables in self._placed for table in tables]
         self._back = [order.index(table) for table in range(len(rows))]
         self._width = width
         self.weights = nn.ParameterDict()
-        for table in self._owned:
+        for table in self._placed[rank]:
             limit = rows[table] ** -0.5
-            generator = torch.Generator().manual_seed((seed * 1000003 + table) % 2**63)
-            weight = torch.empty(rows[table], width).uniform_(-limit, limit, generator=generator)
-            self.weights[str(table)] = nn.Parameter(weight)
+            generator = torch.Generator(device).manual_seed(derive(seed, "table", table))
+            weight = torch.empty(rows[table], width, device=device)
+            self.weights[str(table)] = nn.Parameter(weight.uniform_(-limit, limit, generator=generator))
 
     def forward(self, indices: Tensor) -> Tensor:
-        """(b, tables, d) float32 of this rank's share from int64 (ranks * b, tables) of the global batch,
-        whose shares lie one after the other in the order of ranks."""
-        looked_up = [
-            nn.functional.embedding(indices[:, table], self.weights[str(table)], sparse=True)
-            for table in self._owned
-        ]
-        if len(self._counts) == 1:
-            return torch.stack(looked_up, dim=1)
-        device = indices.device
+        """float32 (b, tables, d) from int64 (b, tables), both of this rank's share of the batch."""
+        if len(self._placed) == 1:
+            return torch.stack(self._look_up(indices), dim=1)
+        whole = self._share_indices(indices)
+        looked_up = self._look_up(whole)
         own = (
             torch.stack(looked_up, dim=1)
             if looked_up
             # A rank without tables takes part in the exchange of the gradients, too.
-            else torch.empty(len(indices), 0, self._width, device=device, requires_grad=True)
+            else torch.empty(len(whole), 0, self._width, device=indices.device, requires_grad=True)
         )
-        exchanged: Tensor = _Exchange.apply(own, self._counts)  # type: ignore[no-untyped-call]
+        exchanged: Tensor = _Exchange.apply(own, [len(tables) for tables in self._placed])
         return exchanged[:, self._back]
+
+    def _look_up(self, own: Tensor) -> list[Tensor]:
+        return [
+            nn.functional.embedding(column, weight, sparse=True)
+            for column, weight in zip(own.unbind(dim=1), self.weights.values(), strict=True)
+        ]
+
+    def _share_indices(self, indices: Tensor) -> Tensor:
+        """int64 (ranks * b, own tables): what all ranks look up in this rank's tables."""
+        own = len(self._placed[self._rank])
+        received = [indices.new_empty(len(indices), own) for _ in self._placed]
+        _swap(received, [indices[:, tables] for tables in self._placed])
+        return torch.cat(received)
+
+    @contextmanager
+    def kept(self, indices: Tensor) -> Iterator[None]:
+        """Afterwards the rows that `indices` name are as they were; the others must not be changed. Tables are
+        too large for a second copy."""
+        rows = {table: indices[:, int(table)].unique() for table in self.weights}
+        before = {table: weight.detach()[rows[table]].clone() for table, weight in self.weights.items()}
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for table, weight in self.weights.items():
+                    weight[rows[table]] = before[table]

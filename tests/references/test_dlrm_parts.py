@@ -12,7 +12,7 @@ from torch import distributed, multiprocessing
 
 from references.dlrm.model import Dense
 from references.dlrm.quality import roc_auc
-from references.dlrm.schedule import learning_rate
+from references.dlrm.recipe import learning_rate
 from references.dlrm.tables import Tables, place
 from tests.references.one_rank import OneRank
 

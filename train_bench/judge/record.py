@@ -101,7 +101,10 @@ def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[s
     convergence, counted = _convergence(last, first.get("train_samples"), rules.counted)
     if status != SUCCESS:
         convergence = None
-    samples = _samples(convergence, rules.unit, _integer(first.get("samples_per_epoch")) or train_samples)
+    batch_size = _integer(first.get("global_batch_size"))
+    due = rules.schedule_at(batch_size)
+    trained = None if convergence is None else convergence - (due.start if due else 0.0)
+    samples = _samples(trained, rules.unit, _integer(first.get("samples_per_epoch")) or train_samples)
     return RunRecord(
         file=str(read.path),
         index=index,
@@ -113,7 +116,7 @@ def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[s
         },
         seed=seeds[0][2] if seeds else None,
         seeds=seeds,
-        global_batch_size=_integer(first.get("global_batch_size")),
+        global_batch_size=batch_size,
         status=status,
         started_ms=start.time_ms if start else None,
         minutes=minutes,
@@ -208,12 +211,12 @@ def _seed_of(event: Event) -> int | None:
     return _integer(event)
 
 
-def _samples(convergence: float | None, unit: Unit, samples_per_epoch: int | None) -> float | None:
-    if convergence is None:
+def _samples(trained: float | None, unit: Unit, samples_per_epoch: int | None) -> float | None:
+    if trained is None:
         return None
     if unit is Unit.SAMPLE:
-        return convergence
-    return convergence * samples_per_epoch if unit is Unit.EPOCH and samples_per_epoch else None
+        return trained
+    return trained * samples_per_epoch if unit is Unit.EPOCH and samples_per_epoch else None
 
 
 def _between(start: Event | None, stop: Event | None) -> float | None:

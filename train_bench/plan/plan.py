@@ -92,7 +92,7 @@ def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, ref
         announcement=announcement,
         target=rules.target,
         unit=rules.unit,
-        schedule=_schedule(config, rules.unit),
+        schedule=_schedule(config, rules),
         folder=folder,
     )
     return Plan(
@@ -152,11 +152,12 @@ def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -
 def _refuse_what_the_rules_forbid(
     asked: RunConfig, rules: BenchmarkRules, config: BenchmarkConfig, announcement: Mapping[str, Any]
 ) -> None:
-    problems = []
     due = rules.schedule_at(config.hyperparameters.global_batch_size)
-    reason = due.refuse(config.evaluation.first, config.evaluation.period) if due else None
-    if reason:
-        problems.append(reason)
+    reasons = [
+        config.refuse(),
+        due.refuse(config.evaluation.first, config.evaluation.period) if due else None,
+    ]
+    problems = [reason for reason in reasons if reason]
     # The platform's name is found by the ranks where the user gives none.
     values = dict(announcement, submission_platform=announcement["submission_platform"] or "as found")
     values |= {key: value for key, value in asdict(config.hyperparameters).items() if value is not None}
@@ -210,12 +211,19 @@ def _folder(asked: RunConfig, config: BenchmarkConfig, provenance: Provenance) -
     return Path(f"results/{stamp}_{config.benchmark}_{asked.launcher.name}").resolve()
 
 
-def _schedule(config: BenchmarkConfig, unit: Unit) -> tuple[Mark, ...]:
+def _schedule(config: BenchmarkConfig, rules: BenchmarkRules) -> tuple[Mark, ...]:
     evaluation = config.evaluation
     if evaluation.first is None or evaluation.period is None:
         raise RequestError("The ruleset gives no evaluation schedule; set benchmark.evaluation.")
-    schedule = EvalSchedule(first=evaluation.first, period=evaluation.period, until=evaluation.until)
-    marks = schedule.marks(samples_per_unit=(config.samples_per_epoch or 1) if unit is Unit.EPOCH else 1)
+    due = rules.schedule_at(config.hyperparameters.global_batch_size)
+    schedule = EvalSchedule(
+        first=evaluation.first,
+        period=evaluation.period,
+        until=evaluation.until,
+        start=due.start if due else 0.0,
+    )
+    in_epochs = rules.unit is Unit.EPOCH
+    marks = schedule.marks(samples_per_unit=(config.samples_per_epoch or 1) if in_epochs else 1)
     if not marks:
         raise RequestError(
             f"benchmark.evaluation.until={evaluation.until:g} ends before the first evaluation at "

@@ -16,15 +16,17 @@ from train_bench.progress import EvalSchedule
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRule:
     """The allowed evaluations at one batch size: the first at one of `first`, then every `period`, in the
-    benchmark's unit. A logged position counts as kept within `slack`."""
+    benchmark's unit. A logged position counts as kept within `slack`. `start` is what the log says before any
+    training."""
 
     first: tuple[float, ...]
     period: float
     slack: float
+    start: float = 0.0
 
     def default(self) -> EvalSchedule:
         """The schedule of a request that names none; it never ends."""
-        return EvalSchedule(first=self.first[0], period=self.period, until=math.inf)
+        return EvalSchedule(first=self.first[0], period=self.period, until=math.inf, start=self.start)
 
     def refuse(self, first: float | None, period: float | None) -> str | None:
         """Why a schedule is not allowed, as a sentence; None if it is."""
@@ -40,10 +42,10 @@ class ScheduleRule:
         return f"first at {first}, then every {self.period:g}"
 
 
-def _every(_batch_size: int, *, period: float, first: tuple[float, ...]) -> ScheduleRule:
+def _every(_batch_size: int, *, period: float, first: tuple[float, ...], start: float = 0.0) -> ScheduleRule:
     """A fixed period. Fractions of an epoch are logged as iterations allow, within 2 % of the period."""
     slack = 1e-6 if period == int(period) else 0.02 * period
-    return ScheduleRule(first=tuple(first), period=period, slack=slack)
+    return ScheduleRule(first=tuple(first), period=period, slack=slack, start=start)
 
 
 def _linear(batch_size: int, *, share: float, slope: float, offset: float, quantum: int) -> ScheduleRule:

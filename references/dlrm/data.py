@@ -1,0 +1,209 @@
+"""The data of the recommendation benchmark: preparing, opening, the order of a run, look-alikes.
+
+The order: training records were shuffled once, when they were prepared. Each epoch cuts them into blocks of one
+global batch and permutes these; the last block, which may be short, comes last. Epoch after epoch forms one
+endless stream of records, and step k trains on positions k GBS to (k + 1) GBS of it, so a batch may span two
+epochs, and every record comes exactly once per epoch. The order is a function of the seed and the position alone,
+never of the number of ranks, of micro-batches or of loader processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from references.dlrm import criteo, records, sources
+from references.dlrm.config import Config, Data, Model
+from train_bench import papers
+from train_bench.errors import RequestError, UnknownName
+from train_bench.seeds import derive
+from train_bench.task import DataFacts
+
+Batch = tuple[Tensor, Tensor, Tensor]
+"""float32 (b,) labels, float32 (b, features) dense features as ln(x + 1), int64 (b, tables) rows."""
+
+
+def facts(config: Config) -> DataFacts:
+    """Sizes of the data set as configured; touches nothing. `open_records` verifies them."""
+    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Number, shuffle and pack the click logs into `folder`, once and for all; verified and resumable.
+
+    `source` is the data set as distributed (not needed for generated clicks). Returns at once if `folder` is
+    complete. Never downloads.
+    """
+    manifest = records.read_manifest(folder)
+    if manifest is None:
+        manifest = {
+            "format": records.FORMAT,
+            "origin": config.data.origin,
+            "dense_features": config.model.dense_features,
+            "table_rows": list(config.model.table_rows),
+            "splits": _make(config, folder, source),
+        }
+        papers.write_json(folder / records.MANIFEST, manifest)
+        if config.data.origin == "criteo":
+            criteo.clean(folder)
+    _check(config, folder, manifest, contents=config.data.verify)
+
+
+def _make(config: Config, folder: Path, source: Path | None) -> dict[str, Any]:
+    origin, known = config.data.origin, ("criteo", "adult", "clicks")
+    if origin not in known:
+        raise UnknownName(what="data origin", name=origin, known=known)
+    if origin == "clicks":
+        return sources.clicks(config, folder)
+    if source is None or not source.is_dir():
+        raise RequestError(
+            f"{config.benchmark} needs the data set '{origin}' as it is distributed, and it is not downloaded for "
+            f"you (source={source}). Prepare it once: train-bench prepare benchmark={config.benchmark} "
+            f"source=FOLDER_THAT_HOLDS_IT"
+        )
+    return sources.adult(config, folder, source) if origin == "adult" else criteo.pack(config, folder, source)
+
+
+def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
+    asked = {
+        "dense_features": config.model.dense_features,
+        "table_rows": list(config.model.table_rows),
+    }
+    found = {key: manifest[key] for key in asked}
+    if found != asked:
+        raise RequestError(
+            f"The records in {folder} were prepared with {found}; {config.benchmark} asks for {asked}. Remove the "
+            f"folder and prepare again, or choose another data_dir."
+        )
+    records.verify(folder, manifest, contents=contents)
+    counts = {split: manifest["splits"][split]["samples"] for split in records.SPLITS}
+    wanted = {"train": config.train_samples, "val": config.eval_samples}
+    if counts != wanted:
+        raise RequestError(
+            f"{config.benchmark} has {wanted['train']} training and {wanted['val']} evaluation samples; "
+            f"found {counts['train']} and {counts['val']} in {folder}."
+        )
+    digest = records.content_digest(manifest)
+    if config.data.sha256 not in (None, digest):
+        raise RequestError(
+            f"The records in {folder} have sha256 {digest}; {config.benchmark} is defined on "
+            f"{config.data.sha256}. Remove the folder and prepare again."
+        )
+
+
+def open_records(config: Config) -> tuple[records.Records, records.Records]:
+    """Training and evaluation records of `config.data_dir`: the first touch of the data set."""
+    if config.data_dir is None:
+        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
+    folder = Path(config.data_dir)
+    manifest = records.read_manifest(folder)
+    if manifest is None:
+        raise RequestError(
+            f"There are no prepared data of {config.benchmark} in {folder}; "
+            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
+        )
+    _check(config, folder, manifest, contents=config.data.verify)
+    train, val = (records.Records(folder, split, manifest, config.model) for split in records.SPLITS)
+    train.permuted = config.data.permute_labels
+    return train, val
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Stretches (first record, count) that one rank trains on, a list per micro-batch, from `first_step` on."""
+
+    samples: int
+    seed: int
+    global_batch_size: int
+    microbatches: int
+    rank: int
+    ranks: int
+    first_step: int = 0
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        """Micro-batches, without end."""
+        share = self.global_batch_size // (self.microbatches * self.ranks)
+        start = self.first_step * self.global_batch_size + self.rank * share
+        epoch, blocks = -1, np.zeros(0, dtype=np.int64)
+        while True:
+            stretches, position = [], start
+            while position < start + share:
+                if position // self.samples != epoch:
+                    epoch = position // self.samples
+                    blocks = self._blocks(epoch)
+                block, inside = divmod(position % self.samples, self.global_batch_size)
+                first = int(blocks[block]) * self.global_batch_size
+                length = min(self.global_batch_size, self.samples - first) - inside
+                count = min(length, start + share - position)
+                stretches.append((first + inside, count))
+                position += count
+            yield stretches
+            start += share * self.ranks
+
+    def _blocks(self, epoch: int) -> np.ndarray:
+        """The order of an epoch's blocks, a short one last."""
+        whole, rest = divmod(self.samples, self.global_batch_size)
+        blocks = np.random.default_rng(derive(self.seed, "order", epoch)).permutation(whole)
+        return np.append(blocks, whole) if rest else blocks
+
+
+def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[tuple[int, int]]]:
+    """Every record once over all ranks, one after the other, in as many batches on each rank: all take part in
+    each exchange of embeddings. Batches at the end may be short or empty."""
+    share = -(-samples // ranks)
+    first, end = min(rank * share, samples), min((rank + 1) * share, samples)
+    starts = (first + number * batch_size for number in range(-(-share // batch_size)))
+    return [[(start, max(0, min(batch_size, end - start)))] for start in starts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSet(Dataset):
+    """Batches by their stretches of records."""
+
+    records: records.Records
+    model: Model
+
+    def __getitem__(self, stretches: list[tuple[int, int]]) -> Batch:
+        return as_batch(np.concatenate([self.records.read(*part) for part in stretches]), self.model)
+
+
+def as_batch(block: np.ndarray, model: Model) -> Batch:
+    """What the network is given of int32 records (n, columns)."""
+    end = 1 + model.dense_features
+    dense = np.log1p(block[:, 1:end].astype(np.float32))
+    rows = block[:, end:].astype(np.int64)
+    if model.max_table_rows is not None:
+        rows %= model.max_table_rows
+    return torch.from_numpy(block[:, 0].astype(np.float32)), torch.from_numpy(dense), torch.from_numpy(rows)
+
+
+def loader(
+    dataset: RecordSet, batches: Order | list[list[tuple[int, int]]], data: Data, device: torch.device
+) -> DataLoader:
+    """Batches in the given order, from as many processes as configured."""
+    return DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=batches,
+        num_workers=data.workers,
+        prefetch_factor=data.prefetch if data.workers else None,
+        persistent_workers=data.workers > 0,
+        pin_memory=device.type == "cuda",
+    )
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
+    """Look-alike of a batch, from a generator of its own: labels that follow the first dense feature, which can
+    be learnt. Reads nothing."""
+    rng = np.random.default_rng(seed)
+    dense = rng.integers(0, 100, (samples, config.model.dense_features))
+    rows = [rng.integers(0, rows, samples) for rows in config.model.table_rows]
+    labels = (dense[:, 0] > 50).astype(np.int64)
+    return as_batch(np.column_stack([labels, dense, *rows]), config.model)

@@ -1,0 +1,25 @@
+"""From the hyperparameters to the learning rate."""
+
+from __future__ import annotations
+
+from references.dlrm.config import Hyperparameters
+
+FLOOR = 1e-7
+
+
+def learning_rate(step: int, asked: Hyperparameters) -> float:
+    """The rate of optimizer step `step`, counted from 1 (reference of the benchmark): a linear warm-up below W
+    steps, constant until D0, then for D steps
+
+        max(1e-7, base ((D - (step - D0)) / D)^power)
+
+    and its last value from there on. No decay if D is 0.
+    """
+    base, decay_steps = asked.opt_base_learning_rate, asked.sgd_opt_learning_rate_decay_steps
+    if step < asked.opt_learning_rate_warmup_steps:
+        return base * step / asked.opt_learning_rate_warmup_steps
+    if decay_steps == 0 or step < asked.lr_decay_start_steps:
+        return base
+    done = min(step - asked.lr_decay_start_steps, decay_steps - 1)
+    left = (decay_steps - done) / decay_steps
+    return float(max(FLOOR, base * left**asked.sgd_opt_learning_rate_decay_poly_power))

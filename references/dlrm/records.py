@@ -1,0 +1,166 @@
+"""Prepared click logs: one file of records per split, that is mapped into memory.
+
+A folder of records is
+
+    manifest.json   format, origin, table rows; per split the number of samples, bytes and sha256
+    train.bin       records in the order of preparation, which for training is shuffled
+    val.bin
+
+A record is its label, its dense features and its categorical features as little-endian int32, so a digest
+holds on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from references.dlrm.config import Model
+from train_bench import papers
+from train_bench.errors import RequestError, WriteError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SPLITS = ("train", "val")
+DTYPE = np.dtype("<i4")
+
+
+def columns(model: Model) -> int:
+    """Numbers in a record."""
+    return 1 + model.dense_features + len(model.table_rows)
+
+
+def split_path(folder: Path, split: str) -> Path:
+    """The records of a split."""
+    return folder / f"{split}.bin"
+
+
+def write_split(folder: Path, split: str, blocks: Iterable[np.ndarray], model: Model) -> dict[str, Any]:
+    """Write blocks of int32 records (n, columns), visible only when whole, and say what was written. Holds one
+    block in memory."""
+    path = split_path(folder, split)
+    part = path.with_suffix(".bin.part")
+    digest, samples = hashlib.sha256(), 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            for block in blocks:
+                refuse_bad(block, model, f"the source of {path.name}", samples)
+                content = np.ascontiguousarray(block, dtype=DTYPE)
+                digest.update(content)
+                file.write(content)
+                samples += len(content)
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise WriteError(
+            f"{path} cannot be written: {error.strerror or error}. Make room and prepare again to continue."
+        ) from error
+    return {
+        "samples": samples,
+        "bytes": samples * columns(model) * DTYPE.itemsize,
+        "sha256": digest.hexdigest(),
+    }
+
+
+def refuse_bad(block: np.ndarray, model: Model, where: str, first: int) -> None:
+    """Refuse records (n, columns) that the model cannot take: a label other than 0 and 1, a dense feature below
+    0, a category beyond its table. `first` is the number of the first record in `where`."""
+    limits = np.full(columns(model), np.iinfo(np.int32).max, dtype=np.int32)
+    limits[0] = 1
+    limits[1 + model.dense_features :] = np.asarray(model.table_rows) - 1
+    wrong = (block < 0) | (block > limits)
+    if not wrong.any():
+        return
+    record, column = (int(number) for number in np.argwhere(wrong)[0])
+    value, dense = int(block[record, column]), model.dense_features
+    if column == 0:
+        what = f"the label {value}; allowed are 0 and 1"
+    elif column <= dense:
+        what = f"{value} as dense feature {column}; allowed is 0 and above"
+    else:
+        table = column - dense - 1
+        what = (
+            f"{value} as categorical feature {table + 1}; its table has {model.table_rows[table]} rows from 0"
+        )
+    raise RequestError(f"Record {first + record} of {where} has {what}. Prepare the data again.")
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder of records; None if there is none (yet)."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = papers.read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise RequestError(
+            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
+        )
+    return manifest
+
+
+def content_digest(manifest: Mapping[str, Any]) -> str:
+    """One digest of all records of all splits."""
+    hashes = [manifest["splits"][split]["sha256"] for split in SPLITS]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None:
+    """Refuse missing or cut files; with `contents`, changed ones too (reads every byte)."""
+    for split in SPLITS:
+        entry, path = manifest["splits"][split], split_path(folder, split)
+        size = path.stat().st_size if path.exists() else 0
+        if size != entry["bytes"]:
+            raise RequestError(
+                f"{path} has {size} of {entry['bytes']} bytes; remove {folder} and prepare again."
+            )
+        if contents and _digest(path) != entry["sha256"]:
+            raise RequestError(
+                f"{path} is corrupt: its sha256 is not the one of {folder / MANIFEST}; "
+                f"remove {folder} and prepare again."
+            )
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class Records:
+    """One split of a folder of records, mapped when it is first read, in whichever process reads it.
+
+    With `permuted`, a sample has the label of the one half the split further on.
+    """
+
+    def __init__(self, folder: Path, split: str, manifest: Mapping[str, Any], model: Model) -> None:
+        self._path = split_path(folder, split)
+        self._samples: int = manifest["splits"][split]["samples"]
+        self._model = model
+        self._map: np.ndarray | None = None
+        self.permuted = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_map": None}
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def read(self, first: int, count: int) -> np.ndarray:
+        """int32 (count, columns), checked."""
+        if self._map is None:
+            shape = (self._samples, columns(self._model))
+            self._map = np.memmap(self._path, dtype=DTYPE, mode="r", shape=shape)
+        block = np.array(self._map[first : first + count])
+        if self.permuted:
+            others = (np.arange(first, first + count) + self._samples // 2) % self._samples
+            block[:, 0] = self._map[others, 0]
+        refuse_bad(block, self._model, str(self._path), first)
+        return block
