@@ -38,6 +38,7 @@ class TorchParallel:
         self._model: torch.nn.Module | None = None
         self._wrapped: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
+        self._gradients_differ = False
         self._meet()
 
     def _meet(self) -> None:
@@ -72,8 +73,9 @@ class TorchParallel:
         """DistributedDataParallel, or the model itself for a single rank."""
         self._model = self._wrapped = model
         self._optimizer = optimizer
+        local = {id(parameter) for parameter in local_params}
+        self._gradients_differ = self.size > 1 and bool(local)
         if self.size > 1:
-            local = {id(parameter) for parameter in local_params}
             names = [name for name, parameter in model.named_parameters() if id(parameter) in local]
             DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
             self._wrapped = DistributedDataParallel(
@@ -106,6 +108,8 @@ class TorchParallel:
         """Unscale, clip, update, zero."""
         model, optimizer = self._both()
         if clip_norm is not None:
+            if self._gradients_differ:
+                raise RuntimeError("The norm of gradients that ranks do not share is not known; do not clip.")
             self._scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
         if not self._scaler.is_enabled():
@@ -113,10 +117,19 @@ class TorchParallel:
             optimizer.zero_grad(set_to_none=True)
             return True
         scale_before = self._scaler.get_scale()
+        if self._gradients_differ:
+            self._share_overflows(optimizer)
         self._scaler.step(optimizer)
         self._scaler.update()
         optimizer.zero_grad(set_to_none=True)
         return self._scaler.get_scale() >= scale_before
+
+    def _share_overflows(self, optimizer: torch.optim.Optimizer) -> None:
+        """Averaged gradients overflow on all ranks or on none; those of sharded tables on one rank, and then
+        all have to skip the step."""
+        self._scaler.unscale_(optimizer)
+        for found in self._scaler._found_inf_per_device(optimizer).values():
+            dist.all_reduce(found, op=dist.ReduceOp.MAX)
 
     def state_dict(self) -> dict[str, Any]:
         """The loss scale."""

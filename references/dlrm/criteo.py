@@ -19,9 +19,9 @@ import gzip
 import hashlib
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -116,11 +116,8 @@ def _read_day(path: Path, scratch: Path, day: int, max_index: int) -> int:
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
     """Pieces of the file that end with a line."""
-    opened: Callable[[], IO[bytes]] = (
-        (lambda: cast(IO[bytes], gzip.open(path))) if path.suffix == ".gz" else (lambda: path.open("rb"))
-    )
     rest, lines = b"", 0
-    with opened() as file:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         while True:
             try:
                 text = file.read(CHUNK)

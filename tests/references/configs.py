@@ -8,6 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+from references.dlrm.config import Config as DLRMConfig
 from references.resnet.config import Config
 from references.unet3d.config import Config as UNet3DConfig
 
@@ -32,4 +33,14 @@ def unet3d(name: str, *overrides: str) -> UNet3DConfig:
         composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
     config = OmegaConf.to_object(composed.benchmark)
     assert isinstance(config, UNet3DConfig)
+    return config
+
+
+def dlrm(name: str, *overrides: str) -> DLRMConfig:
+    """`conf/benchmark/<name>.yaml` with overrides such as `data.workers=2`."""
+    ConfigStore.instance().store(group="benchmark", name="dlrm_schema", node=DLRMConfig)
+    with initialize_config_dir(str(CONF), version_base=None):
+        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(composed.benchmark)
+    assert isinstance(config, DLRMConfig)
     return config

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from multiprocessing import set_forkserver_preload
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from torch import distributed, multiprocessing
+from torch import distributed
+from torch.multiprocessing import start_processes
 
-from references.dlrm.model import Dense
+from launchers._parts.ddp import TorchParallel
+from references.dlrm.config import Hyperparameters, Model
+from references.dlrm.model import DLRM, Dense, tensor_names
 from references.dlrm.quality import roc_auc
 from references.dlrm.recipe import learning_rate
 from references.dlrm.tables import Tables, place
+from tests.references.configs import dlrm
 from tests.references.one_rank import OneRank
+from train_bench.job import Device, Job, Precision
 
 ROWS = [50, 3, 20, 7]
 BATCH = 8
+CPU = torch.device("cpu")
+
+
+def start(rank: Callable[..., None], arguments: tuple[object, ...], ranks: int) -> None:
+    """Ranks that are forked from a process that has imported this module already."""
+    set_forkserver_preload([__name__])
+    start_processes(rank, arguments, nprocs=ranks, start_method="forkserver")
+
 
 
 @pytest.mark.parametrize("levels", [2, 10, 10**6])
@@ -26,6 +42,12 @@ def test_auc_is_that_of_scikit_learn_with_ties(levels: int) -> None:
     labels = rng.random(5000) < 0.1
     scores = (rng.integers(0, levels, 5000) / levels + 0.2 * labels).astype(np.float32)
     assert roc_auc(scores, labels, OneRank()) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+
+
+def test_auc_of_equal_scores_is_one_half_and_of_separated_ones_is_one() -> None:
+    labels = np.array([True, False, True, False])
+    assert roc_auc(np.full(4, 3.0, np.float32), labels, OneRank()) == 0.5
+    assert roc_auc(labels.astype(np.float32), labels, OneRank()) == 1.0
 
 
 def test_auc_refuses_one_class_and_scores_that_are_no_numbers() -> None:
@@ -41,19 +63,65 @@ def test_every_table_has_one_rank_and_the_largest_are_apart() -> None:
     assert not any({1, 2} <= set(tables) for tables in placed)
 
 
-def test_the_dense_part_has_the_parameters_of_the_full_benchmark() -> None:
+def test_the_full_model_has_the_parameters_of_the_facts() -> None:
+    model = dlrm("dlrm").model
+    dense = Dense([model.dense_features, *model.bottom], model.top, len(model.rows))
+    bottom = sum(weight.numel() for weight in dense.bottom.parameters())
+    top = sum(weight.numel() for part in (dense.top, dense.last) for weight in part.parameters())
+    assert (bottom, top) == (171392, 2197505)
+    assert sum(model.rows) * model.bottom[-1] == 24034227072
+    assert len(model.rows) == 26
+
+
+def test_tensors_are_named_as_the_rules_name_them() -> None:
+    bottom, top = ([f"{part}_mlp_dense{n}" for n in range(1, 6)] for part in ("bottom", "top"))
+    assert tensor_names(dlrm("dlrm").model) == ["embeddings", *bottom[:3], *top]
+
+
+def test_the_interaction_puts_the_dense_vector_first_and_takes_the_lower_triangle() -> None:
+    dense = Dense([2, 3], [4, 1], 2)
+    vectors = torch.randn(5, 3, 3)
+    dense.bottom = torch.nn.Identity()
+    seen: list[torch.Tensor] = []
+    dense.top.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    dense(vectors[:, 0], vectors[:, 1:])
+    products = [(vectors[:, i] * vectors[:, j]).sum(1) for i, j in ((1, 0), (2, 0), (2, 1))]
+    torch.testing.assert_close(seen[0], torch.cat([vectors[:, 0], torch.stack(products, 1)], 1))
+
+
+def test_weights_start_from_the_distributions_of_the_reference() -> None:
+    torch.manual_seed(1)
     dense = Dense([13, 512, 256, 128], [1024, 1024, 512, 256, 1], 26)
-    assert sum(weight.numel() for weight in dense.bottom.parameters()) == 171392
-    assert sum(weight.numel() for weight in dense.top.parameters()) == 2197505
+    layer = dense.bottom[2]
+    assert float(layer.weight.detach().std()) == pytest.approx(math.sqrt(2 / (512 + 256)), rel=0.02)
+    assert float(layer.bias.detach().std()) == pytest.approx(math.sqrt(1 / 256), rel=0.15)
+    tables = Tables([10000], 4, seed=1, rank=0, ranks=1, device=CPU)
+    weight = tables.weights["0"].detach()
+    assert 0.0099 < float(weight.max()) <= 0.01 and -0.01 <= float(weight.min()) < -0.0099
+
+
+def asked(base: float, warmup: int, start: int, decay: int) -> Hyperparameters:
+    return Hyperparameters(
+        global_batch_size=1,
+        opt_base_learning_rate=base,
+        opt_learning_rate_warmup_steps=warmup,
+        lr_decay_start_steps=start,
+        sgd_opt_base_learning_rate=base,
+        sgd_opt_learning_rate_decay_steps=decay,
+    )
 
 
 def test_the_rate_warms_up_stays_decays_and_freezes() -> None:
-    rates = [
-        learning_rate(step, base=8.0, warmup=4, decay_start=6, decay_steps=4)
-        for step in (1, 4, 5, 6, 8, 9, 99)
-    ]
+    rates = [learning_rate(step, asked(8.0, 4, 6, 4)) for step in (1, 4, 5, 6, 8, 9, 99)]
     assert rates == [2.0, 8.0, 8.0, 8.0, 2.0, 0.5, 0.5]
-    assert learning_rate(7, base=1.0, warmup=0, decay_start=0, decay_steps=0) == 1.0
+    assert learning_rate(7, asked(1.0, 0, 0, 0)) == 1.0
+
+
+def test_the_rates_of_the_published_point_at_55296() -> None:
+    found = dlrm("dlrm_bs55296").hyperparameters
+    steps = (1, 2750, 49315, 49315 + 13886, 49315 + 27771, 10**6)
+    wanted = (24 / 2750, 24.0, 24.0, 6.0, 1e-7, 1e-7)
+    assert [learning_rate(step, found) for step in steps] == pytest.approx(wanted, rel=1e-6)
 
 
 def _table_gradients(rank: int, ranks: int) -> dict[str, torch.Tensor]:
@@ -61,9 +129,9 @@ def _table_gradients(rank: int, ranks: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     indices = torch.stack([torch.randint(0, n, (BATCH,), generator=generator) for n in ROWS], dim=1)
     weights = torch.randn(BATCH, len(ROWS), 4, generator=generator)
-    tables = Tables(ROWS, 4, seed=7, rank=rank, ranks=ranks)
+    tables = Tables(ROWS, 4, seed=7, rank=rank, ranks=ranks, device=CPU)
     share = slice(rank * BATCH // ranks, (rank + 1) * BATCH // ranks)
-    (tables(indices) * weights[share]).square().sum(dim=(1, 2)).mean().backward()
+    (tables(indices[share]) * weights[share]).square().sum(dim=(1, 2)).mean().backward()
     return {name: weight.grad.coalesce().to_dense() for name, weight in tables.weights.items()}
 
 
@@ -76,7 +144,7 @@ def _one_of(rank: int, ranks: int, folder: str) -> None:
 # With eight ranks, four have no table.
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_tables_over_ranks_get_the_gradients_of_one_rank(ranks: int, tmp_path: Path) -> None:
-    multiprocessing.spawn(_one_of, (ranks, str(tmp_path)), nprocs=ranks)
+    start(_one_of, (ranks, str(tmp_path)), ranks)
     found: dict[str, torch.Tensor] = {}
     for rank in range(ranks):
         found |= torch.load(tmp_path / f"{rank}.pt", weights_only=True)
@@ -84,3 +152,116 @@ def test_tables_over_ranks_get_the_gradients_of_one_rank(ranks: int, tmp_path: P
     assert found.keys() == wanted.keys()
     for name, gradient in wanted.items():
         torch.testing.assert_close(found[name], gradient)
+
+
+class FromFile(TorchParallel):
+    """A rank of torch's data parallelism that meets the others through a file."""
+
+    def __init__(self, folder: str, precision: Precision, *, rank: int, size: int) -> None:
+        self._meeting = f"file://{folder}/meet_{precision.value}"
+        super().__init__(_job(precision), rank=rank, local_rank=rank, size=size)
+
+    def _meet(self) -> None:
+        if self.size > 1:
+            distributed.init_process_group(
+                "gloo", init_method=self._meeting, rank=self.rank, world_size=self.size
+            )
+
+
+def _job(precision: Precision) -> Job:
+    return Job(
+        benchmark="dlrm_mini",
+        reference="dlrm",
+        launcher="torchrun",
+        launcher_config={},
+        index=0,
+        seed=1,
+        nodes=1,
+        nproc_per_node=2,
+        threads_per_rank=1,
+        device=Device.cpu,
+        precision=precision,
+        drop_caches=False,
+        start_limit_seconds=60.0,
+        stall_limit_seconds=60.0,
+        config={},
+        announcement={},
+        target=None,  # type: ignore[arg-type]
+        unit=None,  # type: ignore[arg-type]
+        schedule=(),
+        folder=Path(),
+    )
+
+
+def _three_steps(parallel: TorchParallel, overflow_on: int | None = None) -> dict[str, torch.Tensor]:
+    """Weights after steps of a whole model, and the loss scale. In the second step, the gradient of one rank's
+    table overflows."""
+    shape = Model(dense_features=2, bottom=[5, 4], top=[6, 1], table_rows=ROWS)
+    torch.manual_seed(1)
+    model = DLRM(shape, seed=7, rank=parallel.rank, ranks=parallel.size, device=CPU)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    wrapped = parallel.wrap(model, optimizer, local_params=model.tables.parameters())
+    generator = torch.Generator().manual_seed(2)
+    share = slice(parallel.rank * BATCH // parallel.size, (parallel.rank + 1) * BATCH // parallel.size)
+    stepped = []
+    for step in range(3):
+        indices = torch.stack([torch.randint(0, n, (BATCH,), generator=generator) for n in ROWS], dim=1)
+        dense = torch.rand(BATCH, 2, generator=generator)
+        with parallel.forward():
+            parallel.backward(wrapped(dense[share], indices[share]).square().mean())
+        if step == 1 and overflow_on == parallel.rank:
+            next(iter(model.tables.parameters())).grad._values().fill_(math.inf)
+        stepped.append(parallel.step())
+    found = {name: weight.detach() for name, weight in model.named_parameters()}
+    return found | {"stepped": torch.tensor(stepped)}
+
+
+def _train_one_of(rank: int, folder: str) -> None:
+    for precision in (Precision.fp32, Precision.fp16):
+        parallel = FromFile(folder, precision, rank=rank, size=2)
+        done = _three_steps(parallel, overflow_on=1 if precision is Precision.fp16 else None)
+        torch.save(done, Path(folder) / f"{precision.value}_{rank}.pt")
+        parallel.leave()
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, torch.Tensor]]]:
+    """What two ranks end with, in fp32, and in fp16 with an overflow in a table of rank 1."""
+    folder = tmp_path_factory.mktemp("two")
+    start(_train_one_of, (str(folder),), 2)
+    return {
+        precision: [torch.load(folder / f"{precision}_{rank}.pt", weights_only=True) for rank in range(2)]
+        for precision in ("fp32", "fp16")
+    }
+
+
+def test_two_ranks_take_the_steps_of_one(two_ranks: dict[str, list[dict[str, torch.Tensor]]]) -> None:
+    alone = _three_steps(FromFile("", Precision.fp32, rank=0, size=1))
+    first, second = two_ranks["fp32"]
+    tables = [{name for name in one if "tables" in name} for one in (first, second)]
+    assert tables[0] and tables[1] and not tables[0] & tables[1]
+    for name, wanted in alone.items():
+        for found in (first, second):
+            if name in found:
+                torch.testing.assert_close(found[name], wanted)
+
+
+def test_a_table_that_overflows_on_one_rank_holds_all_ranks_back(
+    two_ranks: dict[str, list[dict[str, torch.Tensor]]],
+) -> None:
+    first, second = two_ranks["fp16"]
+    assert first["stepped"].tolist() == second["stepped"].tolist() == [True, False, True]
+    for found in (first, second):
+        assert all(bool(torch.isfinite(weight).all()) for weight in found.values())
+    shared = first.keys() & second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in shared)
+
+
+def test_gradients_that_ranks_do_not_share_are_not_clipped() -> None:
+    parallel = FromFile("", Precision.fp32, rank=0, size=1)
+    parallel.wrap(
+        torch.nn.Linear(1, 1), torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1), local_params=()
+    )
+    parallel._gradients_differ = True
+    with pytest.raises(RuntimeError, match="do not clip"):
+        parallel.step(clip_norm=1.0)
