@@ -38,15 +38,15 @@ class Launcher:
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """ZeRO takes elementwise optimizers; several hosts stand in a hostfile."""
-        if importlib.util.find_spec("deepspeed") is None:
-            return (
-                "launcher=deepspeed needs DeepSpeed, which is not installed; `make deepspeed` does it, or "
-                "`pip install --no-build-isolation '.[deepspeed]'`."
-            )
         if benchmark.SHARDED:
             return (
                 f"launcher=deepspeed averages every parameter and cannot leave out the tables of "
                 f"{benchmark.benchmark}, which ranks divide among them; use launcher=torchrun or launcher=slurm."
+            )
+        if importlib.util.find_spec("deepspeed") is None:
+            return (
+                "launcher=deepspeed needs DeepSpeed, which is not installed; `make deepspeed` does it, or "
+                "`pip install --no-build-isolation '.[deepspeed]'`."
             )
         return self._refuse_stage(benchmark) or self._refuse_hosts(benchmark)
 

@@ -27,13 +27,13 @@ class Launcher:
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """Any number of processes; several hosts have to be named."""
-        if importlib.util.find_spec("horovod") is None:
-            return "launcher=horovod needs Horovod, which is not installed; `make horovod` builds it."
         if benchmark.SHARDED:
             return (
                 f"launcher=horovod cannot exchange the embeddings of {benchmark.benchmark} between ranks; use "
                 f"launcher=torchrun or launcher=slurm."
             )
+        if importlib.util.find_spec("horovod") is None:
+            return "launcher=horovod needs Horovod, which is not installed; `make horovod` builds it."
         if self.config.nodes < 1 or self.config.nproc_per_node < 1:
             return (
                 f"launcher.nodes={self.config.nodes} and launcher.nproc_per_node={self.config.nproc_per_node} "

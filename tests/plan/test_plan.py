@@ -64,6 +64,26 @@ def test_padded_epochs_are_scheduled_and_counted_with_their_padding(variant, fir
     assert all(mark.count == mark.epoch_num * samples for mark in schedule)
 
 
+@pytest.mark.parametrize("variant", ["dlrm", "dlrm_bs32768", "dlrm_bs55296", "dlrm_bs71680"])
+def test_epoch_numbers_that_start_at_1_count_the_part_that_is_trained(variant):
+    schedule = make(f"benchmark={variant}", PREPARED).jobs[0].schedule
+    assert [mark.epoch_num for mark in schedule[:2]] == [1.05, 1.1]
+    assert [mark.first_epoch_num for mark in schedule[:2]] == [1, 1.05]
+    assert [mark.epoch_count for mark in schedule[:2]] == [0.05, 0.05]
+    assert [mark.count for mark in schedule] == [round(k * 4195197692 / 20) for k in range(1, 21)]
+
+
+@pytest.mark.parametrize("launcher", ["horovod", "deepspeed"])
+def test_tables_that_ranks_divide_are_refused_by_launchers_that_cannot_exchange(launcher):
+    with pytest.raises(RequestError, match="tables|embeddings"):
+        make("benchmark=dlrm_mini", f"launcher={launcher}")
+
+
+def test_a_schedule_that_contradicts_itself_is_refused():
+    with pytest.raises(RequestError, match="the warm-up has to end before the decay starts"):
+        make("benchmark=dlrm_mini", "benchmark.hyperparameters.lr_decay_start_steps=1")
+
+
 def test_no_option_changes_the_target():
     with pytest.raises(Exception, match="target"):
         make("benchmark.target=0.5")

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from references.dlrm.config import Config as DLRMConfig
+from references.dlrm.data import prepare as prepare_clicks
 from references.resnet.config import Config
 from references.resnet.data import prepare
 from references.unet3d.config import Config as UNet3DConfig
 from references.unet3d.data import prepare as prepare_volumes
-from tests.references.configs import resnet, unet3d
+from tests.references.configs import dlrm, resnet, unet3d
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,4 +51,20 @@ def mini_unet3d(organs_folder: Path) -> UNet3DConfig:
     """The mini segmentation benchmark, told where its data lie."""
     config = unet3d("unet3d_mini")
     config.data_dir = str(organs_folder)
+    return config
+
+
+@pytest.fixture(scope="session")
+def clicks_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generated clicks, prepared."""
+    folder = tmp_path_factory.mktemp("clicks")
+    prepare_clicks(dlrm("dlrm_mini"), folder, None)
+    return folder
+
+
+@pytest.fixture
+def mini_dlrm(clicks_folder: Path) -> DLRMConfig:
+    """The mini recommendation benchmark, told where its data lie."""
+    config = dlrm("dlrm_mini")
+    config.data_dir = str(clicks_folder)
     return config

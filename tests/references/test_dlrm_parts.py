@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from multiprocessing import set_forkserver_preload
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,6 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import distributed
-from torch.multiprocessing import start_processes
 
 from launchers._parts.ddp import TorchParallel
 from references.dlrm.config import Hyperparameters, Model
@@ -22,18 +19,12 @@ from references.dlrm.recipe import learning_rate
 from references.dlrm.tables import Tables, place
 from tests.references.configs import dlrm
 from tests.references.one_rank import OneRank
-from train_bench.job import Device, Job, Precision
+from tests.references.several_ranks import FromFile, start
+from train_bench.job import Precision
 
 ROWS = [50, 3, 20, 7]
 BATCH = 8
 CPU = torch.device("cpu")
-
-
-def start(rank: Callable[..., None], arguments: tuple[object, ...], ranks: int) -> None:
-    """Ranks that are forked from a process that has imported this module already."""
-    set_forkserver_preload([__name__])
-    start_processes(rank, arguments, nprocs=ranks, start_method="forkserver")
-
 
 
 @pytest.mark.parametrize("levels", [2, 10, 10**6])
@@ -144,7 +135,7 @@ def _one_of(rank: int, ranks: int, folder: str) -> None:
 # With eight ranks, four have no table.
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_tables_over_ranks_get_the_gradients_of_one_rank(ranks: int, tmp_path: Path) -> None:
-    start(_one_of, (ranks, str(tmp_path)), ranks)
+    start(_one_of, ranks, str(tmp_path), ranks=ranks)
     found: dict[str, torch.Tensor] = {}
     for rank in range(ranks):
         found |= torch.load(tmp_path / f"{rank}.pt", weights_only=True)
@@ -152,45 +143,6 @@ def test_tables_over_ranks_get_the_gradients_of_one_rank(ranks: int, tmp_path: P
     assert found.keys() == wanted.keys()
     for name, gradient in wanted.items():
         torch.testing.assert_close(found[name], gradient)
-
-
-class FromFile(TorchParallel):
-    """A rank of torch's data parallelism that meets the others through a file."""
-
-    def __init__(self, folder: str, precision: Precision, *, rank: int, size: int) -> None:
-        self._meeting = f"file://{folder}/meet_{precision.value}"
-        super().__init__(_job(precision), rank=rank, local_rank=rank, size=size)
-
-    def _meet(self) -> None:
-        if self.size > 1:
-            distributed.init_process_group(
-                "gloo", init_method=self._meeting, rank=self.rank, world_size=self.size
-            )
-
-
-def _job(precision: Precision) -> Job:
-    return Job(
-        benchmark="dlrm_mini",
-        reference="dlrm",
-        launcher="torchrun",
-        launcher_config={},
-        index=0,
-        seed=1,
-        nodes=1,
-        nproc_per_node=2,
-        threads_per_rank=1,
-        device=Device.cpu,
-        precision=precision,
-        drop_caches=False,
-        start_limit_seconds=60.0,
-        stall_limit_seconds=60.0,
-        config={},
-        announcement={},
-        target=None,  # type: ignore[arg-type]
-        unit=None,  # type: ignore[arg-type]
-        schedule=(),
-        folder=Path(),
-    )
 
 
 def _three_steps(parallel: TorchParallel, overflow_on: int | None = None) -> dict[str, torch.Tensor]:
@@ -216,11 +168,11 @@ def _three_steps(parallel: TorchParallel, overflow_on: int | None = None) -> dic
     return found | {"stepped": torch.tensor(stepped)}
 
 
-def _train_one_of(rank: int, folder: str) -> None:
+def _train_one_of(rank: int, folder: Path) -> None:
     for precision in (Precision.fp32, Precision.fp16):
-        parallel = FromFile(folder, precision, rank=rank, size=2)
+        parallel = FromFile(folder, rank=rank, size=2, precision=precision)
         done = _three_steps(parallel, overflow_on=1 if precision is Precision.fp16 else None)
-        torch.save(done, Path(folder) / f"{precision.value}_{rank}.pt")
+        torch.save(done, folder / f"{precision.value}_{rank}.pt")
         parallel.leave()
 
 
@@ -228,7 +180,7 @@ def _train_one_of(rank: int, folder: str) -> None:
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, torch.Tensor]]]:
     """What two ranks end with, in fp32, and in fp16 with an overflow in a table of rank 1."""
     folder = tmp_path_factory.mktemp("two")
-    start(_train_one_of, (str(folder),), 2)
+    start(_train_one_of, folder, ranks=2)
     return {
         precision: [torch.load(folder / f"{precision}_{rank}.pt", weights_only=True) for rank in range(2)]
         for precision in ("fp32", "fp16")
@@ -236,7 +188,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
 
 
 def test_two_ranks_take_the_steps_of_one(two_ranks: dict[str, list[dict[str, torch.Tensor]]]) -> None:
-    alone = _three_steps(FromFile("", Precision.fp32, rank=0, size=1))
+    alone = _three_steps(FromFile(Path(), rank=0, size=1))
     first, second = two_ranks["fp32"]
     tables = [{name for name in one if "tables" in name} for one in (first, second)]
     assert tables[0] and tables[1] and not tables[0] & tables[1]
@@ -258,7 +210,7 @@ def test_a_table_that_overflows_on_one_rank_holds_all_ranks_back(
 
 
 def test_gradients_that_ranks_do_not_share_are_not_clipped() -> None:
-    parallel = FromFile("", Precision.fp32, rank=0, size=1)
+    parallel = FromFile(Path(), rank=0, size=1)
     parallel.wrap(
         torch.nn.Linear(1, 1), torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1), local_params=()
     )

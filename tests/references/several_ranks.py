@@ -1,0 +1,59 @@
+"""Real ranks of torch's data parallelism, as processes that meet through a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing import set_forkserver_preload
+from pathlib import Path
+
+from torch import distributed
+from torch.multiprocessing import start_processes
+
+from launchers._parts.ddp import TorchParallel
+from train_bench.job import Device, Job, Precision
+
+
+def start(rank: Callable[..., None], *arguments: object, ranks: int) -> None:
+    """Run `rank(number, *arguments)` in as many processes, forked from one that has imported its module."""
+    set_forkserver_preload([rank.__module__])
+    start_processes(rank, arguments, nprocs=ranks, start_method="forkserver")
+
+
+class FromFile(TorchParallel):
+    """One rank on the CPU; the group meets in `folder`."""
+
+    def __init__(self, folder: Path, *, rank: int, size: int, precision: Precision = Precision.fp32) -> None:
+        self._meeting = f"file://{folder}/meet_{precision.value}"
+        super().__init__(_job(precision, size), rank=rank, local_rank=rank, size=size)
+
+    def _meet(self) -> None:
+        if self.size > 1:
+            distributed.init_process_group(
+                "gloo", init_method=self._meeting, rank=self.rank, world_size=self.size
+            )
+
+
+def _job(precision: Precision, ranks: int) -> Job:
+    """Little of it matters to `Parallel`."""
+    return Job(
+        benchmark="dlrm_mini",
+        reference="dlrm",
+        launcher="torchrun",
+        launcher_config={},
+        index=0,
+        seed=1,
+        nodes=1,
+        nproc_per_node=ranks,
+        threads_per_rank=1,
+        device=Device.cpu,
+        precision=precision,
+        drop_caches=False,
+        start_limit_seconds=60.0,
+        stall_limit_seconds=60.0,
+        config={},
+        announcement={},
+        target=None,  # type: ignore[arg-type]
+        unit=None,  # type: ignore[arg-type]
+        schedule=(),
+        folder=Path(),
+    )
