@@ -1,5 +1,5 @@
-"""The mini recommendation benchmark on two ranks that divide its tables, through the command line, judged by us and by the official
-checker."""
+"""The mini recommendation benchmark on two ranks that divide its tables, through the command line, judged by us and
+by the official checker."""
 
 import json
 

@@ -248,7 +248,7 @@ def test_data_for_other_tables_or_of_other_sizes_are_refused(mini_dlrm: Config) 
 
 
 def test_an_unknown_origin_and_a_missing_source_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="There is no data origin 'click'. Did you mean 'clicks'"):
+    with pytest.raises(RequestError, match=r"There is no data origin 'click'\. Did you mean 'clicks'"):
         data.prepare(dlrm("dlrm_mini", "data.origin=click"), tmp_path, None)
     with pytest.raises(RequestError, match="needs the data set 'criteo'"):
         data.prepare(dlrm("dlrm"), tmp_path, None)
