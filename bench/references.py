@@ -39,10 +39,11 @@ class Rival(NamedTuple):
 
 
 class Case(NamedTuple):
-    """How a reference is timed: samples per step (a CPU has little memory) and its rivals."""
+    """How a reference is timed: samples per step, its rivals, and options that make it fit a CPU's memory."""
 
     batch: int
     rivals: tuple[Rival, ...]
+    words: tuple[str, ...] = ()
 
 
 def main() -> None:
@@ -77,7 +78,7 @@ def _alternate(ours: Step, theirs: Step, steps: int) -> tuple[float, float]:
 
 
 def _config(name: str, batch: int) -> Any:
-    config = asked_for([f"benchmark={name}"]).benchmark
+    config = asked_for([f"benchmark={name}", *CASES[name].words]).benchmark
     hyperparameters = replace(config.hyperparameters, global_batch_size=batch, gradient_accumulation_steps=1)
     return replace(config, hyperparameters=hyperparameters, warm_up_steps=1).for_ranks(1)
 
@@ -154,9 +155,34 @@ def plain_unet3d(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Ste
     return step
 
 
+def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
+    """DLRM with all tables on one rank and plain SGD."""
+    from references.dlrm.model import Dense
+
+    model = config.model
+    width = model.bottom[-1]
+    tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(n, width, mode="sum", sparse=True) for n in model.rows)
+    dense = Dense([model.dense_features, *model.bottom], model.top, len(model.rows))
+    optimizer = torch.optim.SGD(
+        [*tables.parameters(), *dense.parameters()], lr=config.hyperparameters.opt_base_learning_rate
+    )
+    labels, features, rows = samples
+
+    def step() -> None:
+        optimizer.zero_grad()
+        found = torch.stack([table(rows[:, [n]]) for n, table in enumerate(tables)], dim=1)
+        functional.binary_cross_entropy_with_logits(dense(features, found), labels).backward()
+        optimizer.step()
+
+    return step
+
+
 CASES = {
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
+    "dlrm": Case(
+        batch=2048, rivals=(Rival("plain loop", plain_dlrm),), words=("benchmark.model.max_table_rows=100000",)
+    ),
 }
 
 
