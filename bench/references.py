@@ -181,7 +181,9 @@ CASES = {
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
     "dlrm": Case(
-        batch=2048, rivals=(Rival("plain loop", plain_dlrm),), words=("benchmark.model.max_table_rows=100000",)
+        batch=2048,
+        rivals=(Rival("plain loop", plain_dlrm),),
+        words=("benchmark.model.max_table_rows=100000",),
     ),
 }
 
