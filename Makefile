@@ -7,8 +7,8 @@ BIN := .venv/bin
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=1
 
-test: .venv/installed-dev   ## all tests, two files at a time: many of them wait for limits of time to pass
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+test: .venv/installed-dev   ## all tests, three files at a time: many of them wait for limits of time to pass
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
 check: .venv/installed-dev  ## lint, format, types
 	$(BIN)/ruff check .
