@@ -36,7 +36,7 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(samples, 3, h, w) -> (samples, last width, h / stride, w / stride)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        return self.layer3(self.layer2(self.layer1(x)))
+        return self.get_submodule("layer3")(self.get_submodule("layer2")(self.get_submodule("layer1")(x)))
 
 
 class SSD(nn.Module):
