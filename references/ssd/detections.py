@@ -11,8 +11,12 @@ from references.ssd.priors import decode
 MIN_SCORE, MAX_IOU, CANDIDATES, KEPT = 0.05, 0.5, 200, 200
 
 
-def detect(offsets: Tensor, logits: Tensor, prior: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The detections of one image: corners (n, 4) as shares of the image, scores (n,), classes int64 (n,).
+Found = tuple[Tensor, Tensor, Tensor]
+"""Corners (n, 4) as shares of the image, scores (n,), classes int64 (n,)."""
+
+
+def detect(offsets: Tensor, logits: Tensor, prior: Tensor) -> Found:
+    """The detections of one image.
 
     offsets (4, priors), logits (K + 1, priors). Per class the 200 best scores above 0.05 go through greedy
     suppression at IoU 0.5; the 200 best of all classes are kept, best first.
