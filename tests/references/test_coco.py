@@ -196,7 +196,9 @@ def random_case(seed: int) -> tuple[dict, np.ndarray]:
             box = [*rng.uniform(0, 60, 2), *rng.uniform(5, 40, 2)]
             entry = {"bbox": box, "area": box[2] * box[3], "category_id": int(rng.integers(1, 4))}
             crowd = int(rng.random() < 0.15)
-            annotations.append({**entry, "id": len(annotations) + 1, "image_id": image["id"], "iscrowd": crowd})
+            annotations.append(
+                {**entry, "id": len(annotations) + 1, "image_id": image["id"], "iscrowd": crowd}
+            )
             for _ in range(int(rng.integers(0, 4))):
                 moved = np.array(box) * rng.uniform(0.85, 1.15, 4)
                 kind = entry["category_id"] if rng.random() < 0.8 else int(rng.integers(1, 5))

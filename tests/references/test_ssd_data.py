@@ -77,7 +77,9 @@ def test_a_missing_image_is_named(spoilt: Config) -> None:
 
 def test_a_box_outside_its_image_is_named(spoilt: Config) -> None:
     folder = with_annotation(spoilt, bbox=[60, 10, 30, 10])
-    with pytest.raises(RequestError, match=r"instances_train\.json: the bbox .* of annotation 1 is not inside"):
+    with pytest.raises(
+        RequestError, match=r"instances_train\.json: the bbox .* of annotation 1 is not inside"
+    ):
         data.prepare(spoilt, folder, None)
 
 
@@ -130,9 +132,7 @@ def test_examples_follow_the_position_and_not_the_loader(mini_ssd: Config) -> No
     examples = training_set(mini_ssd)
     order = Order(samples=160, seed=3, global_batch_size=8, microbatches=1, rank=0, ranks=1)
     for workers in (0, 2):
-        stream = iter(
-            loader(examples, order, workers=workers, prefetch=2, device=torch.device("cpu"))
-        )
+        stream = iter(loader(examples, order, workers=workers, prefetch=2, device=torch.device("cpu")))
         for expected in (next(iter(order)),):
             batch = next(stream)
             alone = [examples[item] for item in expected]

@@ -311,7 +311,9 @@ def test_momentum_sgd_decays_every_tensor() -> None:
 @pytest.mark.parametrize(
     ("ranks", "span", "filled"), [(8, 128, 128), (8, 256, 256), (2, 128, 512), (1024, 16, 16)]
 )
-def test_the_span_of_batch_norm_is_that_of_the_ranks_that_share_it(ranks: int, span: int, filled: int) -> None:
+def test_the_span_of_batch_norm_is_that_of_the_ranks_that_share_it(
+    ranks: int, span: int, filled: int
+) -> None:
     config = ssd("ssd_bs1024", f"hyperparameters.model_bn_span={span}").for_ranks(ranks)
     assert config.hyperparameters.model_bn_span == filled
 
