@@ -9,9 +9,11 @@ import torch
 
 from references.resnet.config import Config
 from references.resnet.data import prepare
+from references.ssd.config import Config as SSDConfig
+from references.ssd.data import prepare as prepare_scenes
 from references.unet3d.config import Config as UNet3DConfig
 from references.unet3d.data import prepare as prepare_volumes
-from tests.references.configs import resnet, unet3d
+from tests.references.configs import resnet, ssd, unet3d
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,4 +51,20 @@ def mini_unet3d(organs_folder: Path) -> UNet3DConfig:
     """The mini segmentation benchmark, told where its data lie."""
     config = unet3d("unet3d_mini")
     config.data_dir = str(organs_folder)
+    return config
+
+
+@pytest.fixture(scope="session")
+def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scenes of digits that single-shot detection learns from, prepared."""
+    folder = tmp_path_factory.mktemp("scenes")
+    prepare_scenes(ssd("ssd_mini"), folder, None)
+    return folder
+
+
+@pytest.fixture
+def mini_ssd(scenes_folder: Path) -> SSDConfig:
+    """The mini single-shot detection benchmark, told where its data lie."""
+    config = ssd("ssd_mini")
+    config.data_dir = str(scenes_folder)
     return config
