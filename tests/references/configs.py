@@ -8,6 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+from references.maskrcnn.config import Config as MaskRCNN
 from references.resnet.config import Config
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -21,4 +22,14 @@ def resnet(name: str, *overrides: str) -> Config:
         composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
     config = OmegaConf.to_object(composed.benchmark)
     assert isinstance(config, Config)
+    return config
+
+
+def maskrcnn(name: str, *overrides: str) -> MaskRCNN:
+    """The same for `conf/benchmark/maskrcnn*.yaml`."""
+    ConfigStore.instance().store(group="benchmark", name="maskrcnn_schema", node=MaskRCNN)
+    with initialize_config_dir(str(CONF), version_base=None):
+        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(composed.benchmark)
+    assert isinstance(config, MaskRCNN)
     return config
