@@ -57,7 +57,7 @@ class Task:
         if file is not None:
             start_weights.load(self._model.network.backbone, file)
         self._layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
-        self._model.to(parallel.device).to(memory_format=self._layout)  # type: ignore[call-overload]
+        self._model.to(parallel.device).to(memory_format=self._layout)
         self._optimizer = optimizer_of(self._model, config)
         self._forward = parallel.wrap(
             self._model, self._optimizer, gradient_accumulation_steps=self._microbatches
