@@ -7,8 +7,8 @@ BIN := .venv/bin
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=1
 
-test: .venv/installed-dev   ## all tests
-	$(BIN)/python -m pytest
+test: .venv/installed-dev   ## all tests, two files at a time: many of them wait for limits of time to pass
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: .venv/installed-dev  ## lint, format, types
 	$(BIN)/ruff check .
@@ -18,8 +18,12 @@ check: .venv/installed-dev  ## lint, format, types
 honesty: .venv/installed-dev  ## with permuted training labels no mini benchmark may reach its target
 	$(BIN)/python bench/honesty.py
 
-bench: .venv/installed-dev  ## cost of the harness, two ranks against one, time to start
+bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for data, two ranks against one, starting
 	$(BIN)/python bench/harness_overhead.py
+	$(BIN)/python bench/harness_overhead.py 21 4 wandb tensorboard
+	$(BIN)/python bench/input_pipeline.py
+	$(BIN)/python bench/references.py resnet
+	$(BIN)/python bench/references.py unet3d
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/startup.py
 
@@ -46,5 +50,5 @@ clean:
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,joblib,submitit]'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,joblib,submitit,tensorboard,wandb]'
 	touch $@

@@ -5,7 +5,10 @@ same number of epochs, with an evaluation after each. One goes through referee, 
 the other is a plain loop in torch. They alternate in one process; the last line is the median ratio of
 their timed windows.
 
-    python bench/harness_overhead.py [PAIRS] [EPOCHS]
+    python bench/harness_overhead.py [PAIRS] [EPOCHS] [TRACKER ...]
+
+With trackers (wandb, tensorboard) campaigns of one run that they follow alternate with campaigns that nobody
+follows, and the ratio is that of their timed windows.
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import cattrs
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from planned import one_run
+from rich.console import Console
 from torch.nn import functional
 
 from launchers.inline import parallel as inline
@@ -30,15 +35,19 @@ from references.resnet.config import Config
 from references.resnet.model import ResNet
 from references.resnet.recipe import optimizer_of, schedule_of, steps_per_epoch
 from references.resnet.task import Task
-from train_bench.job import Device, Job, Precision
+from train_bench import campaign
+from train_bench.job import Job
 from train_bench.plan import discover
-from train_bench.plan.config import register
-from train_bench.progress import EvalSchedule, Unit
-from train_bench.quality import Target, Threshold
+from train_bench.plan.plan import Plan
+from train_bench.report.live import Terminal, Together
+from train_bench.report.tracking import Tracking
 from train_bench.run.events import Log, wall_clock_ms
 from train_bench.run.timed_run import timed_run
 from train_bench.seeds import derive
 
+Timed = Callable[[int], float]
+
+TRACKERS = sys.argv[3:]
 VARIANT = "resnet_mini"
 SEED = 1
 
@@ -47,23 +56,37 @@ def main() -> None:
     """Measure and print."""
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 21
     epochs = int(sys.argv[2]) if len(sys.argv) > 2 else 4
-    config = _config()
-    ratios = []
     with tempfile.TemporaryDirectory() as scratch:
-        job = _job(config, epochs, Path(scratch))
-        for pair in range(-1, pairs):
-            first_harness = pair % 2 == 0
-            seconds = {}
-            for harness in (first_harness, not first_harness):
-                seconds[harness] = through_harness(config, job) if harness else bare(config, job, epochs)
-            if pair >= 0:
-                ratios.append(seconds[True] / seconds[False])
-                print(
-                    f"pair {pair + 1:2}: harness {seconds[True]:.3f} s, bare {seconds[False]:.3f} s", end=""
-                )
-                print(f", ratio {ratios[-1]:.4f}", flush=True)
+        words = [f"benchmark={VARIANT}", "device=cpu", f"output={scratch}/none"]
+        plan = one_run(words, lambda marks: marks[:epochs])
+        job = replace(plan.jobs[0], folder=Path(scratch))
+        config = cattrs.structure(job.config, Config)
+        if TRACKERS:
+            _alternate(
+                "with trackers",
+                lambda number: tracked(plan, Path(scratch) / f"{number}_with", trackers=TRACKERS),
+                lambda number: tracked(plan, Path(scratch) / f"{number}_without", trackers=()),
+                pairs,
+            )
+        else:
+            _alternate(
+                "harness", lambda _: through_harness(config, job), lambda _: bare(config, job, epochs), pairs
+            )
+
+
+def _alternate(name: str, ours: Timed, bare: Timed, pairs: int) -> None:
+    """Time both by turns, the first pair for nothing, and print the ratio of each pair and their median."""
+    ratios = []
+    for pair in range(-1, pairs):
+        seconds = {}
+        for side in (ours, bare) if pair % 2 == 0 else (bare, ours):
+            seconds[side] = side(pair)
+        if pair >= 0:
+            ratios.append(seconds[ours] / seconds[bare])
+            print(f"pair {pair + 1:2}: {name} {seconds[ours]:.3f} s, bare {seconds[bare]:.3f} s", end="")
+            print(f", ratio {ratios[-1]:.4f}", flush=True)
     spread = statistics.quantiles(ratios, n=4)
-    print(f"{pairs} pairs of {epochs} epochs of {VARIANT}; quartiles {spread[0]:.4f} to {spread[2]:.4f}")
+    print(f"{pairs} pairs of {VARIANT}; quartiles {spread[0]:.4f} to {spread[2]:.4f}")
     print(f"ratio {statistics.median(ratios):.4f}")
 
 
@@ -74,9 +97,7 @@ def through_harness(config: Config, job: Job) -> float:
     timed_run(task, job, inline.join(job), log)
     task.close()
     log.close()
-    lines = [json.loads(line.partition(" ")[2]) for line in job.growing_file.read_text().splitlines()]
-    times = {line["key"]: line["time_ms"] for line in lines}
-    return (times["run_stop"] - times["run_start"]) / 1000
+    return _window(job.growing_file)
 
 
 def bare(config: Config, job: Job, epochs: int) -> float:
@@ -136,41 +157,32 @@ def bare(config: Config, job: Job, epochs: int) -> float:
     return seconds
 
 
-def _config() -> Config:
-    register()
-    with initialize_config_dir(str(discover.CONF), version_base="1.3"):
-        asked = OmegaConf.to_object(compose("config", overrides=[f"benchmark={VARIANT}"]))
-    config: Config = asked.benchmark
-    folder = discover.cache() / config.benchmark
-    data.prepare(config, folder, None)
-    return replace(config, data_dir=str(folder))
+def tracked(plan: Plan, folder: Path, *, trackers: Sequence[str]) -> float:
+    """Seconds between `run_start` and `run_stop` of a campaign of one run that these trackers follow."""
+    plan = replace(plan, jobs=(replace(plan.jobs[0], folder=folder),))
+    campaign.begin(plan)
+    followers = [
+        Tracking(
+            name,
+            plan.jobs,
+            {},
+            rcp_folder=discover.RCP,
+            online=False,
+            limit_seconds=60.0,
+            say=print,
+        )
+        for name in trackers
+    ]
+    watcher = Together([Terminal(Console(quiet=True)), *followers])
+    launcher = discover.launcher(campaign.launcher_config(plan))
+    campaign.run_all(plan, launcher, watcher, retry_failed=False)
+    return _window(plan.jobs[0].result_file)
 
 
-def _job(config: Config, epochs: int, folder: Path) -> Job:
-    """A job whose target cannot be reached, so that both train to the end of the schedule."""
-    schedule = EvalSchedule(first=1, period=1, until=epochs)
-    return Job(
-        benchmark=config.benchmark,
-        reference=config.reference,
-        launcher="inline",
-        launcher_config={},
-        index=0,
-        seed=SEED,
-        nodes=1,
-        nproc_per_node=1,
-        threads_per_rank=None,
-        device=Device.cpu,
-        precision=Precision.fp32,
-        drop_caches=False,
-        start_limit_seconds=60.0,
-        stall_limit_seconds=60.0,
-        config=asdict(config),
-        announcement={},
-        target=Target(thresholds=(Threshold(metric="top1", value=2.0),)),
-        unit=Unit.EPOCH,
-        schedule=schedule.marks(samples_per_unit=config.train_samples or 1),
-        folder=folder,
-    )
+def _window(log: Path) -> float:
+    lines = [json.loads(line.partition(" ")[2]) for line in log.read_text().splitlines()]
+    times = {line["key"]: line["time_ms"] for line in lines}
+    return (times["run_stop"] - times["run_start"]) / 1000
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def _honest(name: str, runs: int) -> bool:
         judged = subprocess.run(
             [*PROGRAM, "judge", str(folder), "--json"], stdout=subprocess.PIPE, check=False
         )
-        told = json.loads(judged.stdout)
+        told = json.loads(judged.stdout)["entries"][0]
         records = [json.loads(path.read_text()) for path in sorted(folder.glob("record_*.json"))]
     best = [max(item["value"] for item in record["evaluations"]) for record in records]
     honest = len(best) == runs and not any(run["converged"] for run in told["runs"])

@@ -22,15 +22,12 @@ import tempfile
 import time
 from collections import defaultdict
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import cattrs
 import torch
 import torch.distributed as dist
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from planned import Marks, one_run
 from rich.console import Console
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -44,12 +41,9 @@ from train_bench import campaign
 from train_bench.errors import TrainBenchError
 from train_bench.job import Job, read_job
 from train_bench.plan import discover
-from train_bench.plan.config import register
-from train_bench.plan.plan import Plan, Provenance, make_plan
+from train_bench.plan.plan import Plan
 from train_bench.progress import Mark
-from train_bench.quality import Target, Threshold
 from train_bench.report.live import Terminal
-from train_bench.rules import ruleset
 from train_bench.seeds import derive
 
 VARIANT = "resnet_mini"
@@ -193,6 +187,11 @@ def bare(job: Job) -> float:
 
 def _plans(epochs: int, scratch: Path) -> dict[tuple[str, int], Plan]:
     """One run for every launcher and number of ranks that can be planned here; the others are told."""
+
+    def end(schedule: Marks) -> Marks:
+        count = epochs * schedule[0].count // schedule[0].epoch_num
+        return [Mark(count=count, epoch_num=epochs, first_epoch_num=1, epoch_count=epochs)]
+
     plans = {}
     for name in discover.launchers():
         for ranks in RANKS:
@@ -200,32 +199,10 @@ def _plans(epochs: int, scratch: Path) -> dict[tuple[str, int], Plan]:
             if GPU:
                 words.append("precision=bf16")
             try:
-                plans[name, ranks] = _plan([*words, *LARGER, f"output={scratch / 'none'}"], epochs)
+                plans[name, ranks] = one_run([*words, *LARGER, f"output={scratch / 'none'}"], end)
             except TrainBenchError as error:
                 print(f"{name}, {ranks} rank(s): skipped. {error}", flush=True)
     return plans
-
-
-def _plan(words: list[str], epochs: int) -> Plan:
-    """A single run whose target cannot be reached, with one evaluation at its end."""
-    register()
-    with initialize_config_dir(str(discover.CONF), version_base="1.3"):
-        asked: Any = OmegaConf.to_object(compose("config", overrides=[*words, "runs=1", "seed=1"]))
-    provenance = Provenance(
-        now=datetime.now(timezone.utc),
-        version="bench",
-        revision=None,
-        variant=VARIANT,
-        overrides=tuple(words),
-        cache=discover.cache(),
-    )
-    plan = make_plan(asked, ruleset.load(asked.benchmark.ruleset), provenance, reference_runs=False)
-    campaign.prepare_data(plan)
-    end = Mark(
-        count=epochs * asked.benchmark.train_samples, epoch_num=epochs, first_epoch_num=1, epoch_count=epochs
-    )
-    never = Target(thresholds=(Threshold(metric="top1", value=2.0),))
-    return replace(plan, jobs=(replace(plan.jobs[0], target=never, schedule=(end,)),))
 
 
 def _into(plan: Plan, folder: Path) -> Plan:

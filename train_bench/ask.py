@@ -7,9 +7,10 @@ import difflib
 import itertools
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from train_bench import sweep
@@ -35,11 +36,13 @@ EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked: the configuration, the name of the benchmark's yaml, and the overrides as typed."""
+    """What was asked: the configuration, the name of the benchmark's yaml, and the overrides as typed; the
+    same of the configuration that `against=` names."""
 
     config: RunConfig
     variant: str
     overrides: tuple[str, ...]
+    against: Request | None = None
 
 
 def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]) -> int:
@@ -60,13 +63,13 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
             sweep.run_job(verb, folder, hydra_config.job.num, hydra_config.overrides.task)
             return
         try:
-            request = _request(config)
-        except (OmegaConfBaseException, RequestError) as error:
+            request = _with_other(_request(config))
+        except (HydraException, OmegaConfBaseException, RequestError) as error:
             refused.append(error if isinstance(error, RequestError) else _explained(error))
         else:
             codes.append(act(request))
 
-    sys.argv = [f"train-bench {verb}", *words]
+    sys.argv = [f"train-bench {verb}", *map(_quoted, words)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
     application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
     trouble = None
@@ -145,6 +148,31 @@ def _request(config: DictConfig) -> Request:
         variant=str(hydra_config.runtime.choices["benchmark"]),
         overrides=tuple(hydra_config.overrides.task),
     )
+
+
+def _quoted(word: str) -> str:
+    """Hydra takes what `against=` holds, overrides with blanks between them, in quotes only."""
+    name, _, value = word.partition("=")
+    return f"{name}={value!r}" if name == "against" and value[:1] not in "'\"" else word
+
+
+def _with_other(request: Request) -> Request:
+    """The request with that of `against=`: the same overrides, with those that it holds instead."""
+    if request.config.against is None:
+        return request
+    instead = shlex.split(request.config.against)
+    names = {_name(word) for word in instead} | {"against"}
+    overrides = [*(word for word in request.overrides if _name(word) not in names), *instead]
+    config = hydra.compose("config", overrides=overrides, return_hydra_config=True)
+    variant = str(config.hydra.runtime.choices["benchmark"])
+    with open_dict(config):
+        del config["hydra"]
+    other = cast(RunConfig, OmegaConf.to_object(config))
+    return replace(request, against=Request(config=other, variant=variant, overrides=tuple(overrides)))
+
+
+def _name(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
 
 
 def _explained(error: Exception) -> RequestError:

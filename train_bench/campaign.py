@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import cattrs
 
@@ -60,10 +65,31 @@ def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:
 
 
 def prepare_data(plan: Plan, source: Path | None = None) -> None:
-    """Everything that is done to the data before any run; returns at once where it was done before."""
+    """Everything that is done to the data before any run; returns at once where it was done before. Of several
+    processes that want the same data, one does it and the others wait."""
     job = plan.jobs[0]
     config = cattrs.structure(job.config, discover.reference_config(job.reference))
-    discover.prepare(job.reference)(config, Path(str(config.data_dir)), source)
+    folder = Path(str(config.data_dir))
+    with _alone(folder):
+        discover.prepare(job.reference)(config, folder, source)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    lock = folder.with_name(f"{folder.name}.lock")
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("a")
+    except OSError:  # nothing can be prepared there; finished data can be used all the same
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"waiting for another process, which prepares {folder}\n")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
@@ -71,7 +97,12 @@ def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
     return jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
 
 
-def run_all(
+def run_all(plan: Plan, launcher: Launcher, watcher: Watcher, **options: Any) -> None:
+    """`run_each`, to its end."""
+    deque(run_each(plan, launcher, watcher, **options), maxlen=0)
+
+
+def run_each(
     plan: Plan,
     launcher: Launcher,
     watcher: Watcher,
@@ -80,10 +111,10 @@ def run_all(
     go_on: bool = False,
     strictly: bool = False,
     only: Sequence[int] | None = None,
-) -> None:
-    """Run every job that has no result yet, or `only` some. Stops at a run whose processes die, with a sentence that
-    says which and how, unless told to `go_on`; a run that trains to the end of its schedule in vain is a
-    result like any other. `strictly` ends a run whose log breaks a rule for good."""
+) -> Generator[Job, None, None]:
+    """Run every job that has no result yet, or `only` some; one at each step. Stops at a run whose processes die,
+    with a sentence that says which and how, unless told to `go_on`; a run that trains to the end of its schedule
+    in vain is a result like any other. `strictly` ends a run whose log breaks a rule for good."""
     missing = todo(plan, retry_failed=retry_failed)
     jobs = [job for job in missing if only is None or job.index in only]
     for job in jobs:
@@ -95,6 +126,7 @@ def run_all(
             failure = _run(job, launcher, watcher, board, _live_check(plan, job), strictly=strictly)
             if failure is not None and not go_on:
                 raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
+            yield job
     except KeyboardInterrupt:
         finished = sum(job.result_file.exists() for job in plan.jobs)
         raise Interrupted(

@@ -23,7 +23,9 @@ train-bench VERB ...: how long does this machine and this software take to train
   settle  DIR               record what became of a submitted campaign, judge it and score it
   judge   PATH [--json]     what the rules say of a log, a campaign or a tree of results
   score   PATH [--json]     the score of a campaign, the results table of a tree
+  compare A B ...           whether one campaign is faster than another, and how sure that is
   rules   benchmark=NAME    what a round allows: values, runs, target, schedule
+  report  PATH ... --to F   one page about campaigns or trees of results
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
   prepare [OVERRIDE ...]    prepare the data of a benchmark
   package DIR ... --to DIR  the tree of a submission, and what the official checkers think of it
@@ -74,7 +76,9 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "settle": verbs_that_run.settle,
     "judge": verbs_that_read.judge,
     "score": verbs_that_read.score,
+    "compare": verbs_that_read.compare,
     "rules": verbs_that_read.rules,
+    "report": verbs_that_read.report,
     "rcp": verbs_that_run.rcp,
     "prepare": verbs_that_run.prepare,
     "package": verbs_that_read.package,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import papers
+from train_bench.bar import bar
 from train_bench.description import FIELDS, found
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.judge import official
@@ -150,7 +151,7 @@ def _write(
     folder: Path, campaigns: Sequence[Campaign], name: str, description: Mapping[str, str], source: Source
 ) -> None:
     papers.write_json(folder / "systems" / f"{name}.json", description)
-    for campaign in campaigns:
+    for campaign in bar(campaigns, "packaging"):
         results = folder / "results" / name / campaign.benchmark
         results.mkdir(parents=True)
         for run in campaign.judgement.score.runs:

@@ -62,6 +62,12 @@ class BenchmarkConfig:
         # would hold the reference's values to this narrower schema.
         hyperparameters: Hyperparameters
 
+    @property
+    def samples_per_epoch(self) -> int | None:
+        """Samples that an epoch consumes; more than `train_samples` where epochs are padded to whole
+        batches."""
+        return self.train_samples
+
     def for_ranks(self, ranks: int) -> BenchmarkConfig:
         """This configuration with the values that follow from the number of ranks filled in."""
         return self

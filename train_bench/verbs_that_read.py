@@ -1,4 +1,5 @@
-"""The verbs that read results: judge, score, rules, package. They start without torch and Hydra."""
+"""The verbs that read results: judge, score, compare, rules, report, package. They start without torch
+and Hydra."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from train_bench.errors import RequestError, UnknownName
 from train_bench.guard import INVALID, VALID
 
 if TYPE_CHECKING:
+    from train_bench.judge.score import Score
     from train_bench.judge.tree import Judged
 
 
@@ -42,22 +44,11 @@ def score(words: Sequence[str]) -> int:
     parser = _of_path("score", score.__doc__)
     parser.add_argument("--csv", action="store_true", help="the results table as comma-separated values")
     parser.add_argument("--markdown", action="store_true", help="the results table as Markdown")
-    parser.add_argument(
-        "--reference-results", type=Path, metavar="FILE", help="JSON of benchmark -> minutes to normalise to"
-    )
-    parser.add_argument(
-        "--summary",
-        metavar="WEIGHTS",
-        nargs="?",
-        const="",
-        help="weighted geometric mean of all results; BENCHMARK=NUMBER,... weighs them",
-    )
+    _summary_options(parser)
     options = parser.parse_args(words)
     judged = _judged(options.path, options.ruleset)
     scores = [entry.score for entry in judged.entries]
-    reference = (
-        summary.read_reference_results(options.reference_results) if options.reference_results else None
-    )
+    reference = _reference(options)
     told: dict[str, Any] = {"entries": [one.as_json() for one in scores], "unjudged": judged.unjudged}
     for entry, one in zip(told["entries"], scores, strict=True):
         entry["normalised"] = summary.normalised(one, reference or {})
@@ -72,6 +63,29 @@ def score(words: Sequence[str]) -> int:
     else:
         _tell(told, options.json, results.show)
     return VALID if judged.valid else INVALID
+
+
+def compare(words: Sequence[str]) -> int:
+    """Whether the runs of other campaigns are faster than those of the first, and how sure that is."""
+    from train_bench.judge import comparison
+    from train_bench.report import comparison as report
+
+    parser = argparse.ArgumentParser("train-bench compare", description=compare.__doc__)
+    parser.add_argument(
+        "first", type=Path, metavar="A", help="a campaign or another folder of one entry's logs"
+    )
+    parser.add_argument("others", type=Path, nargs="+", metavar="B", help="what is compared with A")
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args(words)
+    first, *others = (_one_score(path, options.ruleset) for path in (options.first, *options.others))
+    compared = [
+        comparison.compare(str(options.first), first, str(path), other)
+        for path, other in zip(options.others, others, strict=True)
+    ]
+    told = {"comparisons": [one.as_json() | {"sentence": report.sentence(one.as_json())} for one in compared]}
+    _tell(told, options.json, report.show)
+    return VALID
 
 
 def rules(words: Sequence[str]) -> int:
@@ -101,10 +115,50 @@ def rules(words: Sequence[str]) -> int:
     return VALID
 
 
+def report(words: Sequence[str]) -> int:
+    """One page about a log, a campaign, a tree of results or several of them."""
+    from train_bench.judge import summary
+    from train_bench.plan import discover
+    from train_bench.report.page import write
+    from train_bench.report.page.facts import Asked, read_prices, refuse_unknown
+
+    parser = argparse.ArgumentParser("train-bench report", description=report.__doc__)
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a log, a campaign or any folder above"
+    )
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="FILE", help="the page, for example report.html"
+    )
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument(
+        "--price-per-hour",
+        default="",
+        metavar="PRICE",
+        help="of a whole system; or SYSTEM=PRICE,... for each",
+    )
+    _summary_options(parser)
+    options = parser.parse_args(words)
+    prices = read_prices(options.price_per_hour)
+    judged = [(path, _judged(path, options.ruleset)) for path in options.paths]
+    refuse_unknown(prices, {entry.score.system for _, tree in judged for entry in tree.entries})
+    summaries = []
+    if options.summary is not None:
+        weights, reference = summary.read_weights(options.summary), _reference(options)
+        for path, tree in judged:
+            scores = [entry.score for entry in tree.entries]
+            told = asdict(summary.custom_summary(scores, weights, reference))
+            summaries.append({"path": str(path), **told})
+    asked = Asked(prices=prices, summaries=summaries)
+    write.write(judged, options.to, asked=asked, rcp_folder=discover.RCP)
+    print(f"The report is in {options.to}.")
+    return VALID if all(tree.valid for _, tree in judged) else INVALID
+
+
 def package(words: Sequence[str]) -> int:
     """Lay finished campaigns out as a submission, and ask our judge and the official checkers about it."""
     from train_bench import description
     from train_bench import package as packaging
+    from train_bench.bar import bar
     from train_bench.plan import discover
     from train_bench.plan.launch import revision
 
@@ -118,7 +172,9 @@ def package(words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="package invalid results all the same")
     options = parser.parse_args(words)
     stated = description.read_stated(options.system_file) if options.system_file else {}
-    campaigns = [packaging.read_campaign(folder, discover.RCP) for folder in options.campaigns]
+    campaigns = [
+        packaging.read_campaign(folder, discover.RCP) for folder in bar(options.campaigns, "judging")
+    ]
     source = packaging.Source(root=discover.ROOT, revision=revision(discover.ROOT))
     folder = packaging.package(
         campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
@@ -137,6 +193,25 @@ def _of_path(verb: str, description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser
+
+
+def _summary_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--reference-results", type=Path, metavar="FILE", help="JSON of benchmark -> minutes to normalise to"
+    )
+    parser.add_argument(
+        "--summary",
+        metavar="WEIGHTS",
+        nargs="?",
+        const="",
+        help="weighted geometric mean of all results; BENCHMARK=NUMBER,... weighs them",
+    )
+
+
+def _reference(options: argparse.Namespace) -> dict[str, float] | None:
+    from train_bench.judge import summary
+
+    return summary.read_reference_results(options.reference_results) if options.reference_results else None
 
 
 def _named(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -167,6 +242,13 @@ def _judged(path: Path, ruleset: str | None) -> Judged:
     from train_bench.plan import discover
 
     return judge_tree(path, asked=ruleset, rcp_folder=discover.RCP)
+
+
+def _one_score(path: Path, ruleset: str | None) -> Score:
+    from train_bench.judge.tree import judge_folder
+    from train_bench.plan import discover
+
+    return judge_folder(path, asked=ruleset, rcp_folder=discover.RCP).score
 
 
 def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:

@@ -6,7 +6,10 @@ import argparse
 import json
 import os
 import shlex
-from collections.abc import Callable, Sequence
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,24 +20,42 @@ from train_bench.guard import INVALID, VALID, guarded
 
 if TYPE_CHECKING:
     from train_bench.ask import Request
+    from train_bench.job import Job
     from train_bench.judge.entry import Judgement
     from train_bench.plan.plan import Plan
+    from train_bench.report.live import Watcher
 
 
 def plan(words: Sequence[str]) -> int:
     """What a run would do: the decided values and the exact commands."""
-    return _with_request("plan", words, lambda request: _show_plan(_planned(request)))
+
+    def act(request: Request) -> int:
+        for one in (request, *([request.against] if request.against else [])):
+            _show_plan(_planned(one))
+        return VALID
+
+    return _with_request("plan", words, act)
 
 
 def run(words: Sequence[str]) -> int:
     """Run a campaign of seeds, judge it and score it."""
-    return _with_request("run", words, lambda request: _concluded(_campaign(request), _score))
+
+    def act(request: Request) -> int:
+        from train_bench import against
+
+        resumed = request.config.resume
+        if request.against is not None or (resumed and against.holds_pair(Path(resumed))):
+            return _pair(request)
+        return _concluded(_campaign(request), _score)
+
+    return _with_request("run", words, act)
 
 
 def rcp(words: Sequence[str]) -> int:
     """Run reference seeds and write a reference convergence point."""
 
     def act(request: Request) -> int:
+        _refuse_against(request)
         return _concluded(_campaign(request, reference_runs=True), _point)
 
     return _with_request("rcp", words, act)
@@ -100,12 +121,8 @@ def _planned(request: Request, *, reference_runs: bool = False) -> Plan:
 def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
     """Run what is asked, or what is missing of a campaign that was begun. Returns its folder; None if it is
     not to be judged now, because it waits in a queue or only a part of it was run here."""
-    from rich.console import Console
-
     from train_bench import campaign, submit
     from train_bench.plan import discover
-    from train_bench.plan.config import OnFailure, OnViolation
-    from train_bench.report.live import Terminal
 
     asked = request.config
     planned = _begun(request, reference_runs=reference_runs)
@@ -126,22 +143,120 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
     print(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}", flush=True)
     for words in config.joining:
         print(f"type on another host: train-bench join {shlex.quote(str(folder))} {words}", flush=True)
-    campaign.run_all(
+    deque(_each(planned, request), maxlen=0)
+    return folder if asked.only is None else None
+
+
+def _pair(request: Request) -> int:
+    """Run two campaigns in turns, score both and compare them."""
+    from rich.console import Console
+
+    from train_bench import against, campaign
+    from train_bench.judge.comparison import compare
+    from train_bench.report import comparison as report
+
+    folder, plans = _begun_pair(request)
+    print(
+        f"{plans[0].variant} in {folder / 'a'} takes turns with {plans[1].variant} in {folder / 'b'}",
+        flush=True,
+    )
+    todo, campaigns = [], []
+    for side, planned in zip(against.SIDES, plans, strict=True):
+        todo.append(campaign.todo(planned, retry_failed=request.config.retry_failed))
+        campaigns.append(_each(planned, request, side=f"{side}: "))
+    against.take_turns(todo, campaigns, folder)
+    code = max(_score(path) for path in against.folders(folder))
+    scores = [_judgement(path).score for path in against.folders(folder)]
+    try:
+        compared = compare("a", scores[0], "b", scores[1]).as_json()
+    except RequestError as error:  # too few runs were asked for, or converged
+        print(error)
+        return code
+    report.show({"comparisons": [compared | {"sentence": report.sentence(compared)}]}, Console())
+    return code
+
+
+def _begun_pair(request: Request) -> tuple[Path, list[Plan]]:
+    """The plans of two new campaigns, or of those that go on, and the folder that holds them."""
+    from train_bench import against, campaign
+    from train_bench.plan import discover
+    from train_bench.report.tracking import named
+
+    if request.config.resume is not None:
+        _refuse_other_overrides(request)
+        folder = Path(request.config.resume).resolve()
+        return folder, [campaign.open_folder(path) for path in against.folders(folder)]
+    assert request.against is not None
+    both = [_planned(request), _planned(request.against)]
+    against.refuse(*both)
+    for planned in both:
+        named(planned.request["tracking"])
+        config = campaign.launcher_config(planned)
+        if config.joining or discover.batch(config) is not None:
+            raise RequestError(
+                f"against= takes turns on one machine; launcher={planned.launcher} uses others."
+            )
+    folder = both[0].jobs[0].folder
+    plans = [_moved(planned, path) for planned, path in zip(both, against.folders(folder), strict=True)]
+    for planned in plans:
+        campaign.prepare_data(planned)
+        campaign.begin(planned)
+    return folder, plans
+
+
+def _moved(planned: Plan, folder: Path) -> Plan:
+    return replace(planned, jobs=tuple(replace(job, folder=folder) for job in planned.jobs))
+
+
+def _each(planned: Plan, request: Request, *, side: str = "") -> Generator[Job, None, None]:
+    """The runs of a campaign, one at each step, as the request wants them."""
+    from train_bench import campaign
+    from train_bench.plan import discover
+    from train_bench.plan.config import OnFailure, OnViolation
+
+    asked = request.config
+    return campaign.run_each(
         planned,
-        discover.launcher(config),
-        Terminal(Console()),
+        discover.launcher(campaign.launcher_config(planned)),
+        _watcher(planned, side=side),
         retry_failed=asked.retry_failed,
         go_on=asked.on_failure is OnFailure["continue"],
         strictly=asked.on_violation is OnViolation.stop,
         only=asked.only,
     )
-    return folder if asked.only is None else None
+
+
+def _watcher(planned: Plan, *, side: str = "") -> Watcher:
+    """The console, and the trackers that the plan asks for."""
+    import cattrs
+    from rich.console import Console
+
+    from train_bench.plan import discover
+    from train_bench.report.live import Terminal, Together
+    from train_bench.report.tracking import Tracking, named
+
+    console = Console()
+    trackers = [
+        Tracking(
+            name,
+            planned.jobs,
+            cattrs.unstructure(planned) | {"jobs": len(planned.jobs)},
+            rcp_folder=discover.RCP,
+            online=planned.request["tracking_online"],
+            limit_seconds=planned.request["tracking_limit_seconds"],
+            say=lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True),
+        )
+        for name in named(planned.request.get("tracking", "none"))  # older plans know no tracking
+    ]
+    terminal = Terminal(console, side=side)
+    return Together([terminal, *trackers]) if trackers else terminal
 
 
 def _begun(request: Request, *, reference_runs: bool) -> Plan:
     """The plan of a new campaign, or of the one that goes on."""
     from train_bench import campaign, submit
     from train_bench.plan import discover
+    from train_bench.report.tracking import named
 
     asked = request.config
     if asked.resume is not None:
@@ -156,6 +271,7 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
     if batch is not None:
         submit.check(batch)
     if asked.resume is None:
+        named(asked.tracking)
         campaign.prepare_data(planned)
         campaign.begin(planned)
     return planned
@@ -167,6 +283,11 @@ def _concluded(folder: Path | None, conclude: Callable[[Path], int]) -> int:
 
 def _tell_at_once(text: str) -> None:
     print(text, flush=True)
+
+
+def _refuse_against(request: Request) -> None:
+    if request.against is not None:
+        raise RequestError("against= is for run and plan; leave it out.")
 
 
 def _refuse_other_overrides(request: Request) -> None:
@@ -187,8 +308,25 @@ def _score(folder: Path) -> int:
     judged = _judgement(folder)
     scored = judged.score.as_json()
     papers.write_json(folder / "score.json", scored)
+    _page(folder, judged)
     table.show_score(scored, Console())
     return VALID if judged.score.valid else INVALID
+
+
+def _page(folder: Path, judged: Judgement) -> None:
+    """The report beside the results. They are finished: whatever keeps it from being written costs a warning."""
+    try:
+        from train_bench.judge.tree import Judged
+        from train_bench.plan import discover
+        from train_bench.report.page import write
+        from train_bench.report.page.facts import Asked
+
+        tree = Judged(entries=(judged,), unjudged=())
+        path = folder / "report.html"
+        write.write([(folder, tree)], path, asked=Asked(prices={}), rcp_folder=discover.RCP)
+        print(f"report: {path}")
+    except Exception as error:
+        print(f"train-bench: warning: no report was written: {error}", file=sys.stderr)
 
 
 def _point(folder: Path) -> int:
@@ -210,6 +348,7 @@ def _judgement(folder: Path) -> Judgement:
 def _prepare(request: Request) -> int:
     from train_bench import campaign
 
+    _refuse_against(request)
     source = request.config.source
     planned = _planned(request)
     campaign.prepare_data(planned, Path(source).expanduser() if source else None)

@@ -22,6 +22,7 @@ from references.resnet import shards, sources
 from references.resnet.config import Config, Data
 from references.resnet.images import decode, for_evaluation, for_training
 from train_bench import papers
+from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
@@ -80,7 +81,8 @@ def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
     splits: dict[str, list] = {}
     for split in shards.SPLITS:
         splits[split] = []
-        for number, first in enumerate(range(0, source.counts[split], config.data.shard_samples)):
+        firsts = range(0, source.counts[split], config.data.shard_samples)
+        for number, first in enumerate(bar(firsts, f"packing {split}")):
             indices = range(first, min(first + config.data.shard_samples, source.counts[split]))
             path = shards.shard_path(folder, split, number)
             entry = shards.finished(path, len(indices)) or shards.write_shard(

@@ -1,9 +1,11 @@
 """What a campaign keeps, whatever happens to its runs."""
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -234,3 +236,32 @@ def test_a_rank_that_cannot_join_is_told_with_its_own_sentence(tmp_path):
     assert answer.returncode == 1
     assert "Run 1 of 5 failed: a rank could not join: precision=tf32 exists on GPUs only" in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def test_of_two_processes_that_prepare_the_same_data_one_waits(tmp_path, capfd):
+    data = tmp_path / "data"
+    plan = make(f"output={tmp_path / 'campaign'}", f"data_dir={data}")
+    told = []
+
+    def waits():
+        told.append(capfd.readouterr().err)
+        return "waiting for another process" in "".join(told)
+
+    with (tmp_path / "data.lock").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        preparing = threading.Thread(target=campaign.prepare_data, args=(plan,))
+        preparing.start()
+        wait_for(waits, seconds=20)
+        assert not data.exists()
+    preparing.join()
+    assert any(data.iterdir())
+
+
+def test_prepared_data_are_used_where_nothing_can_be_written(tmp_path):
+    plan = make(f"output={tmp_path / 'campaign'}", f"data_dir={tmp_path / 'data'}")
+    campaign.prepare_data(plan)
+    (tmp_path / "data.lock").unlink()
+    (
+        tmp_path / "data.lock"
+    ).mkdir()  # root may write into folders that forbid it, but not into a folder as a file
+    campaign.prepare_data(plan)

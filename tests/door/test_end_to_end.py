@@ -20,9 +20,10 @@ def campaign(tmp_path_factory):
     """Two runs on one rank and one run on two ranks of the default benchmark, and what was printed."""
     alone, together = (tmp_path_factory.mktemp(name) / "campaign" for name in ("alone", "together"))
     two = ("launcher=torchrun", "launcher.nproc_per_node=2")
+    same = ("seed=1", "launcher.threads_per_rank=1")  # other tests want the cores, too
     return {
-        "alone": (alone, train_bench("run", "runs=2", "seed=1", f"output={alone}")),
-        "together": (together, train_bench("run", *two, "runs=1", "seed=1", f"output={together}")),
+        "alone": (alone, train_bench("run", "runs=2", *same, f"output={alone}", timeout=280)),
+        "together": (together, train_bench("run", *two, "runs=1", *same, f"output={together}", timeout=280)),
     }
 
 

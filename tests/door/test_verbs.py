@@ -27,7 +27,7 @@ def test_light_verbs_start_without_torch_and_hydra(words):
         "from train_bench.cli import main\n"
         "try:\n    main()\n"
         "except SystemExit:\n    pass\n"
-        "print(sorted({'torch', 'hydra', 'numpy', 'mlperf_logging'} & set(sys.modules)))\n"
+        "print(sorted({'torch', 'hydra', 'numpy', 'mlperf_logging', 'jinja2'} & set(sys.modules)))\n"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines()[-1] == "[]"

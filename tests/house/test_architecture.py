@@ -11,10 +11,22 @@ from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 ROOT = Path(__file__).parents[2]
-LEAVES = {"errors", "progress", "quality", "event", "seeds", "papers", "job"}
+LEAVES = {"bar", "errors", "progress", "quality", "event", "seeds", "papers", "job"}
 CONTRACTS = {"task", "launcher", "parallel"}
 DOOR = {
-    *("cli", "ask", "campaign", "join", "board", "ending", "submit", "sweep", "reference_point", "package"),
+    *(
+        "cli",
+        "ask",
+        "campaign",
+        "against",
+        "join",
+        "board",
+        "ending",
+        "submit",
+        "sweep",
+        "reference_point",
+        "package",
+    ),
     *("description", "guard", "verbs_that_run", "verbs_that_read", "__main__"),
 }
 
@@ -30,6 +42,7 @@ ONLY_IN = {
     "hydra": {"train_bench/ask.py", "train_bench/plan/config.py"},
     "omegaconf": {"train_bench/ask.py", "train_bench/plan/config.py"},
     "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/official.py"},
+    "jinja2": {"train_bench/report/page/write.py"},
     "subprocess": {"train_bench/plan/launch.py", "launchers/horovod/build.py"},
 }
 

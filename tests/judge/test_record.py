@@ -54,6 +54,12 @@ def test_minutes_are_from_run_start_to_run_stop():
     assert record_from(events()).minutes == 1.5
 
 
+def test_epochs_that_are_padded_to_whole_batches_count_with_their_padding():
+    padded = Event(key="samples_per_epoch", value=900, time_ms=0, line=100)
+    assert record_from(events()).samples == 2 * 897
+    assert record_from([padded, *events()]).samples == 2 * 900
+
+
 def test_time_to_train_is_samples_over_speed():
     record = record_of("good")
     assert record.samples == 3 * 897

@@ -1,8 +1,9 @@
 """Whoever started the ranks: one that is killed is told, a launcher that is killed takes its ranks along, and no
-process is left."""
+process or memory is left."""
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -20,15 +21,21 @@ def two_ranks(tmp_path, launcher):
     return planned(tmp_path, *words)
 
 
+def shared_memory():
+    """What DeepSpeed's ranks share by name."""
+    return {path.name for path in Path("/dev/shm").glob("deepspeed_*")}
+
+
 def launcher_of(plan):
     return discover.launcher(campaign.launcher_config(plan))
 
 
 @pytest.mark.parametrize("launcher", OTHERS)
 def test_a_killed_rank_ends_the_run_and_is_told(tmp_path, launcher):
-    plan = two_ranks(tmp_path, launcher)
+    plan, before = two_ranks(tmp_path, launcher), shared_memory()
     said = run(plan, launcher_of(plan), lambda: signal_rank(plan, 1, signal.SIGKILL))
     assert "killed by SIGKILL" in said
+    assert shared_memory() <= before
 
 
 @pytest.mark.parametrize("launcher", OTHERS)

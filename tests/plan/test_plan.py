@@ -47,6 +47,23 @@ def test_the_target_and_the_schedule_come_from_the_rules():
     assert job.schedule[0].count == 2 * 1_281_167
 
 
+@pytest.mark.parametrize(
+    ("variant", "first", "period", "last", "samples"),
+    [
+        ("unet3d", 1000, 20, 10000, 168),
+        ("unet3d_bs32", 875, 18, 8741, 192),
+        ("unet3d_bs56", 1000, 20, 10000, 168),
+        ("unet3d_bs80", 700, 14, 7000, 240),
+        ("unet3d_bs84", 1000, 20, 10000, 168),
+    ],
+)
+def test_padded_epochs_are_scheduled_and_counted_with_their_padding(variant, first, period, last, samples):
+    schedule = make(f"benchmark={variant}", "drop_caches=true").jobs[0].schedule
+    assert [mark.epoch_num for mark in schedule[:2]] == [first, first + period]
+    assert schedule[-1].epoch_num == last
+    assert all(mark.count == mark.epoch_num * samples for mark in schedule)
+
+
 def test_no_option_changes_the_target():
     with pytest.raises(Exception, match="target"):
         make("benchmark.target=0.5")

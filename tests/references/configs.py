@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from references.maskrcnn.config import Config as MaskRCNN
 from references.resnet.config import Config
+from references.unet3d.config import Config as UNet3DConfig
 
 CONF = Path(__file__).parents[2] / "conf"
 RESNETS = sorted(path.stem for path in (CONF / "benchmark").glob("resnet*.yaml"))
@@ -32,4 +33,14 @@ def maskrcnn(name: str, *overrides: str) -> MaskRCNN:
         composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
     config = OmegaConf.to_object(composed.benchmark)
     assert isinstance(config, MaskRCNN)
+    return config
+
+
+def unet3d(name: str, *overrides: str) -> UNet3DConfig:
+    """`conf/benchmark/<name>.yaml` with overrides such as `data.flip=0.5`."""
+    ConfigStore.instance().store(group="benchmark", name="unet3d_schema", node=UNet3DConfig)
+    with initialize_config_dir(str(CONF), version_base=None):
+        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(composed.benchmark)
+    assert isinstance(config, UNet3DConfig)
     return config

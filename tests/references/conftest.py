@@ -9,7 +9,9 @@ import torch
 
 from references.resnet.config import Config
 from references.resnet.data import prepare
-from tests.references.configs import resnet
+from references.unet3d.config import Config as UNet3DConfig
+from references.unet3d.data import prepare as prepare_volumes
+from tests.references.configs import resnet, unet3d
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,4 +33,20 @@ def mini(digits_folder: Path) -> Config:
     """The mini benchmark, told where its data lie."""
     config = resnet("resnet_mini")
     config.data_dir = str(digits_folder)
+    return config
+
+
+@pytest.fixture(scope="session")
+def organs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generated volumes, prepared."""
+    folder = tmp_path_factory.mktemp("organs")
+    prepare_volumes(unet3d("unet3d_mini"), folder, None)
+    return folder
+
+
+@pytest.fixture
+def mini_unet3d(organs_folder: Path) -> UNet3DConfig:
+    """The mini segmentation benchmark, told where its data lie."""
+    config = unet3d("unet3d_mini")
+    config.data_dir = str(organs_folder)
     return config

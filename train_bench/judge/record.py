@@ -101,7 +101,7 @@ def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[s
     convergence, counted = _convergence(last, first.get("train_samples"), rules.counted)
     if status != SUCCESS:
         convergence = None
-    samples = _samples(convergence, rules.unit, train_samples)
+    samples = _samples(convergence, rules.unit, _integer(first.get("samples_per_epoch")) or train_samples)
     return RunRecord(
         file=str(read.path),
         index=index,
@@ -208,12 +208,12 @@ def _seed_of(event: Event) -> int | None:
     return _integer(event)
 
 
-def _samples(convergence: float | None, unit: Unit, train_samples: int | None) -> float | None:
+def _samples(convergence: float | None, unit: Unit, samples_per_epoch: int | None) -> float | None:
     if convergence is None:
         return None
     if unit is Unit.SAMPLE:
         return convergence
-    return convergence * train_samples if unit is Unit.EPOCH and train_samples else None
+    return convergence * samples_per_epoch if unit is Unit.EPOCH and samples_per_epoch else None
 
 
 def _between(start: Event | None, stop: Event | None) -> float | None:

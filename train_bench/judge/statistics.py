@@ -25,7 +25,7 @@ def confidence_interval(values: Sequence[float], level: float = 1 - ALPHA) -> tu
     make the interval too narrow. Needs two values.
     """
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
-    half = _t(len(values) - 1, (1 + level) / 2) * deviation / math.sqrt(len(values))
+    half = student_quantile(len(values) - 1, (1 + level) / 2) * deviation / math.sqrt(len(values))
     return mean - half, mean + half
 
 
@@ -38,7 +38,9 @@ def smallest_acceptable_mean(mean: float, deviation: float, n_reference: int, n_
     freedom = n_reference + n_submission - 2
     if deviation == 0 or freedom < 1:
         return mean
-    return mean - _t(freedom, 1 - ALPHA) * deviation * math.sqrt(1 / n_reference + 1 / n_submission)
+    return mean - student_quantile(freedom, 1 - ALPHA) * deviation * math.sqrt(
+        1 / n_reference + 1 / n_submission
+    )
 
 
 def weighted_geometric_mean(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -48,8 +50,15 @@ def weighted_geometric_mean(values: Sequence[float], weights: Sequence[float]) -
     return math.exp(math.fsum(logs) / math.fsum(weights))
 
 
-def _t(freedom: int, probability: float) -> float:
+def student_quantile(freedom: float, probability: float) -> float:
     """Quantile of Student's distribution. scipy.special, because importing scipy.stats takes a second."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, probability))
+
+
+def student_probability(freedom: float, value: float) -> float:
+    """Probability that a variable of Student's distribution is at most `value`."""
+    from scipy.special import stdtr
+
+    return float(stdtr(freedom, value))

@@ -26,7 +26,7 @@ STATUS = {
 
 def division_of(place: Place, records: Sequence[RunRecord]) -> str | None:
     """`closed` or `open`: what the system's description says, else what the logs say."""
-    for division in (_description(place).get("division"), *_announced(records, "submission_division")):
+    for division in (description_of(place).get("division"), *_announced(records, "submission_division")):
         if isinstance(division, str) and division.casefold() in DIVISIONS:
             return division.casefold()
     return None
@@ -52,7 +52,7 @@ def _unreadable_description(place: Place) -> Iterator[Finding]:
 
 
 def _contradictions(place: Place, records: Sequence[RunRecord]) -> Iterator[Finding]:
-    described = _description(place)
+    described = description_of(place)
     for field, key in (
         ("division", "submission_division"),
         ("submitter", "submission_org"),
@@ -89,7 +89,8 @@ def _scaling(place: Place, rcp: RcpVerdict) -> Iterator[Finding]:
         yield _finding(path, "scaling", message, value=stated)
 
 
-def _description(place: Place) -> Mapping[str, Any]:
+def description_of(place: Place) -> Mapping[str, Any]:
+    """The submitted description of the system; empty where none can be read."""
     try:
         read = papers.read_json(place.system_file) if place.system_file else {}
     except (LogError, RecursionError):

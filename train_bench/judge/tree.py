@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from train_bench.bar import bar
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
@@ -48,7 +49,8 @@ def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
     if len(places) == 1:
         return Judged(entries=(judge_entry(places[0], rcp_folder=rcp_folder),), unjudged=())
     judge = partial(_judged_or_why_not, rcp_folder=rcp_folder)
-    results = [judge(place) for place in places] if _small(places) else _in_processes(judge, places)
+    small = _small(places)
+    results = list(map(judge, bar(places, "judging"))) if small else _in_processes(judge, places)
     return Judged(
         entries=tuple(_with_copies([result for result in results if isinstance(result, Judgement)])),
         unjudged=tuple(result for result in results if isinstance(result, str)),
@@ -86,7 +88,8 @@ def _in_processes(judge: Any, places: Sequence[Place]) -> list[Judgement | str]:
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     try:
         with ProcessPoolExecutor(workers, multiprocessing.get_context(method)) as pool:
-            return list(pool.map(judge, places, chunksize=max(1, len(places) // 64)))
+            judged = pool.map(judge, places, chunksize=max(1, len(places) // 64))
+            return list(bar(judged, "judging", total=len(places)))
     except BrokenProcessPool as error:
         raise LogError("A process that judged logs was killed; is there enough memory?") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
@@ -63,6 +64,11 @@ class RunConfig:
     drop_caches   drop the page caches before each run (needs root)
     data_dir      folder of the prepared data; None is the user's cache folder
     source        folder of the raw data, for `prepare`
+    against       overrides that make another configuration of this one; `run` takes turns with it and
+                  compares the two
+    tracking      where the campaign is told besides: wandb, tensorboard, a list of them, or none
+    tracking_online  let wandb use the network; without it, it writes files for `wandb sync`
+    tracking_limit_seconds  how long trackers may take after the last run
     """
 
     benchmark: BenchmarkConfig = MISSING
@@ -84,6 +90,10 @@ class RunConfig:
     drop_caches: bool = False
     data_dir: str | None = None
     source: str | None = None
+    against: str | None = None
+    tracking: Any = "none"
+    tracking_online: bool = False
+    tracking_limit_seconds: float = 60.0
 
 
 def register() -> None:

@@ -215,7 +215,7 @@ def _schedule(config: BenchmarkConfig, unit: Unit) -> tuple[Mark, ...]:
     if evaluation.first is None or evaluation.period is None:
         raise RequestError("The ruleset gives no evaluation schedule; set benchmark.evaluation.")
     schedule = EvalSchedule(first=evaluation.first, period=evaluation.period, until=evaluation.until)
-    marks = schedule.marks(samples_per_unit=(config.train_samples or 1) if unit is Unit.EPOCH else 1)
+    marks = schedule.marks(samples_per_unit=(config.samples_per_epoch or 1) if unit is Unit.EPOCH else 1)
     if not marks:
         raise RequestError(
             f"benchmark.evaluation.until={evaluation.until:g} ends before the first evaluation at "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rich.console import Console
@@ -33,17 +33,62 @@ class Watcher(Protocol):
     def campaign_ended(self) -> None: ...
 
 
+class Together:
+    """Several watchers as one."""
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self._watchers = watchers
+
+    def campaign_started(self, *, total: int, done: int) -> None:
+        """`done` of `total` runs have a result already."""
+        for watcher in self._watchers:
+            watcher.campaign_started(total=total, done=done)
+
+    def run_started(self, job: Job) -> None:
+        """A run is being launched."""
+        for watcher in self._watchers:
+            watcher.run_started(job)
+
+    def event(self, event: Event) -> None:
+        """A new line of the run's log."""
+        for watcher in self._watchers:
+            watcher.event(event)
+
+    def finding(self, job: Job, finding: Finding) -> None:
+        """The growing log breaks a rule for good, or does what a reviewer would look at."""
+        for watcher in self._watchers:
+            watcher.finding(job, finding)
+
+    def tick(self) -> None:
+        """Time passes."""
+        for watcher in self._watchers:
+            watcher.tick()
+
+    def run_ended(self, job: Job, *, failure: str | None) -> None:
+        """A run has ended, well or with the `failure` of its processes."""
+        for watcher in self._watchers:
+            watcher.run_ended(job, failure=failure)
+
+    def campaign_ended(self) -> None:
+        """No more runs."""
+        for watcher in self._watchers:
+            watcher.campaign_ended()
+
+
 class Terminal:
     """Progress on a console: run k of N, epoch, quality against target, elapsed, time left.
 
     On a terminal the current run is one line that is redrawn; otherwise every evaluation is a plain
-    line. `clock` gives seconds.
+    line. `clock` gives seconds. `side` names the campaign where two take turns.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console, clock: Callable[[], float] = time.monotonic, *, side: str = ""
+    ) -> None:
         self._console = console
         self._clock = clock
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._side = side
+        self._live: Live | None = None
         self._total = self._done = 0
         self._durations: list[float] = []
         self._job: Job | None = None
@@ -56,14 +101,15 @@ class Terminal:
         self._total, self._done = total, done
         if done:
             self._say(f"{done} of {total} runs have a result already")
-        if self._console.is_terminal:
-            self._live.start()
 
     def run_started(self, job: Job) -> None:
         """A run is being launched."""
         self._job, self._started, self._evaluated = job, self._clock(), None
         self._doing = "starting"
-        if not self._console.is_terminal:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        else:
             self._say(f"{self._name(job)}: seed {job.seed}, {job.world_size} rank(s), target {job.target}")
 
     def event(self, event: Event) -> None:
@@ -90,7 +136,7 @@ class Terminal:
 
     def tick(self) -> None:
         """Redraw."""
-        if self._job is not None and self._console.is_terminal:
+        if self._job is not None and self._live is not None:
             parts = (self._name(self._job), self._doing, _duration(self._elapsed()), self._time_left())
             self._live.update(Text("  ".join(part for part in parts if part)), refresh=True)
 
@@ -99,6 +145,7 @@ class Terminal:
         self._durations.append(self._elapsed())
         self._done += 1
         self._job = None
+        self._clear()
         outcome = f"failed ({failure})" if failure else "finished"
         self._say(f"{self._name(job)}: {outcome}, {self._doing}, {_duration(self._durations[-1])} in all")
         left = self._time_left()
@@ -107,11 +154,15 @@ class Terminal:
 
     def campaign_ended(self) -> None:
         """No more runs."""
-        if self._console.is_terminal:
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._live is not None:
             self._live.stop()
+            self._live = None
 
     def _name(self, job: Job) -> str:
-        return f"run {job.index + 1} of {self._total}"
+        return f"{self._side}run {job.index + 1} of {self._total}"
 
     def _elapsed(self) -> float:
         return self._clock() - self._started

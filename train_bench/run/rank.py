@@ -13,6 +13,7 @@ import os
 import platform
 import signal
 import sys
+import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from train_bench.run.pulse import Pulse
 from train_bench.task import Task
 
 PR_SET_PDEATHSIG = 1
+SECONDS_BEHIND_A_KILLED_RANK = 1.5
 
 
 def main() -> None:
@@ -110,6 +112,7 @@ class _State:
     """What this rank is doing, for whoever finds it dead; its output goes to files from here on."""
 
     def __init__(self, job: Job, rank: int) -> None:
+        self._others = job.world_size > 1
         job.ranks_folder.mkdir(parents=True, exist_ok=True)
         self._path = job.ranks_folder / f"rank_{rank}.json"
         for descriptor, name in ((1, "stdout"), (2, "stderr")):
@@ -123,10 +126,16 @@ class _State:
         self._path.write_text(json.dumps(record) + "\n", encoding="utf-8")
 
     def fail(self, error: str) -> None:
-        """Leave the error for the parent and end without waiting for ranks that may be stuck."""
+        """Leave the error for the parent and end without waiting for ranks that may be stuck.
+
+        Not at once where there are others: a launcher looks at its ranks once a second, and is to find the
+        one that was killed before those that failed for its absence.
+        """
         print(error, file=sys.stderr, flush=True)  # noqa: T201
         self.write("failed", error)
         sys.stdout.flush()
+        if self._others:
+            time.sleep(SECONDS_BEHIND_A_KILLED_RANK)
         os._exit(1)
 
     def _terminated(self, number: int, _frame: object) -> None:

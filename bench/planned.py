@@ -1,0 +1,58 @@
+"""One run of a benchmark as the programs of this folder time it: planned as any run is, but with a target that
+cannot be reached, so that it goes on for as long as it is asked to.
+
+Every program here that uses the package `references` imports this module before it, because Python looks into
+the program's own folder first, and a program there has the same name.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from train_bench import campaign
+from train_bench.plan import discover
+from train_bench.plan.config import register
+from train_bench.plan.plan import Plan, Provenance, make_plan
+from train_bench.progress import Mark
+from train_bench.quality import Target, Threshold
+from train_bench.rules import ruleset
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+Marks = Sequence[Mark]
+
+
+def asked_for(words: Sequence[str]) -> Any:
+    """The configuration of a single run with seed 1 and overrides such as `benchmark=resnet_mini`."""
+    register()
+    with initialize_config_dir(str(discover.CONF), version_base="1.3"):
+        return OmegaConf.to_object(compose("config", overrides=[*words, "runs=1", "seed=1"]))
+
+
+def one_run(words: Sequence[str], marks: Callable[[Marks], Marks]) -> Plan:
+    """The plan of a single run with prepared data. `marks` chooses when it is evaluated, given the benchmark's
+    own schedule; the run ends with the last of them."""
+    asked = asked_for(words)
+    provenance = Provenance(
+        now=datetime.now(timezone.utc),
+        version="bench",
+        revision=None,
+        variant=next(word.partition("=")[2] for word in words if word.startswith("benchmark=")),
+        overrides=tuple(words),
+        cache=discover.cache(),
+    )
+    plan = make_plan(asked, ruleset.load(asked.benchmark.ruleset), provenance, reference_runs=False)
+    campaign.prepare_data(plan)
+    job = plan.jobs[0]
+    never = Target(
+        thresholds=tuple(Threshold(metric=asked.metric, value=2.0) for asked in job.target.thresholds)
+    )
+    return replace(plan, jobs=(replace(job, target=never, schedule=tuple(marks(job.schedule))),))

@@ -1,0 +1,193 @@
+"""Prepared volumes: one pair of arrays per case, that are read at random.
+
+A folder of cases is
+
+    manifest.json        format, origin, preprocessing; per split the list of its cases
+    case_00000_x.npy     float32 (1, d, h, w), the normalised image
+    case_00000_y.npy     uint8 (1, d, h, w), the class of each voxel
+    case_00000.json      shape, sizes and sha256 of the two, written last
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from train_bench import papers
+from train_bench.errors import RequestError, WriteError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SPLITS = ("train", "val")
+KINDS = ("x", "y")
+
+
+def case_name(number: int) -> str:
+    """How a case is called, as KiTS19 calls its folders."""
+    return f"case_{number:05d}"
+
+
+def write_case(
+    folder: Path,
+    number: int,
+    image: np.ndarray,
+    label: np.ndarray,
+    *,
+    preprocessing: Mapping[str, Any],
+    md5: Mapping[str, str],
+) -> dict[str, Any]:
+    """Save a (d, h, w) image and its labels, visible only when whole, and say what was saved. Refuses a
+    file whose name is in `md5` and whose digest is another."""
+    entry: dict[str, Any] = {"case": number, "shape": list(image.shape), "preprocessing": dict(preprocessing)}
+    arrays = {"x": image.astype("<f4", copy=False), "y": label.astype(np.uint8, copy=False)}
+    for kind, array in arrays.items():
+        path = folder / f"{case_name(number)}_{kind}.npy"
+        part = path.with_suffix(".npy.part")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with part.open("wb") as file:
+                np.save(file, np.ascontiguousarray(array[None]), allow_pickle=False)
+            entry[kind] = {"bytes": part.stat().st_size, "sha256": _digest(part, "sha256")}
+            found = _digest(part, "md5") if path.name in md5 else None
+            if found != md5.get(path.name):
+                part.unlink()
+                raise RequestError(
+                    f"{path.name} would have md5 {found}; the benchmark is defined on {md5[path.name]}. Fetch "
+                    "the case again; if it is as distributed, benchmark.data.md5=[] prepares without this check."
+                )
+            part.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                part.unlink()
+            raise WriteError(
+                f"{path} cannot be written: {error.strerror or error}. Cases that are finished are kept; "
+                "make room and prepare again to continue."
+            ) from error
+    papers.write_json(folder / f"{case_name(number)}.json", entry)
+    return entry
+
+
+def finished(folder: Path, number: int, preprocessing: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What `write_case` returned for a case, if it is whole and was made with the same preprocessing."""
+    note = folder / f"{case_name(number)}.json"
+    if not note.exists():
+        return None
+    entry = papers.read_json(note)
+    whole = all(_size(folder, number, kind) == entry[kind]["bytes"] for kind in KINDS)
+    return entry if whole and entry["preprocessing"] == preprocessing else None
+
+
+def content_digest(manifest: Mapping[str, Any]) -> str:
+    """One digest of all images and labels of all splits."""
+    hashes = [
+        entry[kind]["sha256"] for split in SPLITS for entry in manifest["splits"][split] for kind in KINDS
+    ]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder of cases; None if there is none (yet)."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = papers.read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise RequestError(
+            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
+        )
+    return manifest
+
+
+def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None:
+    """Refuse missing or cut cases; with `contents`, changed ones too (reads every byte)."""
+    for split in SPLITS:
+        for entry in manifest["splits"][split]:
+            for kind in KINDS:
+                path = folder / f"{case_name(entry['case'])}_{kind}.npy"
+                size = _size(folder, entry["case"], kind)
+                if size != entry[kind]["bytes"]:
+                    raise RequestError(
+                        f"{path} has {size} of {entry[kind]['bytes']} bytes; "
+                        f"remove {folder} and prepare again."
+                    )
+                if contents and _digest(path, "sha256") != entry[kind]["sha256"]:
+                    raise RequestError(
+                        f"{path} is corrupt: its sha256 is not the one of {folder / MANIFEST}; "
+                        f"remove {folder} and prepare again."
+                    )
+
+
+def _size(folder: Path, number: int, kind: str) -> int:
+    path = folder / f"{case_name(number)}_{kind}.npy"
+    return path.stat().st_size if path.exists() else 0
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class Cases:
+    """One split of a folder of cases, memory-mapped; opens each file when it is first needed, in whichever
+    process needs it.
+
+    With `permuted`, a volume has the labels of case `permuted[index]`, cut or filled up with background to
+    its own shape.
+    """
+
+    def __init__(self, folder: Path, split: str, manifest: Mapping[str, Any]) -> None:
+        entries = manifest["splits"][split]
+        self._folder = folder
+        self._numbers: list[int] = [entry["case"] for entry in entries]
+        self.shapes: list[tuple[int, ...]] = [tuple(entry["shape"]) for entry in entries]
+        self.permuted: list[int] | None = None
+        self._maps: dict[tuple[int, str], np.ndarray] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maps": {}}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def name(self, index: int) -> str:
+        """What the case is called."""
+        return case_name(self._numbers[index])
+
+    def image(self, index: int) -> np.ndarray:
+        """float32 (1, d, h, w), normalised."""
+        return self._map(index, "x")
+
+    def label(self, index: int) -> np.ndarray:
+        """uint8 (1, d, h, w)."""
+        if self.permuted is None:
+            return self._map(index, "y")
+        other = self._map(self.permuted[index], "y")
+        fitted = np.zeros((1, *self.shapes[index]), dtype=np.uint8)
+        common = tuple(slice(0, min(sides)) for sides in zip(fitted.shape, other.shape, strict=True))
+        fitted[common] = other[common]
+        return fitted
+
+    def _map(self, index: int, kind: str) -> np.ndarray:
+        if (index, kind) not in self._maps:
+            path = self._folder / f"{self.name(index)}_{kind}.npy"
+            try:
+                array = np.load(path, mmap_mode="r", allow_pickle=False)
+            except (OSError, ValueError, EOFError) as error:
+                raise RequestError(
+                    f"{path} cannot be read: {error}. Remove {self._folder} and prepare again."
+                ) from error
+            wanted = (1, *self.shapes[index])
+            if array.shape != wanted:
+                raise RequestError(
+                    f"{path} has shape {array.shape}; {self._folder / MANIFEST} says {wanted}. "
+                    f"Remove {self._folder} and prepare again."
+                )
+            self._maps[index, kind] = array
+        return self._maps[index, kind]

@@ -1,0 +1,291 @@
+"""The data of the medical image segmentation benchmark: preparing, opening, the order of a run, look-alikes.
+
+The order: position p of an endless stream is a crop of a case that is drawn with replacement, and step k
+trains on positions k GBS to (k + 1) GBS. An epoch is `samples_per_epoch` positions, so no batch is short.
+Case, crop and augmentation are functions of the seed and the position alone, never of the number of ranks,
+of micro-batches or of loader processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from references.unet3d import cases, sources
+from references.unet3d.config import Config, Data
+from references.unet3d.volumes import (
+    KEPT_COMPONENTS,
+    augment,
+    foreground_boxes,
+    normalize,
+    pad_to,
+    place_around,
+    random_place,
+    resample,
+)
+from train_bench import papers
+from train_bench.bar import bar
+from train_bench.errors import RequestError, UnknownName
+from train_bench.task import DataFacts
+
+Batch = tuple[Tensor, Tensor]
+"""float32 (samples, 1, d, h, w) images and uint8 (samples, 1, d, h, w) labels."""
+
+
+def facts(config: Config) -> DataFacts:
+    """Sizes of the data set as configured; touches nothing. `open_volumes` verifies them."""
+    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Resample, normalise and pad every case into `folder`, once and for all; verified and resumable.
+
+    `source` is the data set as distributed (not needed for generated organs). One case is in memory at a
+    time. Returns at once if `folder` is complete. Never downloads.
+    """
+    manifest = cases.read_manifest(folder)
+    if manifest is None:
+        manifest = _make(config, _source(config, source), folder)
+    _check(config, folder, manifest, contents=config.data.verify)
+
+
+def _source(config: Config, source: Path | None) -> sources.Source:
+    origins = {"kits19": sources.kits19, "decathlon": sources.decathlon}
+    if config.data.origin == "organs":
+        return sources.generated(config)
+    if config.data.origin not in origins:
+        raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "organs"])
+    if source is None or not source.is_dir():
+        raise RequestError(
+            f"{config.benchmark} needs the data set '{config.data.origin}' as it is distributed, and it is "
+            f"not downloaded for you (source={source}). Prepare it once: train-bench prepare "
+            f"benchmark={config.benchmark} source=FOLDER_THAT_HOLDS_IT"
+        )
+    return origins[config.data.origin](config, source)
+
+
+def _preprocessing(config: Config) -> dict[str, Any]:
+    """What decides about the content of a prepared case, beside the case."""
+    data = config.data
+    return {
+        "target_spacing": list(data.target_spacing),
+        "clip": data.clip and list(data.clip),
+        "mean": data.mean,
+        "deviation": data.deviation,
+        "least_shape": list(config.hyperparameters.training_input_shape),
+    }
+
+
+def _make(config: Config, source: sources.Source, folder: Path) -> dict:
+    _check_counts(config, {"train": len(source.train), "val": len(source.val)})
+    preprocessing = _preprocessing(config)
+    md5 = _md5_by_name(config.data.md5)
+    entries = {}
+    for number in bar([*source.train, *source.val], "cases"):
+        entry = cases.finished(folder, number, preprocessing)
+        if entry is None:
+            image, label = _preprocessed(config, source.case(number))
+            entry = cases.write_case(folder, number, image, label, preprocessing=preprocessing, md5=md5)
+        entries[number] = entry
+    manifest = {
+        "format": cases.FORMAT,
+        "origin": config.data.origin,
+        "preprocessing": preprocessing,
+        "splits": {
+            "train": [entries[number] for number in source.train],
+            "val": [entries[number] for number in source.val],
+        },
+    }
+    papers.write_json(folder / cases.MANIFEST, manifest)
+    return manifest
+
+
+def _md5_by_name(lines: list[str]) -> dict[str, str]:
+    pairs = [line.split() for line in lines]
+    for line, pair in zip(lines, pairs, strict=True):
+        if len(pair) != 2:
+            raise RequestError(f"data.md5 has the line '{line}'; allowed is a digest and the name of a file.")
+    return {name: digest for digest, name in pairs}
+
+
+def _preprocessed(config: Config, case: sources.Case) -> tuple[np.ndarray, np.ndarray]:
+    """Resampled, normalised and padded, in the order of the reference."""
+    scale = zip(case.image.shape, case.spacing, config.data.target_spacing, strict=True)
+    if not all(int(side * have / want) >= 1 for side, have, want in scale):
+        raise RequestError(
+            f"{case.where}: {case.image.shape} voxels of {case.spacing} mm have no voxel left at "
+            f"{config.data.target_spacing} mm; the header's voxel size is wrong."
+        )
+    image, label = resample(case.image, case.label, case.spacing, config.data.target_spacing)
+    image = normalize(image, config.data)
+    if not np.isfinite(image).all():
+        raise RequestError(f"{case.where}: every voxel has the same intensity; a scan has more than one.")
+    least = config.hyperparameters.training_input_shape
+    return pad_to(image, least), pad_to(label, least)
+
+
+def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
+    if manifest["preprocessing"] != _preprocessing(config):
+        raise RequestError(
+            f"The volumes in {folder} were prepared with {manifest['preprocessing']}; {config.benchmark} asks for "
+            f"{_preprocessing(config)}. Remove the folder and prepare again, or choose another data_dir."
+        )
+    cases.verify(folder, manifest, contents=contents)
+    _check_counts(config, {split: len(manifest["splits"][split]) for split in cases.SPLITS})
+    digest = cases.content_digest(manifest)
+    if config.data.sha256 not in (None, digest):
+        raise RequestError(
+            f"The volumes in {folder} have sha256 {digest}; {config.benchmark} is defined on "
+            f"{config.data.sha256}. Remove the folder and prepare again."
+        )
+
+
+def _check_counts(config: Config, counts: dict[str, int]) -> None:
+    wanted = {"train": config.train_samples, "val": config.eval_samples}
+    if counts != wanted:
+        raise RequestError(
+            f"{config.benchmark} has {wanted['train']} training and {wanted['val']} evaluation cases; "
+            f"found {counts['train']} and {counts['val']}."
+        )
+
+
+def open_volumes(config: Config) -> tuple[cases.Cases, cases.Cases]:
+    """Training and evaluation cases of `config.data_dir`: the first touch of the data set."""
+    if config.data_dir is None:
+        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
+    folder = Path(config.data_dir)
+    manifest = cases.read_manifest(folder)
+    if manifest is None:
+        raise RequestError(
+            f"There are no prepared data of {config.benchmark} in {folder}; "
+            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
+        )
+    _check(config, folder, manifest, contents=config.data.verify)
+    train, val = (cases.Cases(folder, split, manifest) for split in cases.SPLITS)
+    if config.data.permute_labels:
+        train.permuted = [*range(1, len(train)), 0]
+    return train, val
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Positions of the stream that one rank trains on, a list per micro-batch, from `first_step` on."""
+
+    global_batch_size: int
+    microbatches: int
+    rank: int
+    ranks: int
+    first_step: int = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Micro-batches of positions, without end."""
+        share = self.global_batch_size // (self.microbatches * self.ranks)
+        start = self.first_step * self.global_batch_size + self.rank * share
+        while True:
+            yield list(range(start, start + share))
+            start += share * self.ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet(Dataset):
+    """Augmented crops by position. The boxes of a case's foreground are found when it is first oversampled,
+    and kept for all loader processes of the rank."""
+
+    volumes: cases.Cases
+    data: Data
+    shape: list[int]
+    oversampling: float
+    classes: int
+    seed: int
+    known: Tensor = field(init=False)
+    boxes: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.volumes)
+        kept = torch.full((count, self.classes - 1, KEPT_COMPONENTS, 6), -1, dtype=torch.int32)
+        object.__setattr__(self, "known", torch.zeros(count, dtype=torch.uint8).share_memory_())
+        object.__setattr__(self, "boxes", kept.share_memory_())
+
+    def __getitem__(self, position: int) -> Batch:
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        index = int(rng.integers(len(self.volumes)))
+        image, label = self.volumes.image(index), self.volumes.label(index)
+        size = image.shape[1:]
+        boxes = self._boxes(index, label) if rng.random() < self.oversampling else None
+        if boxes is not None and (boxes >= 0).any():
+            place = place_around(boxes, size, self.shape, rng)
+        else:
+            place = random_place(size, self.shape, rng)
+        cut = (
+            slice(None),
+            *(slice(first, first + side) for first, side in zip(place, self.shape, strict=True)),
+        )
+        return augment(image[cut], label[cut], self.data, rng)
+
+    def _boxes(self, index: int, label: np.ndarray) -> np.ndarray:
+        if not self.known[index]:
+            self.boxes[index] = torch.from_numpy(foreground_boxes(np.asarray(label[0]), self.classes))
+            self.known[index] = 1
+        return self.boxes[index].numpy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSet(Dataset):
+    """Whole volumes by index, with the index."""
+
+    volumes: cases.Cases
+
+    def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor]:
+        image, label = self.volumes.image(index), self.volumes.label(index)
+        return index, torch.from_numpy(np.array(image)), torch.from_numpy(np.array(label))
+
+
+def evaluation_order(shapes: list[tuple[int, ...]], rank: int, ranks: int) -> list[int]:
+    """Every case once over all ranks, the largest first, so that ranks have about as much to do."""
+    by_size = sorted(range(len(shapes)), key=lambda index: -int(np.prod(shapes[index])))
+    return by_size[rank::ranks]
+
+
+def training_loader(dataset: TrainingSet, order: Order, data: Data, device: torch.device) -> DataLoader:
+    """Batches of crops without end, from as many processes as configured."""
+    return DataLoader(dataset, batch_sampler=order, **_loading(data, device))
+
+
+def evaluation_loader(
+    dataset: EvaluationSet, order: list[int], data: Data, device: torch.device
+) -> DataLoader:
+    """Whole volumes one by one, from as many processes as configured."""
+    return DataLoader(dataset, batch_size=None, sampler=order, **_loading(data, device))
+
+
+def _loading(data: Data, device: torch.device) -> dict[str, Any]:
+    return {
+        "num_workers": data.workers,
+        "prefetch_factor": data.prefetch if data.workers else None,
+        "persistent_workers": data.workers > 0,
+        "pin_memory": device.type == "cuda",
+    }
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
+    """Look-alike of a batch, from a generator of its own: a bright ball of every foreground class in noise,
+    which can be learnt. Reads nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = config.hyperparameters.training_input_shape
+    axes = [torch.linspace(-1.0, 1.0, side) for side in shape]
+    distance = (
+        axes[0].view(-1, 1, 1) ** 2 + axes[1].view(1, -1, 1) ** 2 + axes[2].view(1, 1, -1) ** 2
+    ).sqrt()
+    rings = torch.zeros(shape, dtype=torch.uint8)
+    for number in range(1, config.model.num_classes):
+        rings[distance < 1.0 - number / (config.model.num_classes + 1)] = number
+    labels = rings.expand(samples, 1, *shape).contiguous()
+    noise = torch.randn(samples, 1, *shape, generator=generator)
+    return noise + labels, labels

@@ -1,0 +1,67 @@
+"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from references.unet3d.config import Config, Hyperparameters
+from train_bench.errors import RequestError, UnknownName
+
+OPTIMIZERS = ("sgd",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochSchedule:
+    """Rates that change between epochs e = 1, 2, ... (reference of the benchmark):
+
+        e <= W:  initial + (base - initial) e / W
+        else:    base factor^n, n the number of boundaries before e
+
+    Boundaries within the warm-up take effect after it.
+    """
+
+    initial: float
+    base: float
+    warmup_epochs: int
+    boundary_epochs: tuple[int, ...]
+    factor: float
+    steps_per_epoch: int
+
+    def __call__(self, step: int) -> float:
+        """The rate of step `step`, counted from 0."""
+        epoch = step // self.steps_per_epoch + 1
+        if epoch <= self.warmup_epochs:
+            return self.initial + (self.base - self.initial) * epoch / self.warmup_epochs
+        return self.base * self.factor ** sum(boundary < epoch for boundary in self.boundary_epochs)
+
+
+def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimizer:
+    """SGD with Nesterov's momentum over `model`, at rate 0 until the schedule speaks."""
+    if asked.opt_name not in OPTIMIZERS:
+        raise UnknownName(what="optimizer (opt_name)", name=asked.opt_name, known=OPTIMIZERS)
+    return torch.optim.SGD(
+        model.parameters(),
+        lr=0.0,
+        momentum=asked.opt_momentum,
+        weight_decay=asked.opt_weight_decay,
+        nesterov=asked.opt_momentum > 0,
+        foreach=True,
+    )
+
+
+def schedule_of(config: Config) -> EpochSchedule:
+    """Warm-up and decay by epochs of `samples_per_epoch` samples."""
+    if config.samples_per_epoch is None:
+        raise RequestError("train_samples is not set; the learning rate counts epochs.")
+    asked = config.hyperparameters
+    return EpochSchedule(
+        initial=asked.opt_initial_learning_rate,
+        base=asked.opt_base_learning_rate,
+        warmup_epochs=asked.opt_learning_rate_warmup_epochs,
+        boundary_epochs=tuple(asked.opt_learning_rate_decay_boundary_epochs),
+        factor=asked.opt_learning_rate_decay_factor,
+        steps_per_epoch=config.samples_per_epoch // asked.global_batch_size,
+    )

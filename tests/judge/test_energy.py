@@ -1,0 +1,75 @@
+"""Energy from the power logs of the facts' form."""
+
+import json
+
+import pytest
+
+from tests.judge.campaigns import MINI, log_text
+from train_bench.judge.energy import energy_of, kept_energy
+from train_bench.judge.record import read_record
+
+
+def power_log(path, lines):
+    """Of `(seconds, key, value)`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        "".join(
+            f":::MLLOG {json.dumps({'key': key, 'value': value, 'time_ms': 1000 * seconds, 'metadata': {}})}\n"
+            for seconds, key, value in lines
+        )
+    )
+
+
+STEADY = [
+    (100, "power_measurement_start", None),
+    (110, "power_reading", {"value": 200}),
+    (130, "power_reading", {"value": 500}),
+    (130, "power_measurement_stop", None),
+]
+
+
+@pytest.fixture
+def record(tmp_path):
+    """A run of one minute."""
+    (tmp_path / "result_0.txt").write_text(log_text("good", index=0, seconds=60))
+    return read_record(tmp_path / "result_0.txt", MINI)[0]
+
+
+def test_energy_is_the_mean_power_of_the_measurement_times_the_time_to_train(tmp_path, record):
+    power_log(tmp_path / "power" / "result_0" / "node_0.txt", STEADY)
+    assert energy_of(record) == pytest.approx((200 * 10 + 500 * 20) / 30 * 60)
+
+
+def test_nodes_and_switches_add_up_and_conversion_counts(tmp_path, record):
+    folder = tmp_path / "power" / "result_0"
+    power_log(folder / "node_0.txt", STEADY)
+    power_log(folder / "node_1.txt", [*STEADY, (131, "conversion_eff", {"value": 0.5})])
+    power_log(folder / "sw_0.txt", [(0, "interconnect_power_est", {"value": 50})])
+    assert energy_of(record) == pytest.approx((400 + 200 + 50) * 60)
+
+
+def test_without_a_stop_the_last_reading_ends_the_measurement(tmp_path, record):
+    power_log(tmp_path / "power" / "result_0" / "node_0.txt", STEADY[:3])
+    assert energy_of(record) == pytest.approx(400 * 60)
+
+
+@pytest.mark.parametrize("lines", [[], STEADY[1:], STEADY[:1], [(1, "power_reading", {"value": "much"})]])
+def test_a_node_that_tells_no_power_leaves_the_energy_unknown(tmp_path, record, lines):
+    power_log(tmp_path / "power" / "result_0" / "node_0.txt", STEADY)
+    power_log(tmp_path / "power" / "result_0" / "node_1.txt", lines)
+    assert energy_of(record) is None
+
+
+def test_without_power_logs_there_is_no_energy(record):
+    assert energy_of(record) is None
+
+
+def test_the_energy_of_an_entry_is_the_mean_of_the_runs_that_the_score_keeps(tmp_path):
+    records = []
+    for index, watts in enumerate((100, 200, 300)):
+        (tmp_path / f"result_{index}.txt").write_text(log_text("good", index=index, seconds=60))
+        records.append(read_record(tmp_path / f"result_{index}.txt", MINI)[0])
+        lines = [(0, "power_measurement_start", None), (10, "power_reading", watts)]
+        power_log(tmp_path / "power" / f"result_{index}" / "node_0.txt", lines)
+    assert kept_energy(records, [True, False, False]) == pytest.approx(250 * 60)
+    assert kept_energy(records, [True, True, True]) is None

@@ -1,0 +1,73 @@
+"""Folders of results for tests of the page, made from the good log."""
+
+import json
+import shutil
+
+from tests.judge.campaigns import campaign, log_text, plan
+
+HOSTILE = (
+    "</script><script>window.hacked = 1</script>",
+    '<img src=x onerror="window.hacked = 1">',
+    '"><svg onload="window.hacked = 1">',
+    "<a href='javascript:window.hacked = 1'>press</a>",
+    "{{ 7 * 7 }}%{x}&lt;b&gt;",
+    "=HYPERLINK(1)",
+)
+
+
+def mini(folder):
+    """A campaign of five runs, one of which did not converge, with a plan and a machine."""
+    folder.mkdir(parents=True)
+    campaign(folder, ["good", "good", "not_converged", "good", "good"])
+    plan(folder)
+    (folder / "system.json").write_text(json.dumps({"cores": 2, "operating_system": "Debian"}))
+    return folder
+
+
+def described(folder, submitter, system, *, accelerators, seconds):
+    """An entry as submissions lie, with the description of its system."""
+    results = folder / submitter / "results" / system / "resnet_mini"
+    results.mkdir(parents=True)
+    campaign(results, ["good"] * 5, seconds=[seconds + index for index in range(5)])
+    systems = folder / submitter / "systems"
+    systems.mkdir(exist_ok=True)
+    fields = {
+        "submitter": submitter,
+        "division": "closed",
+        "status": "research",
+        "number_of_nodes": "1",
+        "accelerators_per_node": str(accelerators),
+    }
+    (systems / f"{system}.json").write_text(json.dumps(fields))
+    return results
+
+
+def tree(folder):
+    """Nine systems of three submitters under the rules of mini-1.0, twice as large means faster."""
+    for number in range(9):
+        submitter, size = f"org-{number % 3}", 2**number
+        described(folder, submitter, f"box-{number}", accelerators=size, seconds=600 / 1.8**number)
+    return folder
+
+
+def hostile(folder):
+    """A tree whose folders, logs, plan and descriptions hold markup and script."""
+    place = described(folder, "<i>org", "<b>box", accelerators=1, seconds=60)
+    shutil.copytree(place, folder / "<i>org" / "results" / "other" / "resnet_mini")
+    for index in range(5):
+        lines = []
+        for number, text in enumerate(log_text("good", index=index).splitlines()):
+            line = json.loads(text.partition(":::MLLOG ")[2])
+            bad = HOSTILE[number % len(HOSTILE)]
+            if line["key"] in ("submission_org", "submission_platform", "opt_name", "sgd_opt_momentum"):
+                line["value"] = bad
+            line["metadata"]["file"] = bad
+            lines.append(f":::MLLOG {json.dumps(line)}\n")
+        lines += [f":::MLLOG {{{bad}\n" for bad in HOSTILE]
+        half = {"key": HOSTILE[0], "value": "half \ud800", "time_ms": 1, "metadata": {}}
+        lines.append(f":::MLLOG {json.dumps(half)}\n")
+        (place / f"result_{index}.txt").write_text("".join(lines))
+    description = folder / "<i>org" / "systems" / "<b>box.json"
+    description.write_text(json.dumps({f"note {bad}": bad for bad in HOSTILE}))
+    plan(place, launcher=HOSTILE[1], seeds=HOSTILE[0], variant=HOSTILE[2], request={HOSTILE[0]: HOSTILE[3]})
+    return folder

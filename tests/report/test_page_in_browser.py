@@ -1,0 +1,345 @@
+"""The page as a person meets it, in headless Chromium."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.judge.test_corpus import CORPUS
+from tests.report import pages
+from train_bench.judge.tree import judge_tree
+from train_bench.plan import discover
+from train_bench.report.page import write
+from train_bench.report.page.facts import Asked
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The distribution's browser. Without it these tests are skipped; in CI it has to be there."""
+    program = shutil.which("chromium")
+    if program is None:
+        text = "there is no chromium; install the package of that name"
+        if os.environ.get("CI"):
+            pytest.fail(text)
+        pytest.skip(text)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that is open; `trouble` is what the console, the scripts and the network had to say."""
+
+    def __init__(self, browser, path, *, width=1400, scheme="light"):
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.trouble = []
+        self.page.on("console", lambda said: self.trouble.append(f"{said.type}: {said.text}"))
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("request", self._requested)
+        self.page.goto(path.as_uri())
+
+    def _requested(self, request):
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            self.trouble.append(request.url)
+
+    def draw(self, entry):
+        """Bring every plot of an entry into view, one after the other; returns how many there are."""
+        plots = self.page.locator(f'.plot[data-entry="{entry}"]')
+        for number in range(plots.count()):
+            plots.nth(number).scroll_into_view_if_needed()
+            self.page.wait_for_function(
+                "plot => plot.dataset.drawn", arg=plots.nth(number).element_handle(), timeout=60_000
+            )
+        return plots.count()
+
+    def plot(self, name, entry="entry-0"):
+        return self.page.locator(f'.plot[data-entry="{entry}"][data-name="{name}"]')
+
+    def overflow(self):
+        """Pixels by which the page is wider than its window."""
+        return self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+
+
+@pytest.fixture
+def visit(chromium):
+    """Opens pages, and in the end demands that none of them had trouble."""
+    visits = []
+
+    def opened(path, **how):
+        visits.append(Visit(chromium, path, **how))
+        return visits[-1]
+
+    yield opened
+    for one in visits:
+        one.page.close()
+        assert one.trouble == []
+
+
+def written(folder, path, ruleset):
+    tree = judge_tree(path, asked=ruleset, rcp_folder=discover.RCP)
+    write.write(
+        [(path, tree)], folder / "report.html", asked=Asked(prices={"": 30.0}), rcp_folder=discover.RCP
+    )
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("campaign")
+    return written(folder, pages.mini(folder / "campaign"), None)
+
+
+@pytest.fixture(scope="module")
+def nine(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nine")
+    return written(folder, pages.tree(folder / "tree"), "mini-1.0")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    return written(folder, pages.hostile(folder / "tree"), "mini-1.0")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    if not CORPUS.is_dir():
+        pytest.skip("the corpus of published logs is not here")
+    return written(tmp_path_factory.mktemp("corpus"), CORPUS, None)
+
+
+def test_every_plot_of_a_campaign_is_drawn(visit, campaign):
+    seen = visit(campaign)
+    assert seen.draw("entry-0") == 5
+    assert seen.plot("quality top1").locator(".scatterlayer .trace").count() == 5 + 1
+    assert seen.plot("quality top1").locator(".scatterlayer .point").count() == 5 * 3
+    assert seen.plot("spread").locator(".scatterlayer .point").count() == 5
+    assert seen.plot("phases").locator(".barlayer .trace").count() == 5
+    assert seen.plot("factors").locator(".scatterlayer .point").count() == 4
+    assert seen.plot("convergence").locator(".scatterlayer .trace").count() >= 4
+
+
+def test_a_round_is_drawn_beside_each_other_and_entry_by_entry_when_opened(visit, nine):
+    seen = visit(nine)
+    assert seen.draw("several") == 2
+    assert seen.plot("scaling", "several").locator(".scatterlayer .point").count() == 9
+    seen.page.locator("#entry-3 > summary").click()
+    assert seen.draw("entry-3") == 5
+    assert seen.page.locator(".plot[data-drawn]").count() == 2 + 5
+
+
+def test_published_rounds_are_drawn(visit, corpus):
+    seen = visit(corpus)
+    assert seen.page.locator("#entries tbody tr").count() == 20
+    assert seen.draw("several") >= 3
+    assert seen.plot("scaling", "several").locator(".scatterlayer .point").count() >= 19
+    for number in (0, 7):
+        seen.page.locator(f"#entry-{number} > summary").click()
+        assert seen.draw(f"entry-{number}") >= 5
+    assert seen.plot("quality BBOX", "entry-7").locator(".scatterlayer .trace").count() == 5 + 1
+
+
+def opacities(seen):
+    return seen.plot("quality top1").evaluate("plot => plot.data.map((trace) => trace.opacity ?? 1)")
+
+
+def test_a_click_on_a_run_shows_its_curve_and_another_all(visit, campaign):
+    seen = visit(campaign)
+    seen.draw("entry-0")
+    button = seen.page.get_by_role("button", name="Show the curve of run 3")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert opacities(seen) == [0.1, 0.1, 0.1, 1, 0.1, 1]
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert opacities(seen) == [1] * 6
+
+
+def middle(seen, trace, point):
+    """Where a point of the quality plot lies in the window."""
+    seen.plot("quality top1").scroll_into_view_if_needed()
+    mark = seen.plot("quality top1").locator(".scatterlayer .trace").nth(trace).locator(".point").nth(point)
+    box = mark.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_a_point_tells_its_numbers_and_a_click_on_it_chooses_its_run(visit, campaign):
+    seen = visit(campaign)
+    seen.draw("entry-0")
+    seen.page.mouse.move(*middle(seen, trace=2, point=2))
+    told = seen.plot("quality top1").locator(".hovertext")
+    told.wait_for(timeout=10_000)
+    assert "run 2, not converged" in told.text_content()
+    seen.page.mouse.down()
+    seen.page.mouse.up()
+    seen.page.wait_for_selector('button.run[data-run="2"][aria-pressed="true"]', timeout=10_000)
+
+
+def test_a_drag_zooms_into_a_plot(visit, campaign):
+    seen = visit(campaign)
+    seen.draw("entry-0")
+    span = "plot => plot.layout.xaxis.range[1] - plot.layout.xaxis.range[0]"
+    before = seen.plot("quality top1").evaluate(span)
+    x, y = middle(seen, trace=0, point=1)
+    seen.page.mouse.move(x - 60, y - 60)
+    seen.page.mouse.down()
+    seen.page.mouse.move(x + 60, y + 60, steps=5)
+    seen.page.mouse.up()
+    zoomed = f"({span})(document.querySelector('.plot')) < {before / 2}"
+    seen.page.wait_for_function(zoomed, timeout=10_000)
+
+
+def test_a_filter_narrows_the_table_and_what_is_below(visit, nine):
+    seen = visit(nine)
+    rows = seen.page.locator("#entries tbody tr:not([hidden])")
+    assert rows.count() == 9
+    seen.page.get_by_label("Filter entries").fill("org-1 BOX")
+    assert rows.count() == 3
+    assert seen.page.locator("#entries-count").text_content() == "3 of 9"
+    assert seen.page.locator("details.entry:not([hidden])").count() == 3
+    seen.page.get_by_label("Filter entries").fill("")
+    assert rows.count() == 9
+
+
+def test_a_table_is_sorted_by_its_headings(visit, nine):
+    seen = visit(nine)
+    heading = seen.page.locator("#entries th", has_text="Accelerators").first
+    heading.locator("button").click()
+    heading.locator("button").click()
+    assert heading.get_attribute("aria-sort") == "descending"
+    column = heading.evaluate("cell => cell.cellIndex")
+    shown = seen.page.locator(f"#entries tbody tr td:nth-child({column + 1}) data").all()
+    sizes = [int(cell.get_attribute("value")) for cell in shown]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_keyboard_reaches_everything_and_chooses_a_run(visit, campaign):
+    seen = visit(campaign)
+    seen.draw("entry-0")
+    seen.page.evaluate("scrollTo(0, 0)")
+    reached = []
+    for _ in range(200):
+        seen.page.keyboard.press("Tab")
+        reached.append(seen.page.evaluate("document.activeElement.outerHTML.slice(0, 200)"))
+        if 'data-run="4"' in reached[-1]:
+            break
+    seen.page.keyboard.press("Space")
+    assert seen.page.locator('button.run[data-run="4"]').get_attribute("aria-pressed") == "true"
+    outline = seen.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    for _ in range(200):
+        seen.page.keyboard.press("Tab")
+        reached.append(seen.page.evaluate("document.activeElement.outerHTML.slice(0, 200)"))
+        if "<body" in reached[-1]:
+            break
+    told = "".join(reached)
+    for part in (
+        'class="skip"',
+        'id="theme"',
+        'data-action="sort"',
+        'data-action="png"',
+        'data-action="plot-csv"',
+    ):
+        assert part in told, part
+    assert told.count("<summary") == 2
+
+
+def test_everything_that_is_pressed_has_a_name_and_every_table_its_headings(visit, nine):
+    seen = visit(nine)
+    nameless = "[...document.querySelectorAll('button, input, summary, [role]')].filter((one) => "
+    nameless += "!(one.getAttribute('aria-label') || one.labels?.length || one.textContent.trim())).length"
+    assert seen.page.evaluate(nameless) == 0
+    tables = seen.page.locator("table").count()
+    assert seen.page.locator("table:has(thead th[scope=col]):has(tbody th[scope=row])").count() == tables
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("name", ["campaign", "corpus", "hostile"])
+def test_the_page_is_never_wider_than_its_window(visit, request, name, width):
+    seen = visit(request.getfixturevalue(name), width=width)
+    first = "several" if seen.page.locator("#entries").count() else "entry-0"
+    seen.draw(first)
+    assert seen.overflow() == 0
+    seen.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert seen.overflow() == 0
+
+
+def test_dark_follows_the_system_and_the_button_changes_it(visit, campaign):
+    seen = visit(campaign, scheme="dark")
+    seen.draw("entry-0")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = seen.page.evaluate(paper)
+    plotted = seen.plot("spread").evaluate("plot => plot.layout.paper_bgcolor")
+    seen.page.get_by_role("button", name="Light").click()
+    assert (dark, seen.page.evaluate(paper)) == ("rgb(20, 23, 27)", "rgb(255, 255, 255)")
+    seen.page.wait_for_function("document.querySelector('.plot').layout.paper_bgcolor !== " + repr(plotted))
+
+
+def test_a_log_with_markup_and_script_in_its_values_injects_nothing(visit, hostile):
+    seen = visit(hostile)
+    seen.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert seen.draw("several") + seen.draw("entry-0") + seen.draw("entry-1") >= 10
+    seen.plot("together resnet_mini top1", "several").hover(position={"x": 120, "y": 200})
+    seen.page.wait_for_timeout(300)
+    body = seen.page.locator("main").inner_text()
+    for bad in pages.HOSTILE:
+        assert bad in body, "the value is told as it stands in the log"
+    assert "{{ 7 * 7 }}" in body
+    drawn = seen.plot("together resnet_mini top1", "several").text_content()
+    assert "<i>org / <b>box" in drawn
+    assert pages.HOSTILE[2] in drawn
+    assert seen.page.evaluate("window.hacked") is None
+    assert seen.page.locator("script").count() == 4
+    assert seen.page.locator("img, iframe, object, embed, [onerror], [onload]").count() == 0
+    assert seen.page.locator("a:not([href^='#'])").count() == 0
+    assert seen.page.evaluate("document.querySelectorAll('svg a').length") == 0
+
+
+def test_the_policy_of_the_page_stops_a_script_that_got_in_all_the_same(chromium, campaign):
+    seen = Visit(chromium, campaign)
+    seen.page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked = 1\">')"
+    )
+    script = "const one = document.createElement('script'); one.textContent = 'window.hacked = 1'; "
+    script += "document.body.append(one)"
+    seen.page.evaluate(script)
+    seen.page.wait_for_timeout(300)
+    assert seen.page.evaluate("window.hacked") is None
+    assert any("Content Security Policy" in said for said in seen.trouble)
+    seen.page.close()
+
+
+def download(seen, button):
+    with seen.page.expect_download() as waited:
+        button.click()
+    return waited.value.suggested_filename, Path(waited.value.path()).read_bytes()
+
+
+def test_a_plot_is_exported_as_png_and_csv(visit, campaign):
+    seen = visit(campaign)
+    seen.draw("entry-0")
+    name, content = download(seen, seen.page.get_by_role("button", name="PNG of Spread of the runs"))
+    assert (name, content[:8]) == ("entry_0_spread.png", b"\x89PNG\r\n\x1a\n")
+    name, content = download(seen, seen.page.get_by_role("button", name="CSV of Spread of the runs"))
+    lines = content.decode().splitlines()
+    assert (name, lines[0]) == ("entry_0_spread.csv", "series,label,run,minutes")
+    assert "kept,,1,1.0166666666666666" in lines
+
+
+def test_a_table_is_exported_as_csv_with_full_numbers_and_without_formulas(visit, hostile):
+    seen = visit(hostile)
+    _, content = download(seen, seen.page.locator('[data-table="entries"]'))
+    rows = content.decode().splitlines()
+    assert rows[0].startswith("Entry,Benchmark,Round,Verdict,")
+    assert len(rows) == 3
+    seen.page.locator("#entry-0 > summary").click()
+    _, content = download(seen, seen.page.locator('[data-table="entry-0-hyperparameters"]'))
+    cells = re.split(r"[,\n]", content.decode())
+    assert not [cell for cell in cells if cell.startswith("=")]

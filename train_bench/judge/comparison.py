@@ -1,0 +1,216 @@
+"""Is one entry faster than another? Two sets of runs -> ratio, interval, and how many more runs would tell.
+
+Everything is done in logarithms of times. Times to train are products (samples to the target over samples per
+second) and skewed to the right; their logarithms are nearly normal. What is estimated is the ratio of the
+geometric means: under a change of speed alone it is the ratio of any other mean, of the olympic mean of the
+score, too, and it is the product of what throughput and convergence contribute (decision 0063).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from train_bench.errors import RequestError
+from train_bench.judge.score import Score, ScoredRun
+from train_bench.judge.statistics import ALPHA, student_probability, student_quantile
+
+POWER = 0.8
+"""With the suggested number of runs, four of five repetitions would find a difference of the size seen."""
+
+MOST_MORE = 200
+"""More further runs than this are not suggested: nobody would do them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """Estimate of a ratio with its 95 % interval (`low` to `high`) and the two-sided p-value of ratio 1."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether 1 lies outside of the interval."""
+        return self.low > 1 or self.high < 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of two entries: `runs` is how many of its times were compared, `left_out` counts those of its runs
+    that did not converge or break the rules, or have no partner."""
+
+    name: str
+    runs: int
+    left_out: int
+    geometric_minutes: float
+    score_minutes: float | None
+    valid: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """`b` against `a`. Ratios are above 1 where `b` is the better one.
+
+    speedup      geometric mean time of a over that of b
+    throughput   samples per second of b over those of a, None where logs do not tell samples
+    convergence  samples to the target of a over those of b; speedup = throughput x convergence
+    score_ratio  score of a over that of b; None where either has none
+    paired       whether runs with the same seed were compared with each other
+    more_runs    further runs of each that would tell a difference of this size; 0 if it is told already,
+                 None if they are more than 200
+    """
+
+    benchmark: str
+    a: Side
+    b: Side
+    paired: bool
+    speedup: Ratio
+    throughput: Ratio | None
+    convergence: Ratio | None
+    score_ratio: float | None
+    more_runs: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for strict JSON."""
+        return asdict(self)
+
+
+def compare(name_a: str, a: Score, name_b: str, b: Score) -> Comparison:
+    """Compare two scores run by run. Raises `RequestError` where they cannot be compared: other benchmarks or
+    targets, or fewer than two runs that count."""
+    for what, of_a, of_b in (("benchmark", a.benchmark, b.benchmark), ("target", a.target, b.target)):
+        if of_a != of_b:
+            raise RequestError(
+                f"{name_a} and {name_b} differ in their {what} ({of_a} and {of_b}); times are compared at one "
+                f"{what} only."
+            )
+    runs_a, runs_b = _usable(a), _usable(b)
+    paired = _same_seeds(a, b)
+    if paired:
+        common = {run.seed for run in runs_a} & {run.seed for run in runs_b}
+        runs_a, runs_b = _in_order_of_seeds(runs_a, common), _in_order_of_seeds(runs_b, common)
+    for name, runs in ((name_a, runs_a), (name_b, runs_b)):
+        if len(runs) < 2:
+            raise RequestError(
+                f"{name} has {len(runs)} run(s) to compare; chance shows from two on, so run more seeds."
+            )
+    times_a, times_b = _logs(runs_a, "minutes"), _logs(runs_b, "minutes")
+    assert times_a is not None and times_b is not None  # a run without a time is not usable
+    speeds_a, speeds_b = _logs(runs_a, "samples_per_second"), _logs(runs_b, "samples_per_second")
+    samples_a, samples_b = _logs(runs_a, "samples"), _logs(runs_b, "samples")
+    speedup = ratio_of(times_a, times_b, paired=paired)
+    return Comparison(
+        benchmark=a.benchmark,
+        a=_side(name_a, a, times_a),
+        b=_side(name_b, b, times_b),
+        paired=paired,
+        speedup=speedup,
+        throughput=ratio_of(speeds_b, speeds_a, paired=paired) if speeds_a and speeds_b else None,
+        convergence=ratio_of(samples_a, samples_b, paired=paired) if samples_a and samples_b else None,
+        score_ratio=a.score_minutes / b.score_minutes if a.score_minutes and b.score_minutes else None,
+        more_runs=0 if speedup.decided else more_runs(times_a, times_b, paired=paired),
+    )
+
+
+def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio:
+    """exp(mean(a) - mean(b)) of logarithms, with Student's interval: Welch's for independent runs (Welch 1947,
+    Satterthwaite's degrees of freedom), else that of the differences of pairs."""
+    difference = statistics.fmean(a) - statistics.fmean(b)
+    parts, sizes = _variances(a, b, paired=paired)
+    error, freedom = _error(parts, sizes)
+    if error == 0:
+        exactly = _exp(difference)
+        return Ratio(value=exactly, low=exactly, high=exactly, p=float(difference == 0))
+    half = student_quantile(freedom, 1 - ALPHA / 2) * error
+    return Ratio(
+        value=_exp(difference),
+        low=_exp(difference - half),
+        high=_exp(difference + half),
+        p=2 * student_probability(freedom, -abs(difference) / error),
+    )
+
+
+def more_runs(a: Sequence[float], b: Sequence[float], *, paired: bool) -> int | None:
+    """The smallest number of further runs of each with which the test would find, with probability `POWER`, a
+    difference as large as that seen, if the deviations are those seen (power of the t-test by the
+    noncentral t distribution). At least 1; None if it is above `MOST_MORE`."""
+    difference = abs(statistics.fmean(a) - statistics.fmean(b))
+    parts, sizes = _variances(a, b, paired=paired)
+    for more in range(1, MOST_MORE + 1):
+        error, freedom = _error(parts, [size + more for size in sizes])
+        if error == 0 or _power(difference / error, freedom) >= POWER:
+            return more
+    return None
+
+
+def _variances(a: Sequence[float], b: Sequence[float], *, paired: bool) -> tuple[list[float], list[int]]:
+    """Variances that add up in the difference of the means, and of how many values each is."""
+    if paired:
+        differences = [one - other for one, other in zip(a, b, strict=True)]
+        return [statistics.variance(differences)], [len(differences)]
+    return [statistics.variance(a), statistics.variance(b)], [len(a), len(b)]
+
+
+def _error(variances: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
+    """Standard error of the difference, and its degrees of freedom. What rounding leaves of variances that are
+    none is none."""
+    terms = [variance / size for variance, size in zip(variances, sizes, strict=True)]
+    total = math.fsum(terms)
+    if total < 1e-24:
+        return 0.0, math.inf
+    spread = math.fsum((term / total) ** 2 / (size - 1) for term, size in zip(terms, sizes, strict=True))
+    return math.sqrt(total), 1 / spread
+
+
+def _exp(logarithm: float) -> float:
+    """The ratio, kept positive and finite: two runs of very different length have a very wide interval."""
+    return math.exp(max(-700.0, min(700.0, logarithm)))
+
+
+def _power(noncentrality: float, freedom: float) -> float:
+    from scipy.special import nctdtr
+
+    return 1 - float(nctdtr(freedom, noncentrality, student_quantile(freedom, 1 - ALPHA / 2)))
+
+
+def _usable(score: Score) -> list[ScoredRun]:
+    """The runs whose times can be compared: those that make the result, converged and comply."""
+    return [
+        run
+        for run in score.runs
+        if run.counted and run.converged and run.compliant and (run.minutes or 0) > 0
+    ]
+
+
+def _same_seeds(a: Score, b: Score) -> bool:
+    """Whether the runs come in pairs. A matter of how they were made, known before any time is: choosing by
+    the correlation that is seen would make the interval too narrow."""
+    seeds_a, seeds_b = ({run.seed for run in score.runs} for score in (a, b))
+    distinct = len(seeds_a) == len(a.runs) and len(seeds_b) == len(b.runs)
+    return distinct and seeds_a == seeds_b and None not in seeds_a
+
+
+def _in_order_of_seeds(runs: Sequence[ScoredRun], seeds: set[int | None]) -> list[ScoredRun]:
+    return sorted((run for run in runs if run.seed in seeds), key=lambda run: run.seed or 0)
+
+
+def _logs(runs: Sequence[ScoredRun], field: str) -> list[float] | None:
+    values = [getattr(run, field) for run in runs]
+    return [math.log(value) for value in values] if all(value and value > 0 for value in values) else None
+
+
+def _side(name: str, score: Score, logs: Sequence[float]) -> Side:
+    return Side(
+        name=name,
+        runs=len(logs),
+        left_out=len(score.runs) - len(logs),
+        geometric_minutes=math.exp(statistics.fmean(logs)),
+        score_minutes=score.score_minutes,
+        valid=score.valid,
+    )

@@ -1,0 +1,83 @@
+"""Comparisons for a terminal: a table and the answer in words. Takes the object of `compare --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def show(told: Mapping[str, Any], console: Console) -> None:
+    """For each comparison: both sides, the answer, and where the difference comes from."""
+    for compared in told["comparisons"]:
+        table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
+        table.add_column("")
+        for heading in ("runs", "geometric mean, min", "score, min"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for side in (compared["a"], compared["b"]):
+            score = "-" if side["score_minutes"] is None else f"{side['score_minutes']:.4f}"
+            table.add_row(side["name"], str(side["runs"]), f"{side['geometric_minutes']:.4f}", score)
+        console.print(table)
+        for line in (compared["sentence"], *explanation(compared)):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def sentence(compared: Mapping[str, Any]) -> str:
+    """The answer: who is faster and by how much, or how many more runs would tell."""
+    a, b, speedup = compared["a"]["name"], compared["b"]["name"], compared["speedup"]
+    value, low, high = speedup["value"], speedup["low"], speedup["high"]
+    if low > 1:
+        return f"{b} is {_percent(value)} faster than {a}, 95 % interval {_interval(low, high)}."
+    if high < 1:
+        return f"{a} is {_percent(1 / value)} faster than {b}, 95 % interval {_interval(1 / high, 1 / low)}."
+    if compared["more_runs"] is None:
+        seen = _percent(max(value, 1 / value))
+        further = f"a difference as small as that seen ({seen}) would take more than 200 more seeds each"
+    else:
+        further = f"about {compared['more_runs']} more seeds each would, if they differ by what was seen"
+    return (
+        f"These runs cannot tell {a} and {b} apart: {b} is between {_percent(1 / low)} slower and "
+        f"{_percent(high)} faster (95 % interval); {further}."
+    )
+
+
+def explanation(compared: Mapping[str, Any]) -> list[str]:
+    """How it was compared, what throughput and convergence contribute, and what to keep in mind."""
+    lines = [
+        "Runs with the same seed were compared with each other."
+        if compared["paired"]
+        else "The runs were compared as independent ones."
+    ]
+    throughput, convergence = compared["throughput"], compared["convergence"]
+    if throughput and convergence:
+        lines.append(
+            f"Of the ratio {compared['speedup']['value']:.3f}, throughput makes {_ratio(throughput)} and samples to "
+            f"the target make {_ratio(convergence)}."
+        )
+        if convergence["low"] <= 1 <= convergence["high"]:
+            lines.append("The samples to the target differ by no more than the luck of the seeds.")
+    for side in (compared["a"], compared["b"]):
+        if side["left_out"]:
+            lines.append(
+                f"{side['left_out']} run(s) of {side['name']} did not count or have no partner and are left out."
+            )
+        if not side["valid"]:
+            lines.append(f"{side['name']} is no valid result; `train-bench judge` says why.")
+    return lines
+
+
+def _ratio(ratio: Mapping[str, float]) -> str:
+    return f"{ratio['value']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
+
+
+def _percent(ratio: float) -> str:
+    percent = (ratio - 1) * 100
+    return f"{percent:.{0 if percent >= 10 else 1}f} %"
+
+
+def _interval(low: float, high: float) -> str:
+    digits = 0 if high - low >= 0.1 else 1
+    return f"{(low - 1) * 100:.{digits}f} to {(high - 1) * 100:.{digits}f} %"

@@ -1,0 +1,279 @@
+"""What a page tells, as plain dataclasses: the objects of `judge --json`, and what stands beside them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from train_bench import papers
+from train_bench.errors import LogError, RequestError, UnknownName
+from train_bench.judge import rcp
+from train_bench.judge.course import Course, Phases, as_text, read_course
+from train_bench.judge.energy import kept_energy
+from train_bench.judge.entry import Judgement
+from train_bench.judge.law import law
+from train_bench.judge.record import EVALUATION, RunRecord
+from train_bench.judge.submission import description_of
+from train_bench.quality import Threshold
+from train_bench.report.findings import GRADES
+from train_bench.rules import ruleset
+from train_bench.rules.allowed import DIVISIONS
+
+# Keys that are logged with a value and are no hyperparameters.
+NO_HYPERPARAMETERS = {*EVALUATION, "seed", "cache_clear", "train_samples", "eval_samples"}
+MOST_VALUES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the reader of a page adds: the price of a system per hour by its name (the empty name: of all),
+    and the custom summary, one value per path."""
+
+    prices: Mapping[str, float]
+    summaries: Sequence[Mapping[str, Any]] = ()
+
+
+def read_prices(text: str) -> dict[str, float]:
+    """`32.5`, the price of every system per hour, or `SYSTEM=32.5,OTHER=12`."""
+    prices = {}
+    for part in filter(None, text.split(",")):
+        name, _, number = part.rpartition("=")
+        try:
+            prices[name.strip()] = float(number)
+        except ValueError:
+            prices[name.strip()] = math.nan
+        if not 0 <= prices[name.strip()] < math.inf:
+            raise RequestError(
+                f"'{part}' is no price per hour; write PRICE, or SYSTEM=PRICE,... for each system."
+            )
+    return prices
+
+
+def refuse_unknown(prices: Mapping[str, float], systems: Collection[str | None]) -> None:
+    """Raises `RequestError` for the price of a system that has no entry."""
+    for name in prices:
+        if name and name not in systems:
+            raise UnknownName(what="system to price", name=name, known=filter(None, systems))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The evaluations of a run: minutes since `run_start` and each metric at them."""
+
+    minutes: tuple[float, ...]
+    metrics: Mapping[str, tuple[float | None, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameter:
+    """A logged key: its first distinct values over all runs, what the rules allow, the value that all reference
+    points share, and whether a finding says that it breaks a rule."""
+
+    key: str
+    values: tuple[str, ...]
+    allowed: str
+    reference: str
+    broken: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry: `told` is its object of `judge --json`, run by run beside `courses` and `curves`.
+
+    `apart` is the folder where an entry is called like another one of its round, else empty. `size` is how many
+    accelerators the system has: what its description says, else the ranks of a campaign; None where nobody says
+    it. `cost` is in the unit of the price, `joules` the mean of the kept runs.
+    """
+
+    anchor: str
+    folder: str
+    told: Mapping[str, Any]
+    courses: tuple[Course, ...]
+    curves: tuple[Curve, ...]
+    thresholds: tuple[Threshold, ...]
+    law: Mapping[str, Any]
+    hyperparameters: tuple[Hyperparameter, ...]
+    system: tuple[tuple[str, str], ...]
+    configuration: str | None
+    size: int | None
+    cost: float | None
+    joules: float | None
+    apart: str = ""
+
+    @property
+    def who(self) -> str:
+        """Submitter and system; the folder, where nobody says them."""
+        who = " / ".join(filter(None, (self.told["submitter"], self.told["system"]))) or self.folder
+        return f"{who} ({self.apart})" if self.apart else who
+
+    @property
+    def name(self) -> str:
+        """How people call the entry."""
+        return f"{self.who} / {self.told['variant'] or self.told['benchmark']}"
+
+    @property
+    def round(self) -> str:
+        """The round without the family's name."""
+        return str(self.told["ruleset"]).removeprefix("training-")
+
+    @property
+    def minutes(self) -> float | None:
+        """The score."""
+        score: float | None = self.told["score_minutes"]
+        return score
+
+    @property
+    def size_minutes(self) -> float | None:
+        """Minutes of one accelerator: the score times the size."""
+        return self.minutes * self.size if self.minutes is not None and self.size else None
+
+    @property
+    def phases(self) -> list[Phases | None]:
+        """Of every run."""
+        return [course.phases for course in self.courses]
+
+    @property
+    def findings(self) -> list[tuple[Mapping[str, Any], str | None]]:
+        """All findings with the line that each is about, broken rules first."""
+        found: list[tuple[Mapping[str, Any], str | None]] = [(item, None) for item in self.told["findings"]]
+        for run, course in zip(self.told["runs"], self.courses, strict=True):
+            found += [(finding, course.lines.get(finding["line"])) for finding in run["findings"]]
+        return sorted(found, key=lambda item: list(GRADES).index(item[0]["grade"]))
+
+
+def entry_of(judgement: Judgement, *, anchor: str, asked: Asked, rcp_folder: Path) -> Entry:
+    """Gather what a page tells of one entry. The logs are read once more, one at a time."""
+    told = judgement.as_json()
+    rules = ruleset.load(judgement.place.ruleset).benchmark(judgement.score.benchmark)
+    division = told["division"] if told["division"] in DIVISIONS else DIVISIONS[0]
+    described = law(rules, division, rcp.load(rules, rcp_folder), {})
+    courses = tuple(map(_course, judgement.records, told["runs"]))
+    system = _system(judgement)
+    price = asked.prices.get(told["system"] or "", asked.prices.get(""))
+    minutes = told["score_minutes"]
+    thresholds = rules.target.thresholds
+    return Entry(
+        anchor=anchor,
+        folder=str(judgement.place.folder),
+        told=told,
+        courses=courses,
+        curves=tuple(
+            _curve(record, [threshold.metric for threshold in thresholds]) for record in judgement.records
+        ),
+        thresholds=thresholds,
+        law=described,
+        hyperparameters=tuple(_hyperparameters(courses, described, told)),
+        system=tuple((name, text) for name, value in system.items() if (text := as_text(value))),
+        configuration=_configuration(judgement.place.plan),
+        size=_size(system, told["world_size"]),
+        cost=None if price is None or minutes is None else price * minutes / 60,
+        joules=kept_energy(judgement.records, [run["dropped"] or not run["counted"] for run in told["runs"]]),
+    )
+
+
+def told_apart(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries, with the folders of those that are called alike: its last part if that tells them apart."""
+    alike = Counter((entry.name, entry.round) for entry in entries)
+    folders = Counter((entry.name, entry.round, Path(entry.folder).name) for entry in entries)
+    apart = []
+    for entry in entries:
+        last = Path(entry.folder).name
+        if alike[entry.name, entry.round] > 1:
+            unique = folders[entry.name, entry.round, last] == 1
+            entry = replace(entry, apart=last if unique else entry.folder)
+        apart.append(entry)
+    return apart
+
+
+def _course(record: RunRecord, told: Mapping[str, Any]) -> Course:
+    path = Path(record.file)
+    try:
+        content = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        content = b""
+    return read_course(record, content, {finding["line"] for finding in told["findings"]})
+
+
+def _curve(record: RunRecord, metrics: Sequence[str]) -> Curve:
+    begin = record.started_ms
+    if begin is None:
+        return Curve(minutes=(), metrics=dict.fromkeys(metrics, ()))
+    values = [
+        item.value if isinstance(item.value, Mapping) else dict.fromkeys(metrics, item.value)
+        for item in record.evaluations
+    ]
+    return Curve(
+        minutes=tuple((item.time_ms - begin) / 60_000 for item in record.evaluations),
+        metrics={metric: tuple(value.get(metric) for value in values) for metric in metrics},
+    )
+
+
+def _hyperparameters(
+    courses: Sequence[Course], described: Mapping[str, Any], told: Mapping[str, Any]
+) -> list[Hyperparameter]:
+    logged: dict[str, dict[str, None]] = {}
+    for course in courses:
+        for key, values in course.values.items():
+            logged.setdefault(key, {}).update(dict.fromkeys(values))
+    broken = {
+        finding["key"] for run in told["runs"] for finding in run["findings"] if finding["grade"] == "breaks"
+    }
+    rows = []
+    for key, texts in logged.items():
+        ruled = [rule for rule in described["keys"] if rule["key"] == key and _applies(rule["when"], logged)]
+        if key in NO_HYPERPARAMETERS or key.startswith("submission_") or not (ruled or "opt_" in key):
+            continue
+        said = ["; ".join(rule["constraints"]) or "anything" for rule in ruled]
+        reference = {as_text(rule["reference"]) for rule in ruled if rule["reference"] is not None}
+        rows.append(
+            Hyperparameter(
+                key=key,
+                values=(*list(texts)[:MOST_VALUES], *(["..."] if len(texts) > MOST_VALUES else [])),
+                allowed=" or ".join(dict.fromkeys(said)) or "no rule",
+                reference=", ".join(reference),
+                broken=key in broken,
+            )
+        )
+    return rows
+
+
+def _applies(when: str | None, logged: Mapping[str, Mapping[str, None]]) -> bool:
+    """Whether the choice that a rule hangs on (`opt_name lars`) was made."""
+    key, _, value = (when or "").partition(" ")
+    return not key or value in logged.get(key, ())
+
+
+def _system(judgement: Judgement) -> dict[str, Any]:
+    """The description that was submitted, else what a campaign found on its machine."""
+    described = dict(description_of(judgement.place))
+    if described or not judgement.place.plan:
+        return described
+    try:
+        found = papers.read_json(judgement.place.folder / "system.json")
+    except LogError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _size(system: Mapping[str, Any], world_size: int | None) -> int | None:
+    counts = [str(system.get(field)) for field in ("number_of_nodes", "accelerators_per_node")]
+    if all(count.isascii() and count.isdecimal() and len(count) < 10 for count in counts):
+        return int(counts[0]) * int(counts[1]) or None
+    return world_size
+
+
+def _configuration(plan: Mapping[str, Any]) -> str | None:
+    """The plan with one of its jobs, which differ in number and seed."""
+    if not plan:
+        return None
+    jobs = plan.get("jobs")
+    shown = {**plan, "jobs": jobs[:1]} if isinstance(jobs, list) else plan
+    try:
+        return json.dumps(shown, indent=2)
+    except RecursionError:
+        return as_text(plan)

@@ -1,0 +1,98 @@
+"""Quality against time: one curve per run and metric, and the target as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from train_bench.quality import Threshold
+from train_bench.report.page.facts import Entry
+from train_bench.report.page.figure import ACCENT, SERIES, Figure, Trace, axis, standing
+
+HOVER = "%{y:.5g} at %{x:.4g} min"
+
+
+def figures(entry: Entry) -> list[Figure]:
+    """One figure per metric of the target."""
+    return [_figure(entry, threshold) for threshold in entry.thresholds]
+
+
+def together(entries: Sequence[Entry]) -> list[Figure]:
+    """Entries of one benchmark in one figure per metric, a colour each."""
+    return [_together(entries, threshold) for threshold in entries[0].thresholds]
+
+
+def _figure(entry: Entry, threshold: Threshold) -> Figure:
+    traces: list[Trace] = []
+    for at, (run, curve) in enumerate(zip(entry.told["runs"], entry.curves, strict=True)):
+        what, colour = standing(run)
+        name = f"run {run['index']}"
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": name,
+                "x": curve.minutes,
+                "y": curve.metrics[threshold.metric],
+                "line": {"width": 1.5, "color": colour, "dash": "solid" if what == "kept" else "dot"},
+                "marker": {"size": 4, "color": colour},
+                "hovertemplate": f"{HOVER}<br>%{{fullData.name}}, {what}<extra></extra>",
+                "meta": {"run": at},
+            }
+        )
+    longest = max((max(curve.minutes, default=0.0) for curve in entry.curves), default=0.0)
+    return Figure(
+        name=f"quality {threshold.metric}",
+        title=f"Quality against time: {threshold.metric}",
+        about=f"{threshold.metric} at every evaluation of every run, over minutes since run_start. The target is "
+        f"{threshold}. Dotted runs are not in the mean.",
+        traces=[*traces, _target(threshold, longest)],
+        layout=_layout(threshold),
+    )
+
+
+def _together(entries: Sequence[Entry], threshold: Threshold) -> Figure:
+    traces: list[Trace] = []
+    for number, entry in enumerate(entries):
+        colour = SERIES[number % len(SERIES)]
+        for at, curve in enumerate(entry.curves):
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": f"{entry.name} ({entry.round})",
+                    "legendgroup": entry.anchor,
+                    "showlegend": at == 0,
+                    "x": curve.minutes,
+                    "y": curve.metrics.get(threshold.metric, ()),
+                    "line": {"width": 1.2, "color": colour},
+                    "hovertemplate": f"{HOVER}<br>%{{fullData.name}}<extra></extra>",
+                }
+            )
+    longest = max(
+        (max(curve.minutes, default=0.0) for entry in entries for curve in entry.curves), default=0.0
+    )
+    return Figure(
+        name=f"together {entries[0].told['benchmark']} {threshold.metric}",
+        title=f"{entries[0].told['benchmark']}: {threshold.metric} against time",
+        about=f"Every run of {len(entries)} entries; the target of the first is {threshold}.",
+        traces=[*traces, _target(threshold, longest)],
+        layout={**_layout(threshold), "showlegend": True},
+        height=320 + 20 * len(entries),
+    )
+
+
+def _target(threshold: Threshold, longest: float) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"target {threshold}",
+        "showlegend": False,
+        "x": [0, longest],
+        "y": [threshold.value, threshold.value],
+        "line": {"color": ACCENT, "width": 1.5, "dash": "dash"},
+        "hovertemplate": "target %{y}<extra></extra>",
+    }
+
+
+def _layout(threshold: Threshold) -> dict[str, object]:
+    return {"xaxis": axis("minutes since run_start", rangemode="tozero"), "yaxis": axis(threshold.metric)}

@@ -1,0 +1,142 @@
+"""Several entries beside each other: ratios, scaling over system size, change over rounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from train_bench.report.page import quality
+from train_bench.report.page.facts import Entry
+from train_bench.report.page.figure import MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
+
+
+def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
+    """Score over that of the first entry of the same benchmark that has one, by anchor."""
+    first: dict[str, float] = {}
+    found: dict[str, float | None] = {}
+    for entry in entries:
+        if entry.minutes:
+            first.setdefault(entry.told["benchmark"], entry.minutes)
+        found[entry.anchor] = entry.minutes / first[entry.told["benchmark"]] if entry.minutes else None
+    return found
+
+
+def figures(entries: Sequence[Entry]) -> list[Figure]:
+    """Those that the entries have something to show in."""
+    shown = [scaling(entries), rounds(entries)]
+    alike = [members for members in _by_benchmark(entries).values() if len(members) > 1]
+    return [
+        *(figure for figure in shown if figure is not None),
+        *(figure for members in alike for figure in quality.together(members)),
+    ]
+
+
+def scaling(entries: Sequence[Entry]) -> Figure | None:
+    """Score over size, both logarithmic, with ideal scaling from the smallest system of each benchmark. None
+    where all systems are of one size."""
+    if len({entry.size for entry in entries if entry.size and entry.minutes}) < 2:
+        return None
+    traces: list[Trace] = []
+    for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
+        known = [(one.size, one.minutes, _label(one)) for one in members if one.size and one.minutes]
+        if known:
+            sizes, minutes, labels = zip(*sorted(known), strict=True)
+            traces += [_series(number, benchmark, sizes, minutes, labels), *_ideal(benchmark, sizes, minutes)]
+    return Figure(
+        name="scaling",
+        title="Scaling over system size",
+        about="Score over the number of accelerators (ranks, where no description says it), of all submitters and "
+        "rounds, valid or not. Dotted: ideal scaling from the smallest system of the benchmark.",
+        traces=traces,
+        layout={
+            "showlegend": True,
+            "xaxis": axis("accelerators", type="log", **POWERS_OF_TWO),
+            "yaxis": axis("score in minutes", type="log"),
+        },
+        height=420,
+    )
+
+
+def rounds(entries: Sequence[Entry]) -> Figure | None:
+    """Best score of each round by benchmark; None where all entries are of one round."""
+    order = sorted({entry.round for entry in entries}, key=_as_version)
+    if len(order) < 2:
+        return None
+    traces: list[Trace] = []
+    for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
+        valid = [
+            (one.minutes, _label(one), one.round) for one in members if one.minutes and one.told["valid"]
+        ]
+        best = {
+            name: min(of_round) for name in order if (of_round := [one for one in valid if one[2] == name])
+        }
+        if best:
+            minutes, labels, held = zip(*best.values(), strict=True)
+            traces.append(_series(number, benchmark, held, minutes, labels))
+    if not traces:
+        return None
+    return Figure(
+        name="rounds",
+        title="Change over rounds",
+        about="The best valid score of each round, by benchmark, whatever the size of the system.",
+        traces=traces,
+        layout={
+            "showlegend": True,
+            "xaxis": axis("round", type="category", categoryorder="array", categoryarray=order),
+            "yaxis": axis("score in minutes", type="log"),
+        },
+        height=420,
+    )
+
+
+def _series(
+    number: int, name: str, x: Sequence[Any], minutes: Sequence[float], labels: Sequence[str]
+) -> Trace:
+    """The scores of one benchmark, a colour and a symbol of its own as far as there are such."""
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": x,
+        "y": minutes,
+        "text": labels,
+        "line": {"width": 1.2, "color": SERIES[number % len(SERIES)]},
+        "marker": {"size": 8, "symbol": SYMBOLS[(number + number // len(SERIES)) % len(SYMBOLS)]},
+        "hovertemplate": "%{text}<br>%{x}: %{y:.4g} min<extra></extra>",
+    }
+
+
+def _ideal(benchmark: str, sizes: Sequence[int], minutes: Sequence[float]) -> list[Trace]:
+    """Half the time on twice the system, from the smallest of several sizes."""
+    if sizes[0] == sizes[-1]:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": f"{benchmark}, ideal",
+            "showlegend": False,
+            "x": [sizes[0], sizes[-1]],
+            "y": [minutes[0], minutes[0] * sizes[0] / sizes[-1]],
+            "line": {"width": 1, "dash": "dot", "color": MUTED},
+            "hoverinfo": "skip",
+        }
+    ]
+
+
+def _label(entry: Entry) -> str:
+    return f"{entry.name} ({entry.round}{'' if entry.told['valid'] else ', not valid'})"
+
+
+def _by_benchmark(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.told["benchmark"], []).append(entry)
+    return groups
+
+
+def _as_version(name: str) -> tuple[bool, list[int], str]:
+    """Official rounds by number, ours after them."""
+    numbers = [int(number) for number in re.findall(r"\d+", name)]
+    return not re.fullmatch(r"[\d.]+", name), numbers, name

@@ -1,0 +1,155 @@
+"""Where the time of each run went, how the runs spread, and time-to-train as its two factors."""
+
+from __future__ import annotations
+
+from train_bench.report.page.facts import Entry
+from train_bench.report.page.figure import ACCENT, MUTED, SERIES, Figure, Trace, axis, by_standing
+
+PHASES = {
+    "init": ("initialisation, before the clock", MUTED),
+    "data": ("opening the data", SERIES[4]),
+    "train": ("training blocks", SERIES[0]),
+    "evaluation": ("evaluation", SERIES[1]),
+    "other": ("the rest", SERIES[3]),
+}
+
+
+def where(entry: Entry) -> Figure | None:
+    """Stacked bars, one per run; None where no clock ever started."""
+    runs, phases = entry.told["runs"], entry.phases
+    if not any(phases):
+        return None
+    labels = [f"run {run['index']}" for run in runs]
+    traces: list[Trace] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": labels,
+            "x": [getattr(phase, field) if phase else None for phase in phases],
+            "marker": {"color": colour},
+            "hovertemplate": f"%{{y}}: {name} %{{x:.4g}} min<extra></extra>",
+        }
+        for field, (name, colour) in PHASES.items()
+    ]
+    apart = all(phase is None or phase.evaluation is not None for phase in phases)
+    return Figure(
+        name="phases",
+        title="Where the time went",
+        about="Minutes of each run, by what was going on."
+        + (
+            ""
+            if apart
+            else " Some logs have no eval_start; their evaluations are part of the training blocks."
+        ),
+        traces=traces,
+        layout={
+            "barmode": "stack",
+            "showlegend": True,
+            "xaxis": axis("minutes"),
+            "yaxis": {"autorange": "reversed", "type": "category"},
+        },
+        height=150 + 20 * len(runs),
+    )
+
+
+def spread(entry: Entry) -> Figure:
+    """Minutes of every run, the mean of the kept ones and the interval."""
+    runs, told = entry.told["runs"], entry.told
+    traces: list[Trace] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": name,
+            "x": [runs[at]["index"] for at in members],
+            "y": [runs[at]["minutes"] for at in members],
+            "marker": {
+                "color": colour,
+                "size": 9,
+                "symbol": "circle" if name == "kept" else "x-thin-open",
+                "line": {"width": 2, "color": colour},
+            },
+            "hovertemplate": f"run %{{x}}, {name}: %{{y:.5g}} min<extra></extra>",
+        }
+        for name, colour, members in by_standing(runs)
+    ]
+    ends = [
+        min((run["index"] for run in runs), default=0) - 0.5,
+        max((run["index"] for run in runs), default=0) + 0.5,
+    ]
+    if told["olympic_minutes"] is not None:
+        mean = told["olympic_minutes"]
+        traces.append(_level(ends, mean, f"olympic mean {mean:.4g} min", "solid", ACCENT))
+    for bound, what in zip(told["ci95_minutes"] or (), ("lower", "upper"), strict=False):
+        traces.append(_level(ends, bound, f"{what} end of the 95 % interval of the mean", "dot", MUTED))
+    return Figure(
+        name="spread",
+        title="Spread of the runs",
+        about="Time-to-train of every run. Crosses are left out of the olympic mean, the dotted lines are the "
+        "95 % interval of the mean of all that converged.",
+        traces=traces,
+        layout={
+            "showlegend": True,
+            "xaxis": axis("run", tickformat="d", range=ends),
+            "yaxis": axis("minutes"),
+        },
+    )
+
+
+def _level(ends: list[float], value: float, name: str, dash: str, colour: str) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": ends,
+        "y": [value, value],
+        "line": {"color": colour, "width": 1.5, "dash": dash},
+        "showlegend": dash == "solid",
+        "hovertemplate": f"{name} (%{{y:.5g}} min)<extra></extra>",
+    }
+
+
+def factors(entry: Entry) -> Figure | None:
+    """Samples to the target and samples per second of every run; None where the logs do not tell both."""
+    runs, told = entry.told["runs"], entry.told
+    known = [run for run in runs if run["samples"] and run["samples_per_second"]]
+    if not known:
+        return None
+    traces: list[Trace] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": name,
+            "x": [known[at]["samples"] for at in members],
+            "y": [known[at]["samples_per_second"] for at in members],
+            "text": [f"run {known[at]['index']}" for at in members],
+            "marker": {"color": colour, "size": 8},
+            "hovertemplate": f"%{{text}}, {name}: %{{x:,.0f}} samples at %{{y:,.1f}} per second<extra></extra>",
+        }
+        for name, colour, members in by_standing(known)
+    ]
+    if told["olympic_minutes"]:
+        far = [min(run["samples"] for run in known) * 0.97, max(run["samples"] for run in known) * 1.03]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": f"takes {told['olympic_minutes']:.4g} min",
+                "x": far,
+                "y": [samples / (told["olympic_minutes"] * 60) for samples in far],
+                "line": {"color": ACCENT, "width": 1.5, "dash": "dash"},
+                "hoverinfo": "skip",
+            }
+        )
+    return Figure(
+        name="factors",
+        title="The two factors of time-to-train",
+        about="How much training a run needed and how fast it went. Runs above the dashed line are faster than "
+        "the olympic mean.",
+        traces=traces,
+        layout={
+            "showlegend": True,
+            "xaxis": axis("samples to the target"),
+            "yaxis": axis("samples per second"),
+        },
+    )

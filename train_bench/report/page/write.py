@@ -1,0 +1,117 @@
+"""Entries -> one self-contained page. What a log says is data on it, never markup or script.
+
+Three walls: the template escapes every value, the JSON for the plots has no character that HTML could take for
+markup, and a content security policy lets the browser run the two scripts that we put there and no others.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import importlib.util
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from train_bench import __version__, papers
+from train_bench.errors import RequestError
+from train_bench.judge.tree import Judged
+from train_bench.report.findings import GRADES
+from train_bench.report.page import convergence, quality, several, times
+from train_bench.report.page.facts import Asked, Entry, entry_of, told_apart
+from train_bench.report.page.figure import Figure, standing
+
+HERE = Path(__file__).parent
+SEVERAL = "several"
+
+
+def write(judged: Sequence[tuple[Path, Judged]], to: Path, *, asked: Asked, rcp_folder: Path) -> None:
+    """Write the page of what was judged at each path."""
+    papers.write(to, page(judged, asked=asked, rcp_folder=rcp_folder))
+
+
+def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folder: Path) -> str:
+    """The page's HTML."""
+    found = [judgement for _, tree in judged for judgement in tree.entries]
+    entries = told_apart(
+        [
+            entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folder=rcp_folder)
+            for number, judgement in enumerate(found)
+        ]
+    )
+    figures = {entry.anchor: _figures(entry) for entry in entries}
+    figures[SEVERAL] = several.figures(entries) if len(entries) > 1 else []
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    plotly = _plotly()
+    template = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template("page.html")
+    rendered = template.render(
+        entries=entries,
+        unjudged=[reason for _, tree in judged for reason in tree.unjudged],
+        paths=[str(path) for path, _ in judged],
+        asked=asked,
+        ratios=several.ratios(entries),
+        figures=figures,
+        figures_json=_as_json(
+            {name: [figure.as_json() for figure in drawn] for name, drawn in figures.items()}
+        ),
+        grades=GRADES,
+        standing=standing,
+        version=__version__,
+        now=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        policy=_policy(script, plotly),
+        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        plotly=base64.b64encode(gzip.compress(plotly.encode(), mtime=0)).decode(),
+    )
+    return rendered.encode("utf-8", errors="replace").decode()  # a log may hold half a character
+
+
+def _figures(entry: Entry) -> list[Figure]:
+    drawn = [
+        *quality.figures(entry),
+        times.spread(entry),
+        times.where(entry),
+        times.factors(entry),
+        convergence.figure(entry),
+    ]
+    return [figure for figure in drawn if figure is not None]
+
+
+def _plotly() -> str:
+    """The script that the installed plotly package brings, found without importing the package."""
+    spec = importlib.util.find_spec("plotly")
+    if spec is None or not spec.submodule_search_locations:
+        raise RequestError("The package plotly is not installed; pip install plotly.")
+    return (Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(
+        encoding="utf-8"
+    )
+
+
+def _policy(*scripts: str) -> str:
+    """Only the given scripts run. plotly sets styles and draws PNGs from data and blob addresses."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _as_json(value: Any) -> Markup:
+    """JSON that may stand inside a script element."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)

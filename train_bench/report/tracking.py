@@ -1,0 +1,161 @@
+"""Campaigns in the tools that a team already uses: W&B and TensorBoard, told by an observer.
+
+Each tracker is a process of its own beside the launching process; nothing of it is in the ranks. It is told through
+a queue that never blocks. What it does wrong, and whether it ends at all, costs a warning and no run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from train_bench.errors import RequestError, UnknownName
+from train_bench.event import Event
+from train_bench.job import Job
+from train_bench.judge.finding import Finding
+from train_bench.judge.log import read
+from train_bench.judge.record import EVALUATION
+from train_bench.report.tracker import TRACKERS, track
+
+NONE = "none"
+
+
+def named(asked: Any) -> tuple[str, ...]:
+    """The trackers that `tracking=` asks for: one name, a list of names, or `none`. Raises `RequestError` for what is
+    no tracker, or not installed."""
+    names = [asked] if isinstance(asked, str) else asked
+    if not isinstance(names, (list, tuple)):
+        raise RequestError(f"tracking is {names!r}; name {', '.join(TRACKERS)}, a list of them, or {NONE}.")
+    chosen = tuple(dict.fromkeys(str(name) for name in names if name != NONE))
+    for name in chosen:
+        if name not in TRACKERS:
+            raise UnknownName(what="tracker", name=name, known=[*TRACKERS, NONE])
+        if importlib.util.find_spec(name) is None:
+            raise RequestError(f"tracking={name} needs a package; install it with pip install '.[{name}]'.")
+    return chosen
+
+
+class Tracking:
+    """A watcher that tells one tracker what happens in the campaign of `jobs`, that of finished runs first.
+
+    `config` is told as the configuration. `say` is given the warnings. The tracker judges the finished campaign and
+    has `limit_seconds` for all that it does after the last run; then it is ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        jobs: Sequence[Job],
+        config: dict[str, Any],
+        *,
+        rcp_folder: Path,
+        online: bool,
+        limit_seconds: float,
+        say: Callable[[str], None],
+        target: Callable[..., None] = track,
+    ) -> None:
+        self._name, self._jobs, self._say, self._limit = name, jobs, say, limit_seconds
+        self._told: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self._job: Job | None = None
+        self._started_ms = 0
+        context = multiprocessing.get_context("spawn")
+        self._ours, theirs = context.Pipe()
+        folder = jobs[0].folder
+        self._process = context.Process(
+            target=target, args=(name, theirs, folder, config, rcp_folder, online), name=f"tracker {name}"
+        )
+        self._theirs = theirs
+
+    def campaign_started(self, *, total: int, done: int) -> None:
+        """Start the tracker and tell it the runs that have a result already."""
+        self._process.start()
+        self._theirs.close()
+        threading.Thread(target=_hand_over, args=(self._told, self._ours), daemon=True).start()
+        for job in self._jobs:
+            if job.result_file.exists():
+                self.run_started(job)
+                for event in read(job.result_file).events:
+                    self.event(event)
+
+    def run_started(self, job: Job) -> None:
+        """A run is being launched."""
+        self._job, self._started_ms = job, 0
+        self._told.put(("run", job.index, job.seed))
+
+    def event(self, event: Event) -> None:
+        """A new line of the run's log; evaluations are told."""
+        if event.key == "run_start":
+            self._started_ms = event.time_ms
+        if self._job is None or event.key not in EVALUATION:
+            return
+        told = _evaluation(self._job, event)
+        if told is not None:
+            minutes = (event.time_ms - self._started_ms) / 60_000
+            self._told.put(("quality", self._job.index, *told, minutes, event.time_ms / 1000))
+
+    def finding(self, job: Job, finding: Finding) -> None:
+        """The judgement at the end has them all."""
+
+    def tick(self) -> None:
+        """Nothing to redraw."""
+
+    def run_ended(self, job: Job, *, failure: str | None) -> None:
+        """A run has ended."""
+        self._job = None
+        if failure:
+            self._told.put(("failure", job.index, failure))
+
+    def campaign_ended(self) -> None:
+        """Give the tracker its time to judge and to finish; warn if it needs more, or has failed."""
+        self._told.put(("end",))
+        self._told.put(None)
+        self._process.join(self._limit)
+        if self._process.is_alive():
+            _kill(self._process)
+            self._say(
+                f"tracking with {self._name} was not finished {self._limit:g} s after the last run and was given up; "
+                f"results are not affected (tracking_limit_seconds)"
+            )
+        elif self._process.exitcode:
+            why = self._reason() or f"it ended with {self._process.exitcode}"
+            self._say(f"tracking with {self._name} failed, results are not affected: {why}")
+        self._ours.close()
+
+    def _reason(self) -> str | None:
+        with contextlib.suppress(EOFError, OSError):
+            if self._ours.poll():
+                return str(self._ours.recv())
+        return None
+
+
+def _evaluation(job: Job, event: Event) -> tuple[float, int, dict[str, float]] | None:
+    """Position, the same in what the task counts (samples, or generations), and metrics."""
+    position = event.metadata.get("epoch_num")
+    if not isinstance(position, (int, float)):
+        return None
+    count = next((mark.count for mark in job.schedule if mark.epoch_num == position), round(position))
+    return position, count, dict(job.target.quality_of(event.value).metrics)
+
+
+def _hand_over(told: queue.SimpleQueue[tuple[Any, ...] | None], pipe: Connection) -> None:
+    """In a thread of its own, because a pipe to a process that hangs fills and blocks."""
+    with contextlib.suppress(OSError):
+        while (message := told.get()) is not None:
+            pipe.send(message)
+
+
+def _kill(process: Any) -> None:
+    """The tracker leads a session, so what it has started ends with it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
