@@ -80,6 +80,7 @@ class Detection:
     eval_proposals                     proposals per image of an evaluation
     proposal_nms                       IoU above which a weaker proposal is dropped
     anchors_sampled, rois_sampled      examples of the losses per image
+    sampling_ratio                     points per axis that are averaged for a pooled pixel (RoIAlign)
     score_above, nms, detections       what an evaluation reports: smallest score, IoU, number per image
     """
 
@@ -89,6 +90,7 @@ class Detection:
     proposal_nms: float = 0.7
     anchors_sampled: int = 256
     rois_sampled: int = 512
+    sampling_ratio: int = 2
     score_above: float = 0.05
     nms: float = 0.5
     detections: int = 100
@@ -99,8 +101,8 @@ class Data:
     """Where the images come from and what is done to them on the clock.
 
     origin          "coco", "nuclei" or "digits": what `prepare` knows how to read
-    verify          hash the files whenever they are opened; else only their sizes are compared
-    sha256          digest that generated data must have; None: not checked
+    verify          decode every image whenever the data are opened; else when it is first needed
+    sha256          digest that pixels and annotations together must have; None: not checked
     flip            probability of a horizontal flip in training
     means           subtracted from blue, green, red (0 to 255); nothing is divided by a deviation
     eval_batch_size images per rank in an evaluation step

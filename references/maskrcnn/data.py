@@ -5,7 +5,11 @@ A prepared folder has an annotation file in COCO format and a folder of images p
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +22,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from references._parts import coco, digit_scenes
-from references.maskrcnn.config import Config, Hyperparameters
+from references.maskrcnn.config import Config, Data, Hyperparameters
 from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
 from references.maskrcnn.proposals import Size
 from references.maskrcnn.targets import Objects, Polygons
+from train_bench import papers
+from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
@@ -38,12 +44,9 @@ FILES = {
 }
 """Per origin and split: the annotation file and the folder of the images."""
 
-PERMUTATION_SEED = 0
-"""The objects of `permute_labels` are the same in every run."""
-
 
 def facts(config: Config) -> DataFacts:
-    """Sizes of the data set as configured; touches nothing. `open_split` verifies them."""
+    """Sizes of the data set as configured; touches nothing. `open_splits` verifies them."""
     return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
 
 
@@ -53,43 +56,51 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     if origin not in FILES:
         raise UnknownName(what="data origin", name=origin, known=FILES)
     if origin == "digits":
-        digest = digit_scenes.write(folder, SCENES)
-        if config.data.sha256 not in (None, digest):
-            raise RequestError(
-                f"The scenes in {folder} have sha256 {digest}; {config.benchmark} is defined on "
-                f"{config.data.sha256}. Remove the folder and prepare again."
-            )
+        digit_scenes.write(folder, SCENES)
     else:
-        names = sorted(coco.ARCHIVES) if origin == "coco" else ["nuclei.zip"]
-        for name in names:
-            archive = (source or folder) / name
-            if not archive.is_file():
-                raise RequestError(
-                    f"{config.benchmark} needs {', '.join(names)} as distributed, and they are not downloaded "
-                    f"for you; {archive} is not there. Fetch them and name their folder with source=FOLDER."
-                )
-            if origin == "coco":
-                coco.check_archive(archive)
-            _unpack(archive, folder)
-    for split in ("train", "val"):
-        split_of(config, folder, split)
+        _unpack_archives(config, folder, source)
+    splits = open_splits(config, folder)
+    if origin != "coco" and not config.data.verify:
+        check_contents(config, splits)
+
+
+def _unpack_archives(config: Config, folder: Path, source: Path | None) -> None:
+    names = sorted(coco.ARCHIVES) if config.data.origin == "coco" else ["nuclei.zip"]
+    for name in names:
+        archive = (source or folder) / name
+        if not archive.is_file():
+            raise RequestError(
+                f"{config.benchmark} needs {', '.join(names)} as distributed, and they are not downloaded "
+                f"for you; {archive} is not there. Fetch them and name their folder with source=FOLDER."
+            )
+        if config.data.origin == "coco":
+            coco.check_archive(archive)
+        _unpack(archive, folder)
 
 
 def _unpack(archive: Path, folder: Path) -> None:
     """Members that are not yet there in their size, each visible only when whole."""
-    with zipfile.ZipFile(archive) as opened:
-        for member in opened.infolist():
-            target = folder / member.filename
-            if not target.resolve().is_relative_to(folder.resolve()):
-                raise RequestError(f"{archive} has a member outside its folder: {member.filename}.")
-            if member.is_dir() or (target.is_file() and target.stat().st_size == member.file_size):
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            part = target.with_name(target.name + ".part")
-            with opened.open(member) as packed, part.open("wb") as file:
-                while block := packed.read(1 << 20):
-                    file.write(block)
-            part.replace(target)
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for member in bar(opened.infolist(), archive.name):
+                _unpack_member(opened, member, folder / member.filename, folder)
+    except (OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        raise RequestError(
+            f"{archive} cannot be unpacked into {folder}: {error}. What is unpacked is kept; fetch the archive "
+            "again or make room, and prepare again."
+        ) from error
+
+
+def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, folder: Path) -> None:
+    if not target.resolve().is_relative_to(folder.resolve()):
+        raise RequestError(f"{archive.filename} has a member outside its folder: {member.filename}.")
+    if member.is_dir() or (target.is_file() and target.stat().st_size == member.file_size):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    with archive.open(member) as packed, part.open("wb") as file:
+        shutil.copyfileobj(packed, file)
+    part.replace(target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +113,39 @@ class Split:
     folder: Path
 
 
-def split_of(config: Config, folder: Path, name: str) -> Split:
+def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
+    """Training and evaluation split in `folder`: the first touch of the data set."""
+    file = folder / FILES[config.data.origin]["train"][0]
+    if not file.is_file():
+        raise RequestError(
+            f"There are no prepared data of {config.benchmark} in {folder}; "
+            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
+        )
+    splits = _split(config, folder, "train"), _split(config, folder, "val")
+    if config.data.verify:
+        check_contents(config, splits)
+    return splits
+
+
+def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
+    """Decode every image, and compare pixels and annotations with the digest that is known."""
+    digest = hashlib.sha256()
+    for split in splits:
+        part = hashlib.sha256()
+        sizes = split.annotations.sizes
+        for name, size in zip(bar(split.annotations.file_names, "images"), sizes, strict=True):
+            part.update(coco.pixels(split.folder / name, size).tobytes())
+        part.update(json.dumps(papers.read_json(split.path), sort_keys=True).encode())
+        digest.update(part.digest())
+    if config.data.sha256 not in (None, digest.hexdigest()):
+        folder = splits[0].path.parent
+        raise RequestError(
+            f"Images and annotations in {folder} have sha256 {digest.hexdigest()}; {config.benchmark} is "
+            f"defined on {config.data.sha256}. Remove the folder and prepare again."
+        )
+
+
+def _split(config: Config, folder: Path, name: str) -> Split:
     """Images of a split; in training without those that have no object larger than a pixel."""
     file, images = FILES[config.data.origin][name]
     found = coco.read(folder / file, masks=True)
@@ -117,7 +160,7 @@ def split_of(config: Config, folder: Path, name: str) -> Split:
         raise RequestError(
             f"{folder / file} has {len(used)} images that can be used; {config.benchmark} has {wanted}."
         )
-    missing = coco.missing_images(folder / images, found) if config.data.origin != "nuclei" else []
+    missing = coco.missing_images(folder / images, found)
     if missing:
         raise RequestError(f"{folder / images} lacks {len(missing)} images, {missing[0]} the first of them.")
     return Split(path=folder / file, annotations=found, images=used, folder=folder / images)
@@ -197,9 +240,9 @@ def _encoded(mask: Any, height: int, width: int) -> Any:
 
 
 def owners(split: Split, *, permuted: bool) -> np.ndarray:
-    """The image whose objects each image has."""
+    """The image whose objects each image has: itself, or with `permuted` the next one."""
     own = np.arange(len(split.images))
-    return np.random.default_rng(PERMUTATION_SEED).permutation(own) if permuted else own
+    return np.roll(own, 1) if permuted else own
 
 
 def _together(items: list[tuple[Tensor, Objects | None, int]]) -> Batch:
@@ -207,9 +250,8 @@ def _together(items: list[tuple[Tensor, Objects | None, int]]) -> Batch:
     return collate(images, [each for each in objects if each is not None], indices)
 
 
-def loader(dataset: Dataset, batches: Iterable, config: Config) -> DataLoader:
+def loader(dataset: Dataset, batches: Iterable, data: Data, device: torch.device) -> DataLoader:
     """Batches of `dataset` in the given order, from as many processes as configured."""
-    data = config.data
     return DataLoader(
         dataset,
         batch_sampler=batches,
@@ -217,6 +259,7 @@ def loader(dataset: Dataset, batches: Iterable, config: Config) -> DataLoader:
         num_workers=data.workers,
         prefetch_factor=data.prefetch if data.workers else None,
         persistent_workers=data.workers > 0,
+        pin_memory=device.type == "cuda",
     )
 
 

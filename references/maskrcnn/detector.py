@@ -15,7 +15,6 @@ from references.maskrcnn.targets import Objects, draw, inside, mask_targets, mat
 
 RPN_ABOVE, RPN_BELOW, RPN_POSITIVE, RPN_BETA = 0.7, 0.3, 0.5, 1 / 9
 ROI_ABOVE, ROI_POSITIVE = 0.5, 0.25
-SAMPLING_RATIO = 2
 CANONICAL_LEVEL = 2
 """Index of the level from which an RoI of the canonical size is pooled (P4)."""
 
@@ -163,7 +162,9 @@ class Detector(nn.Module):
             mine = (number == index).nonzero().squeeze(1)
             scale = 1.0 / (finest * 2**index)
             pooled.append(
-                ops.roi_align(level, placed[mine].to(level.dtype), side, scale, SAMPLING_RATIO, aligned=False)
+                ops.roi_align(
+                    level, placed[mine].to(level.dtype), side, scale, self.asked.sampling_ratio, aligned=False
+                )
             )
             order.append(mine)
         return torch.cat(pooled)[torch.cat(order).argsort()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,6 +27,11 @@ class Batch:
     sizes: list[Size]
     objects: list[Objects]
     indices: list[int]
+
+    def pin_memory(self) -> Batch:
+        """In memory that a GPU reads directly; a loader asks for it by this name."""
+        objects = [each.pin_memory() for each in self.objects]
+        return replace(self, images=self.images.pin_memory(), objects=objects)
 
 
 def resized(height: int, width: int, shortest: int, longest: int) -> Size:

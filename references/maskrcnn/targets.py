@@ -3,8 +3,8 @@ of those drawn. Ren et al. (2015), section 3.1.2; He et al. (2017), section 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -39,12 +39,18 @@ class Objects:
 
     def to(self, device: torch.device) -> Objects:
         """With the tensors on `device`."""
-        masks = self.masks.to(device, non_blocking=True) if isinstance(self.masks, Tensor) else self.masks
-        return Objects(
-            boxes=self.boxes.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
-            masks=masks,
-            seed=self.seed,
+        return self._with(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Objects:
+        """With the tensors in memory that a GPU reads directly; a loader asks for it by this name."""
+        return self._with(Tensor.pin_memory)
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> Objects:
+        return replace(
+            self,
+            boxes=change(self.boxes),
+            labels=change(self.labels),
+            masks=change(self.masks) if isinstance(self.masks, Tensor) else self.masks,
         )
 
 

@@ -85,8 +85,7 @@ class Task:
         config, parallel = self.config, self._parallel
         if config.data_dir is None:
             raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
-        folder = Path(config.data_dir)
-        train, self._val = (data.split_of(config, folder, name) for name in ("train", "val"))
+        train, self._val = data.open_splits(config, Path(config.data_dir))
         self._train_set = data.TrainingSet(
             split=train,
             asked=config.hyperparameters,
@@ -98,9 +97,8 @@ class Task:
         eval_set = data.EvaluationSet(split=self._val, asked=config.hyperparameters, means=config.data.means)
         mine = list(range(parallel.rank, len(self._val.images), parallel.size))
         size = config.data.eval_batch_size
-        self._eval = data.loader(
-            eval_set, [mine[first : first + size] for first in range(0, len(mine), size)], config
-        )
+        batches = [mine[first : first + size] for first in range(0, len(mine), size)]
+        self._eval = data.loader(eval_set, batches, config.data, parallel.device)
         self._truth = coco_ap.index(self._val.path) if parallel.rank == 0 else None
         self._batches = self._from_here()
         return DataFacts(train_samples=len(train.images), eval_samples=len(self._val.images))
@@ -118,7 +116,7 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        return iter(data.loader(self._train_set, order, self.config))
+        return iter(data.loader(self._train_set, order, self.config.data, self._parallel.device))
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
