@@ -33,7 +33,7 @@ from train_bench.seeds import derive
 from train_bench.task import DataFacts
 
 SCENES = digit_scenes.Scenes(
-    side=80, train=480, val=120, categories=10, objects=(3, 6), enlarge=(2, 3), seed=0
+    side=64, train=240, val=80, categories=3, objects=(1, 3), enlarge=(3, 4), filled=True
 )
 FILES = {
     "coco": {
@@ -159,6 +159,11 @@ def _split(config: Config, folder: Path, name: str) -> Split:
     if len(used) != wanted:
         raise RequestError(
             f"{folder / file} has {len(used)} images that can be used; {config.benchmark} has {wanted}."
+        )
+    if len(found.category_ids) != config.model.num_classes - 1:
+        raise RequestError(
+            f"{folder / file} has {len(found.category_ids)} categories; with the background, model.num_classes "
+            f"of {config.benchmark} is {config.model.num_classes}."
         )
     missing = coco.missing_images(folder / images, found)
     if missing:
