@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from train_bench import task
-from train_bench.errors import RequestError
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,14 +150,3 @@ class Config(task.BenchmarkConfig):
         if self.model.start_weights is None:
             return None
         return Path(self.data_dir or ".") / self.model.start_weights
-
-    def for_ranks(self, ranks: int) -> Config:
-        """Unchanged; refuses a run whose start weights are not there."""
-        file = self.start_weights_file()
-        if file is not None and not file.is_file():
-            raise RequestError(
-                f"{self.benchmark} starts from the backbone weights in {file}, which is not there. Fetch the "
-                "ImageNet weights MSRA/R-50 of Detectron and convert them as references/maskrcnn/README.md "
-                "says, or name the file with benchmark.model.start_weights=FILE."
-            )
-        return self

@@ -59,9 +59,20 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
         digit_scenes.write(folder, SCENES)
     else:
         _unpack_archives(config, folder, source)
+    _find_start_weights(config)
     splits = open_splits(config, folder)
     if origin != "coco" and not config.data.verify:
         check_contents(config, splits)
+
+
+def _find_start_weights(config: Config) -> None:
+    file = config.start_weights_file()
+    if file is not None and not file.is_file():
+        raise RequestError(
+            f"{config.benchmark} starts from the backbone weights in {file}, which is not there. Fetch the "
+            "ImageNet weights MSRA/R-50 of Detectron and convert them as references/maskrcnn/README.md "
+            "says, or name the file with benchmark.model.start_weights=FILE."
+        )
 
 
 def _unpack_archives(config: Config, folder: Path, source: Path | None) -> None:
@@ -272,14 +283,14 @@ def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
     """Look-alike of a batch, from a generator of its own: noise, with a brighter rectangle as the object of
     each image. Reads nothing."""
     generator = torch.Generator().manual_seed(seed)
-    side = config.hyperparameters.min_image_size
-    images = 60.0 * torch.randn(samples, 3, side, side, generator=generator)
+    side, width = config.hyperparameters.min_image_size, config.hyperparameters.max_image_size
+    images = 60.0 * torch.randn(samples, 3, side, width, generator=generator)
     objects = []
     for image in images:
         x, y = torch.randint(side // 2, (2,), generator=generator).tolist()
         extent = side // 4
         image[:, y : y + extent, x : x + extent] += 100.0
-        masks = torch.zeros(1, side, side, dtype=torch.uint8)
+        masks = torch.zeros(1, side, width, dtype=torch.uint8)
         masks[0, y : y + extent, x : x + extent] = 1
         box = torch.tensor([[x, y, x + extent - 1, y + extent - 1]], dtype=torch.float32)
         label = 1 + torch.randint(config.model.num_classes - 1, (1,), generator=generator)

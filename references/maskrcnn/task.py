@@ -45,6 +45,11 @@ class Task:
         self._seed, self._parallel = seed, parallel
         self._microbatches = config.hyperparameters.gradient_accumulation_steps
         parts = parallel.size * self._microbatches
+        if config.compile:
+            raise RequestError(
+                f"{config.benchmark} cannot be compiled: the sizes of its images and the numbers of its boxes "
+                "change from step to step. Leave out benchmark.compile=true."
+            )
         if config.hyperparameters.global_batch_size % parts:
             raise RequestError(
                 f"global_batch_size {config.hyperparameters.global_batch_size} cannot be divided among "
@@ -71,8 +76,11 @@ class Task:
         with without_trace(self._model, self._optimizer, self._parallel):
             micro = data.synthetic(self.config, self.config.local_batch_size(self._parallel.size))
             for _ in range(self.config.warm_up_steps):
-                self._forward.train()
                 self._train_step(iter([micro] * self._microbatches))
+            if self.config.warm_up_steps:
+                self._forward.eval()
+                with self._parallel.inference():
+                    self._forward(self._images(micro), micro.sizes)
         self._taken = self._step = 0
         self._last_loss = torch.zeros((), device=self._parallel.device)
 

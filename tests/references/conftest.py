@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from references.maskrcnn.config import Config as MaskRCNN
+from references.maskrcnn.data import prepare as prepare_scenes
 from references.resnet.config import Config
 from references.resnet.data import prepare
 from references.unet3d.config import Config as UNet3DConfig
 from references.unet3d.data import prepare as prepare_volumes
-from tests.references.configs import resnet, unet3d
+from tests.references.configs import maskrcnn, resnet, unet3d
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,4 +51,20 @@ def mini_unet3d(organs_folder: Path) -> UNet3DConfig:
     """The mini segmentation benchmark, told where its data lie."""
     config = unet3d("unet3d_mini")
     config.data_dir = str(organs_folder)
+    return config
+
+
+@pytest.fixture(scope="session")
+def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generated scenes of digits, prepared."""
+    folder = tmp_path_factory.mktemp("scenes")
+    prepare_scenes(maskrcnn("maskrcnn_mini"), folder, None)
+    return folder
+
+
+@pytest.fixture
+def mini_maskrcnn(scenes_folder: Path) -> MaskRCNN:
+    """The mini instance segmentation benchmark, told where its data lie."""
+    config = maskrcnn("maskrcnn_mini")
+    config.data_dir = str(scenes_folder)
     return config

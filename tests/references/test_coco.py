@@ -119,7 +119,7 @@ def test_missing_and_corrupt_files_are_named(tmp_path):
 
 def test_an_archive_with_another_digest_is_refused(tmp_path):
     (tmp_path / "val2017.zip").write_bytes(b"something")
-    with pytest.raises(RequestError, match="has MD5 .*; that of COCO 2017 is 442b8da7"):
+    with pytest.raises(RequestError, match=r"has MD5 .*; that of COCO 2017 is 442b8da7"):
         coco.check_archive(tmp_path / "val2017.zip")
 
 

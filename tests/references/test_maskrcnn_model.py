@@ -99,16 +99,6 @@ def test_start_weights_of_another_network_and_a_broken_file_are_refused(full: Co
         start_weights.load(backbone, tmp_path / "broken.pt")
 
 
-def test_a_full_run_without_its_start_weights_is_refused_with_what_to_fetch(
-    full: Config, tmp_path: Path
-) -> None:
-    full.data_dir = str(tmp_path)
-    with pytest.raises(RequestError, match=r"R-50\.pt, which is not there\. Fetch the ImageNet weights"):
-        full.for_ranks(1)
-    (tmp_path / "R-50.pt").touch()
-    assert full.for_ranks(1) is full
-
-
 def test_biases_learn_twice_as_fast_and_are_not_decayed(detector: Detector, full: Config) -> None:
     weights, biases = optimizer_of(detector, full).param_groups
     assert (weights["rate"], weights["weight_decay"], weights["momentum"]) == (1.0, 1e-4, 0.9)
