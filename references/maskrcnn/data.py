@@ -33,7 +33,7 @@ from train_bench.seeds import derive
 from train_bench.task import DataFacts
 
 SCENES = digit_scenes.Scenes(
-    side=64, train=240, val=80, categories=3, objects=(1, 3), enlarge=(3, 4), filled=True
+    side=64, train=160, val=60, categories=3, objects=(1, 3), enlarge=(3, 4), filled=True
 )
 FILES = {
     "coco": {
