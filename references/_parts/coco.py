@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from train_bench import papers
+from train_bench.bar import bar
 from train_bench.errors import RequestError
 
 log = logging.getLogger(__name__)
@@ -78,7 +81,7 @@ class Annotations:
 def read(path: Path, *, masks: bool = False) -> Annotations:
     """The annotation file at `path`; with `masks`, their segmentations too, each checked against the size
     of its image. Categories are numbered in the order of their ids."""
-    content = _parse(path)
+    content = _parse(path, masks=masks)
     categories = sorted(_table(path, content, "categories"), key=lambda entry: entry["id"])
     category_ids = _unique(path, "categories", categories)
     images = _table(path, content, "images")
@@ -121,10 +124,17 @@ def read(path: Path, *, masks: bool = False) -> Annotations:
     )
 
 
-def _parse(path: Path) -> Mapping[str, Any]:
+def _parse(path: Path, *, masks: bool) -> Mapping[str, Any]:
+    """The file's content; without `masks`, segmentations are dropped while it is read, which are nearly all
+    of it."""
+
+    def without_mask(entry: dict[str, Any]) -> dict[str, Any]:
+        entry.pop("segmentation", None)
+        return entry
+
     try:
         with path.open(encoding="utf-8") as file:
-            content = json.load(file)
+            content = json.load(file, object_hook=None if masks else without_mask)
     except OSError as error:
         raise RequestError(f"The annotation file {path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
@@ -222,6 +232,34 @@ def _check_mask(path: Path, annotation: Mapping[str, Any], size: np.ndarray) -> 
         )
 
 
+_ARRAYS = tuple(name for name in Annotations.__dataclass_fields__ if name != "segmentations")
+
+
+def save(found: Annotations, path: Path) -> None:
+    """Write all but the segmentations as plain arrays, in one step. `read` needs seconds and several times
+    the size of a large file, `load` neither."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            np.savez(file, **{name: np.asarray(getattr(found, name)) for name in _ARRAYS})
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise papers.cannot_write(path, error) from error
+
+
+def load(path: Path) -> Annotations:
+    """What `save` wrote; runs no code."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            values = {name: file[name] for name in _ARRAYS}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RequestError(f"{path} cannot be read: {error}. Remove it and prepare again.") from error
+    lists = {name: values[name].tolist() for name in ("file_names", "category_names")}
+    counts = {name: int(values[name]) for name in ("clipped", "left_out")}
+    return Annotations(**{**values, **lists, **counts, "segmentations": []})
+
+
 def pixels(path: Path, size: np.ndarray) -> np.ndarray:
     """uint8 (height, width, 3) of the image at `path`, which has to have `size` (height, width)."""
     try:
@@ -242,6 +280,15 @@ def missing_images(folder: Path, annotations: Annotations) -> list[str]:
     parents = {(folder / name).parent for name in annotations.file_names}
     present = {path for parent in parents if parent.is_dir() for path in parent.iterdir()}
     return [name for name in annotations.file_names if folder / name not in present]
+
+
+def update_digest(digest: Any, folder: Path, found: Annotations) -> None:
+    """Feed a hash with all pixels and boxes of a split, one image in memory at a time. Refuses images that
+    are missing, corrupt or of another size than their annotation file says."""
+    for name, size in zip(bar(found.file_names, f"checking {folder.name}"), found.sizes, strict=True):
+        digest.update(pixels(folder / name, size).tobytes())
+    for array in (found.sizes, found.first, found.boxes.astype("<f4"), found.labels):
+        digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
 
 
 def check_archive(path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
@@ -29,13 +30,17 @@ def index(ground_truth: Path | Mapping[str, Any]) -> COCO:
         return found
 
 
-def average_precision(truth: COCO, detections: Sequence[Detection], kind: str = "bbox") -> float:
+def average_precision(
+    truth: COCO, detections: Sequence[Detection] | np.ndarray, kind: str = "bbox"
+) -> float:
     """AP@[.5:.95] over all images of `truth`; `kind` is "bbox" or "segm". Without detections it is 0, and
-    without ground truth it is 0, too."""
-    if not detections or not any(not entry.get("iscrowd", 0) for entry in truth.anns.values()):
+    without ground truth it is 0, too. Boxes may come as an array (n, 7): image_id, x, y, width, height,
+    score, category_id."""
+    if not len(detections) or not any(not entry.get("iscrowd", 0) for entry in truth.anns.values()):
         return 0.0
     with contextlib.redirect_stdout(io.StringIO()):
-        result = COCOeval(truth, truth.loadRes([dict(entry) for entry in detections]), kind)
+        given = detections if isinstance(detections, np.ndarray) else [dict(entry) for entry in detections]
+        result = COCOeval(truth, truth.loadRes(given), kind)
         result.evaluate()
         result.accumulate()
     precision = result.eval["precision"][:, :, :, 0, -1]
