@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +18,11 @@ from pycocotools import mask as rle
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from references._parts import coco, digit_scenes
+from references._parts import coco, coco_2017, digit_scenes
 from references.maskrcnn.config import Config, Data, Hyperparameters
 from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
 from references.maskrcnn.proposals import Size
 from references.maskrcnn.targets import Objects, Polygons
-from train_bench import papers
-from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
@@ -35,6 +30,7 @@ from train_bench.task import DataFacts
 SCENES = digit_scenes.Scenes(
     side=64, train=160, val=60, categories=3, objects=(1, 3), enlarge=(3, 4), filled=True
 )
+NUCLEI = "nuclei.zip"
 FILES = {
     "coco": {
         split: (f"annotations/instances_{split}2017.json", f"{split}2017") for split in ("train", "val")
@@ -57,8 +53,10 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
         raise UnknownName(what="data origin", name=origin, known=FILES)
     if origin == "digits":
         digit_scenes.write(folder, SCENES)
+    elif origin == "coco":
+        coco_2017.prepare(folder, source)
     else:
-        _unpack_archives(config, folder, source)
+        _unpack_nuclei(config, folder, source)
     _find_start_weights(config)
     splits = open_splits(config, folder)
     if origin != "coco" and not config.data.verify:
@@ -75,43 +73,17 @@ def _find_start_weights(config: Config) -> None:
         )
 
 
-def _unpack_archives(config: Config, folder: Path, source: Path | None) -> None:
-    names = sorted(coco.ARCHIVES) if config.data.origin == "coco" else ["nuclei.zip"]
-    for name in names:
-        archive = (source or folder) / name
-        if not archive.is_file():
-            raise RequestError(
-                f"{config.benchmark} needs {', '.join(names)} as distributed, and they are not downloaded "
-                f"for you; {archive} is not there. Fetch them and name their folder with source=FOLDER."
-            )
-        if config.data.origin == "coco":
-            coco.check_archive(archive)
-        _unpack(archive, folder)
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    """Members that are not yet there in their size, each visible only when whole."""
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            for member in bar(opened.infolist(), archive.name):
-                _unpack_member(opened, member, folder / member.filename, folder)
-    except (OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        raise RequestError(
-            f"{archive} cannot be unpacked into {folder}: {error}. What is unpacked is kept; fetch the archive "
-            "again or make room, and prepare again."
-        ) from error
-
-
-def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, folder: Path) -> None:
-    if not target.resolve().is_relative_to(folder.resolve()):
-        raise RequestError(f"{archive.filename} has a member outside its folder: {member.filename}.")
-    if member.is_dir() or (target.is_file() and target.stat().st_size == member.file_size):
+def _unpack_nuclei(config: Config, folder: Path, source: Path | None) -> None:
+    files = [folder / FILES["nuclei"][split][0] for split in ("train", "val")]
+    if all(file.is_file() for file in files):
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
-    with archive.open(member) as packed, part.open("wb") as file:
-        shutil.copyfileobj(packed, file)
-    part.replace(target)
+    archive = (source or folder) / NUCLEI
+    if not archive.is_file():
+        raise RequestError(
+            f"{config.benchmark} needs {NUCLEI}, which is not downloaded for you; {archive} is not there. Name "
+            "the folder that holds it with source=FOLDER."
+        )
+    coco_2017.unpack(archive, folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +114,8 @@ def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
     """Decode every image, and compare pixels and annotations with the digest that is known."""
     digest = hashlib.sha256()
     for split in splits:
-        part = hashlib.sha256()
-        sizes = split.annotations.sizes
-        for name, size in zip(bar(split.annotations.file_names, "images"), sizes, strict=True):
-            part.update(coco.pixels(split.folder / name, size).tobytes())
-        part.update(json.dumps(papers.read_json(split.path), sort_keys=True).encode())
-        digest.update(part.digest())
+        coco.update_digest(digest, split.folder, split.annotations)
+        digest.update(json.dumps(split.annotations.segmentations).encode())
     if config.data.sha256 not in (None, digest.hexdigest()):
         folder = splits[0].path.parent
         raise RequestError(
