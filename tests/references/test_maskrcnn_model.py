@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -113,6 +114,18 @@ def test_the_rate_warms_up_by_the_slope_and_falls_at_the_boundaries(full: Config
     assert rate(250) == pytest.approx(0.02 * 2 / 3, rel=1e-4)
     assert (rate(500), rate(59_999)) == (0.02, 0.02)
     assert rate(60_000) == pytest.approx(0.002) and rate(80_000) == pytest.approx(0.0002)
+
+
+def test_each_published_batch_size_has_the_hyperparameters_of_its_convergence_point() -> None:
+    path = Path(mlperf_logging.__file__).parent / "rcp_checker" / "training_1.1.0" / "rcps_maskrcnn.json"
+    records = json.loads(path.read_text()).values()
+    assert sorted({record["BS"] for record in records}) == [48, 64, 96, 128, 256, 272]
+    for record in records:
+        asked = maskrcnn(f"maskrcnn_bs{record['BS']}").hyperparameters
+        published = dict(record["Hyperparams"])
+        published["opt_learning_rate_decay_steps"] = published.pop("opt_learning_decay_steps")
+        assert {name: getattr(asked, name) for name in published} == published
+        assert asked.global_batch_size == record["BS"]
 
 
 def test_a_slope_that_would_begin_below_zero_begins_at_zero(full: Config) -> None:

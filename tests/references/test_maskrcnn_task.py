@@ -111,8 +111,8 @@ def test_a_skipped_step_holds_the_schedule_and_not_the_data(tiny: Config) -> Non
 
 
 def test_the_loss_falls_on_synthetic_batches(tiny: Config) -> None:
-    tiny.hyperparameters.opt_learning_rate_warmup_steps = 10
-    tiny.hyperparameters.opt_learning_rate_warmup_factor = 0.005
+    tiny.hyperparameters.opt_learning_rate_warmup_steps = 0
+    tiny.hyperparameters.opt_base_learning_rate = 0.01
     task = built(tiny)
     batch = data.synthetic(tiny, 4)
     task._forward.train()
