@@ -154,7 +154,57 @@ def plain_unet3d(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Ste
     return step
 
 
+def plain_maskrcnn(config: Any, samples: Any) -> Step:
+    """Our network in a plain loop: the sum of its losses, backward, step."""
+    from references.maskrcnn.detector import Detector
+    from references.maskrcnn.recipe import optimizer_of
+
+    model = Detector(config)
+    optimizer = optimizer_of(model, config)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        losses = model(samples.images, samples.sizes, samples.objects)
+        torch.stack(list(losses.values())).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
+    """torchvision's maskrcnn_resnet50_fpn with the optimizer of its training recipe, on the same images."""
+    from torchvision.models.detection import maskrcnn_resnet50_fpn
+
+    asked = config.hyperparameters
+    model = maskrcnn_resnet50_fpn(
+        weights=None,
+        weights_backbone=None,
+        num_classes=config.model.num_classes,
+        trainable_backbone_layers=5 - 1 - config.model.frozen_stages,
+        min_size=asked.min_image_size,
+        max_size=asked.max_image_size,
+    ).train()
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=1e-6, momentum=0.9, weight_decay=1e-4)
+    images = [
+        image[:, :rows, :columns]
+        for image, (rows, columns) in zip(samples.images, samples.sizes, strict=True)
+    ]
+    targets = [{"boxes": each.boxes, "labels": each.labels, "masks": each.masks} for each in samples.objects]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        losses = model(images, targets)
+        sum(losses.values()).backward()
+        optimizer.step()
+
+    return step
+
+
 CASES = {
+    "maskrcnn": Case(
+        batch=1, rivals=(Rival("plain loop", plain_maskrcnn), Rival("torchvision", torchvision_maskrcnn))
+    ),
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
 }

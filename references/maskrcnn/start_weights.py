@@ -3,7 +3,7 @@
 The file is a state dict written by `torch.save` and is read with `weights_only=True`; it runs no code. Its
 tensors have Detectron's names: `conv1_w` and `res_conv1_bn_{s,b}` for the stem, `res{stage}_{block}_{branch}_w`
 and `..._bn_{s,b}` (stages from 2, blocks from 0, branches 1, 2a, 2b, 2c) for the rest. Statistics are folded into
-scale and shift there, so that mean 0 and variance 1 remain. A classifier (`fc1000_{w,b}`) is left out.
+scale and shift there, so that mean 0 and variance 1 remain. Tensors in `LEFT_OUT` may be there and are not used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import torch
 from references.maskrcnn.model import Backbone, FrozenNorm, NormedConv
 from train_bench.errors import RequestError
 
-CLASSIFIER = {"fc1000_w", "fc1000_b"}
+LEFT_OUT = {"fc1000_w", "fc1000_b", "conv1_b"}
+"""The classifier, and a bias of the stem, whose normalisation has one of its own: the reference uses neither."""
 
 
 def detectron_names(backbone: Backbone) -> dict[str, str]:
@@ -47,9 +48,9 @@ def load(backbone: Backbone, path: Path) -> None:
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise RequestError(f"{path} cannot be read as a state dict of tensors: {error}.") from error
     names = detectron_names(backbone)
-    if not isinstance(found, dict) or set(found) - CLASSIFIER != set(names.values()):
+    if not isinstance(found, dict) or set(found) - LEFT_OUT != set(names.values()):
         given = set(found) if isinstance(found, dict) else set()
-        wrong = sorted(str(name) for name in given - CLASSIFIER ^ set(names.values()))[:3]
+        wrong = sorted(str(name) for name in given - LEFT_OUT ^ set(names.values()))[:3]
         raise RequestError(
             f"{path} does not hold the {len(names)} tensors of this backbone under Detectron's names; the first "
             f"that are missing or unknown: {', '.join(wrong)}."

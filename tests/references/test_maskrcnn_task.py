@@ -141,12 +141,13 @@ def test_neither_the_warm_up_nor_an_evaluation_leaves_a_trace(tiny: Config) -> N
         parallel = OneRank()
         task = built(tiny, parallel=parallel)
         assert parallel.steps_taken == 0 and task._optimizer.state_dict()["state"] == {}
+        drawn = torch.rand(1).item()
         task.open_data()
         task.train_until(mark(8))
         for _ in range(looks):
             task.evaluate()
         task.train_until(mark(16))
-        ends.append((weights(task), torch.rand(1).item()))
+        ends.append((weights(task), drawn))
         task.close()
     assert same(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
 
