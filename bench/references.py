@@ -39,10 +39,12 @@ class Rival(NamedTuple):
 
 
 class Case(NamedTuple):
-    """How a reference is timed: samples per step (a CPU has little memory) and its rivals."""
+    """How a reference is timed: samples per step (a CPU has little memory), its rivals, and what is asked for
+    beside its name."""
 
     batch: int
     rivals: tuple[Rival, ...]
+    overrides: tuple[str, ...] = ()
 
 
 def main() -> None:
@@ -77,7 +79,7 @@ def _alternate(ours: Step, theirs: Step, steps: int) -> tuple[float, float]:
 
 
 def _config(name: str, batch: int) -> Any:
-    config = asked_for([f"benchmark={name}"]).benchmark
+    config = asked_for([f"benchmark={name}", *CASES[name].overrides]).benchmark
     hyperparameters = replace(config.hyperparameters, global_batch_size=batch, gradient_accumulation_steps=1)
     return replace(config, hyperparameters=hyperparameters, warm_up_steps=1).for_ranks(1)
 
@@ -172,18 +174,18 @@ def plain_maskrcnn(config: Any, samples: Any) -> Step:
 
 
 def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
-    """torchvision's maskrcnn_resnet50_fpn with the optimizer of its training recipe, on the same images."""
-    from torchvision.models.detection import maskrcnn_resnet50_fpn
+    """torchvision's Mask R-CNN with ResNet-50 and a pyramid, with the optimizer of its training recipe, on the
+    same images; as much of it is frozen as of ours."""
+    from torchvision.models.detection import MaskRCNN
+    from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+    from torchvision.ops.misc import FrozenBatchNorm2d
 
     asked = config.hyperparameters
-    model = maskrcnn_resnet50_fpn(
-        weights=None,
-        weights_backbone=None,
-        num_classes=config.model.num_classes,
-        trainable_backbone_layers=5 - 1 - config.model.frozen_stages,
-        min_size=asked.min_image_size,
-        max_size=asked.max_image_size,
-    ).train()
+    backbone = resnet_fpn_backbone(
+        backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
+    )
+    sizes = {"min_size": asked.min_image_size, "max_size": asked.max_image_size}
+    model = MaskRCNN(backbone, config.model.num_classes, **sizes).train()
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=1e-6, momentum=0.9, weight_decay=1e-4)
     images = [
@@ -203,7 +205,9 @@ def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
 
 CASES = {
     "maskrcnn": Case(
-        batch=1, rivals=(Rival("plain loop", plain_maskrcnn), Rival("torchvision", torchvision_maskrcnn))
+        batch=1,
+        rivals=(Rival("plain loop", plain_maskrcnn), Rival("torchvision", torchvision_maskrcnn)),
+        overrides=("benchmark.model.start_weights=null",),
     ),
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
