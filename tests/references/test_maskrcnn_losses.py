@@ -37,6 +37,7 @@ def smooth_l1(difference: float, beta: float) -> float:
     return 0.5 * difference**2 / beta if abs(difference) < beta else abs(difference) - 0.5 * beta
 
 
+@torch.no_grad()
 def test_the_losses_of_the_proposals(detector: Detector) -> None:
     """Anchors: the object itself; one that covers half of it (ignored); background; one across the border."""
     anchors = torch.tensor([OBJECT, [8.0, 8.0, 23.0, 15.0], [40.0, 40.0, 55.0, 55.0], [-1.0, 0.0, 9.0, 9.0]])
@@ -51,13 +52,13 @@ def test_the_losses_of_the_proposals(detector: Detector) -> None:
     assert float(found["rpn_box"]) == pytest.approx(regression / 2)
 
 
+@torch.no_grad()
 def test_the_losses_of_the_regions(detector: Detector) -> None:
     """Two proposals, of which one is the object shifted by two pixels, and the object itself, which joins."""
     scores, codes, mask = [0.0, 0.5, 2.0, -1.0], [0.3, 0.0, -0.1, 0.0], 1.5
-    with torch.no_grad():
-        detector.network.box.cls.bias.copy_(torch.tensor(scores))
-        detector.network.box.bbox.bias.zero_().view(-1, 4)[2] = torch.tensor(codes)
-        detector.network.mask.fcn_logits.bias.zero_()[2] = mask
+    detector.network.box.cls.bias.copy_(torch.tensor(scores))
+    detector.network.box.bbox.bias.zero_().view(-1, 4)[2] = torch.tensor(codes)
+    detector.network.mask.fcn_logits.bias.zero_()[2] = mask
     levels = [torch.zeros(1, 16, SIDE // stride, SIDE // stride) for stride in (4, 8, 16)]
     proposed = torch.tensor([[10.0, 8.0, 25.0, 23.0], [40.0, 40.0, 55.0, 55.0]])
     detector.asked.rois_sampled = 8  # two of them may be objects
