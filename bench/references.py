@@ -39,10 +39,12 @@ class Rival(NamedTuple):
 
 
 class Case(NamedTuple):
-    """How a reference is timed: samples per step (a CPU has little memory) and its rivals."""
+    """How a reference is timed: samples per step (a CPU has little memory), its rivals, and what is asked for
+    beside its name."""
 
     batch: int
     rivals: tuple[Rival, ...]
+    overrides: tuple[str, ...] = ()
 
 
 def main() -> None:
@@ -77,7 +79,7 @@ def _alternate(ours: Step, theirs: Step, steps: int) -> tuple[float, float]:
 
 
 def _config(name: str, batch: int) -> Any:
-    config = asked_for([f"benchmark={name}"]).benchmark
+    config = asked_for([f"benchmark={name}", *CASES[name].overrides]).benchmark
     hyperparameters = replace(config.hyperparameters, global_batch_size=batch, gradient_accumulation_steps=1)
     return replace(config, hyperparameters=hyperparameters, warm_up_steps=1).for_ranks(1)
 
@@ -177,7 +179,59 @@ def plain_ssd(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tens
     return step
 
 
+def plain_maskrcnn(config: Any, samples: Any) -> Step:
+    """Our network in a plain loop: the sum of its losses, backward, step."""
+    from references.maskrcnn.detector import Detector
+    from references.maskrcnn.recipe import optimizer_of
+
+    model = Detector(config)
+    optimizer = optimizer_of(model, config)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        losses = model(samples.images, samples.sizes, samples.objects)
+        torch.stack(list(losses.values())).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
+    """torchvision's Mask R-CNN with ResNet-50 and a pyramid, with the optimizer of its training recipe, on the
+    same images; as much of it is frozen as of ours."""
+    from torchvision.models.detection import MaskRCNN
+    from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+    from torchvision.ops.misc import FrozenBatchNorm2d
+
+    asked = config.hyperparameters
+    backbone = resnet_fpn_backbone(
+        backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
+    )
+    sizes = {"min_size": asked.min_image_size, "max_size": asked.max_image_size}
+    model = MaskRCNN(backbone, config.model.num_classes, **sizes).train()
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=1e-6, momentum=0.9, weight_decay=1e-4)
+    images = [
+        image[:, :rows, :columns]
+        for image, (rows, columns) in zip(samples.images, samples.sizes, strict=True)
+    ]
+    targets = [{"boxes": each.boxes, "labels": each.labels, "masks": each.masks} for each in samples.objects]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        losses = model(images, targets)
+        sum(losses.values()).backward()
+        optimizer.step()
+
+    return step
+
+
 CASES = {
+    "maskrcnn": Case(
+        batch=1,
+        rivals=(Rival("plain loop", plain_maskrcnn), Rival("torchvision", torchvision_maskrcnn)),
+        overrides=("benchmark.model.start_weights=null",),
+    ),
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
     "ssd": Case(batch=4, rivals=(Rival("plain loop", plain_ssd),)),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),

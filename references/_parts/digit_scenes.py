@@ -23,12 +23,15 @@ TRAIN_DIGITS = 897
 SPLITS = ("train", "val")
 NOTE = "scenes.json"
 ATTEMPTS = 50
+INK = 4
+"""Least level, of 16, that belongs to a digit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenes:
     """What scenes look like. `objects` and `enlarge` are the smallest and largest number of digits, and of
-    repetitions of each of their 8 x 8 pixels; `categories` digits from 0 on are used."""
+    repetitions of each of their 8 x 8 pixels; `categories` digits from 0 on are used. A mask is the ink, or
+    the silhouette if `filled`: ink and all that lies between ink in its row and in its column."""
 
     side: int
     train: int
@@ -36,6 +39,7 @@ class Scenes:
     categories: int
     objects: tuple[int, int]
     enlarge: tuple[int, int]
+    filled: bool = False
     seed: int = 0
 
 
@@ -110,10 +114,20 @@ def compose(
             weight = digit[:, :, None]
             canvas[window] = (canvas[window] * (16 - weight) + ink * weight) // 16
             mask = np.zeros((side, side), dtype=bool)
-            mask[window] = digit >= 4
+            mask[window] = _silhouette(digit >= INK) if scenes.filled else digit >= INK
             placed.append((int(classes[chosen]), mask))
             break
     return canvas.astype(np.uint8), placed
+
+
+def _silhouette(ink: np.ndarray) -> np.ndarray:
+    """bool, as `ink`: True also between ink in a row and in a column at the same time."""
+    between = [
+        np.logical_or.accumulate(ink, axis)
+        & np.flip(np.logical_or.accumulate(np.flip(ink, axis), axis), axis)
+        for axis in (0, 1)
+    ]
+    return np.asarray(between[0] & between[1])
 
 
 def _annotation(number: int, image: int, digit: int, mask: np.ndarray) -> dict[str, Any]:

@@ -85,6 +85,18 @@ def test_what_the_rules_of_single_shot_detection_refuse_is_not_planned(key, valu
         make("benchmark=ssd_bs1024", "drop_caches=true", f"benchmark.hyperparameters.{key}={value}")
 
 
+@pytest.mark.parametrize(
+    ("batch", "last"), [(16, 18), (48, 22), (64, 22), (96, 22), (128, 22), (256, 26), (272, 26)]
+)
+def test_instance_segmentation_is_evaluated_after_every_epoch(batch, last):
+    variant = "maskrcnn" if batch == 16 else f"maskrcnn_bs{batch}"
+    job = make(f"benchmark={variant}", PREPARED).jobs[0]
+    assert str(job.target) == "BBOX >= 0.377 and SEGM >= 0.339"
+    assert [mark.epoch_num for mark in job.schedule] == list(range(1, last + 1))
+    assert all(mark.count == mark.epoch_num * 117_266 for mark in job.schedule)
+    assert job.config["hyperparameters"]["opt_learning_rate_decay_steps"][1] * batch < last * 117_266
+
+
 def test_no_option_changes_the_target():
     with pytest.raises(Exception, match="target"):
         make("benchmark.target=0.5")

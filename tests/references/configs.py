@@ -8,6 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+from references.maskrcnn.config import Config as MaskRCNN
 from references.resnet.config import Config
 from references.ssd.config import Config as SSDConfig
 from references.unet3d.config import Config as UNet3DConfig
@@ -23,6 +24,16 @@ def resnet(name: str, *overrides: str) -> Config:
         composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
     config = OmegaConf.to_object(composed.benchmark)
     assert isinstance(config, Config)
+    return config
+
+
+def maskrcnn(name: str, *overrides: str) -> MaskRCNN:
+    """The same for `conf/benchmark/maskrcnn*.yaml`."""
+    ConfigStore.instance().store(group="benchmark", name="maskrcnn_schema", node=MaskRCNN)
+    with initialize_config_dir(str(CONF), version_base=None):
+        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(composed.benchmark)
+    assert isinstance(config, MaskRCNN)
     return config
 
 
