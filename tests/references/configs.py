@@ -8,10 +8,12 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+from references.bert.config import Config as BertConfig
 from references.resnet.config import Config
 from references.unet3d.config import Config as UNet3DConfig
 
 CONF = Path(__file__).parents[2] / "conf"
+BERTS = sorted(path.stem for path in (CONF / "benchmark").glob("bert_bs*.yaml"))
 RESNETS = sorted(path.stem for path in (CONF / "benchmark").glob("resnet*.yaml"))
 
 
@@ -32,4 +34,14 @@ def unet3d(name: str, *overrides: str) -> UNet3DConfig:
         composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
     config = OmegaConf.to_object(composed.benchmark)
     assert isinstance(config, UNet3DConfig)
+    return config
+
+
+def bert(name: str, *overrides: str) -> BertConfig:
+    """`conf/benchmark/<name>.yaml` with overrides such as `data.copies=1`."""
+    ConfigStore.instance().store(group="benchmark", name="bert_schema", node=BertConfig)
+    with initialize_config_dir(str(CONF), version_base=None):
+        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(composed.benchmark)
+    assert isinstance(config, BertConfig)
     return config
