@@ -61,8 +61,9 @@ class Data:
     sequence_length   tokens per example, padding included
     predictions       masked positions per example, padding included
     masked_share      share of the tokens that are masked by `prepare`
-    copies            differently masked copies of a text that `prepare` makes
-    shard_samples     examples per packed file that `prepare` makes of text; TFRecord files stay as they are cut
+    copies            differently masked copies of a training text that `prepare` makes
+    train_file, eval_file            names of the files of plain text
+    train_documents, eval_documents  how many documents are generated
     sha256            digest that the packed examples together must have; None: not checked
     verify            hash the packed files whenever they are opened; else only their sizes are compared
     eval_batch_size   examples per rank in an evaluation step
@@ -76,7 +77,10 @@ class Data:
     predictions: int = 76
     masked_share: float = 0.15
     copies: int = 10
-    shard_samples: int = 65536
+    train_file: str = "train.txt"
+    eval_file: str = "valid.txt"
+    train_documents: int = 0
+    eval_documents: int = 0
     sha256: str | None = None
     verify: bool = False
     eval_batch_size: int
