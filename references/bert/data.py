@@ -224,7 +224,9 @@ class BatchSet(Dataset):
                 rows[place] = self.examples[index]
                 if self.permuted:
                     other = self.examples[(index + 1) % count]
-                    rows[place]["words"] = np.resize(other["words"][: other["masked"]], rows["words"].shape[1])
+                    rows[place]["words"] = np.resize(
+                        other["words"][: other["masked"]], rows["words"].shape[1]
+                    )
         return as_batch(rows)
 
 

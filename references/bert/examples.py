@@ -26,9 +26,7 @@ Sentence = Sequence[int]
 Document = Sequence[Sentence]
 
 
-def pack(
-    documents: Sequence[Document], data: Data, vocabulary: int, seed: int, copies: int
-) -> np.ndarray:
+def pack(documents: Sequence[Document], data: Data, vocabulary: int, seed: int, copies: int) -> np.ndarray:
     """`copies` rounds over all documents, each with other cuts, pairs and masks, as shuffled rows."""
     rng = Random(seed)
     rows = [

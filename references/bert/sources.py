@@ -108,7 +108,9 @@ def _fill(row: np.ndarray, found: Mapping[str, np.ndarray], config: Config) -> N
 def _in_range(name: str, found: Mapping[str, np.ndarray], end: int) -> np.ndarray:
     values = found[name]
     if values.dtype.kind != "i" or values.min() < 0 or values.max() >= end:
-        raise ValueError(f"{name} has values from {values.min()} to {values.max()}; allowed are 0 to {end - 1}")
+        raise ValueError(
+            f"{name} has values from {values.min()} to {values.max()}; allowed are 0 to {end - 1}"
+        )
     return values
 
 

@@ -40,10 +40,14 @@ def records(path: Path) -> Iterator[bytes]:
         while head := file.read(12):
             where = f"{path}, record {number}"
             if len(head) < 12 or _masked_crc(head[:8]) != int.from_bytes(head[8:], "little"):
-                raise RequestError(f"{where}: {_fault(head, 12)} in its length. Fetch or make the file again.")
+                raise RequestError(
+                    f"{where}: {_fault(head, 12)} in its length. Fetch or make the file again."
+                )
             length = int.from_bytes(head[:8], "little")
             if length > LONGEST_RECORD:
-                raise RequestError(f"{where}: it claims {length} bytes; at most {LONGEST_RECORD} are allowed.")
+                raise RequestError(
+                    f"{where}: it claims {length} bytes; at most {LONGEST_RECORD} are allowed."
+                )
             body = file.read(length + 4)
             if len(body) < length + 4 or _masked_crc(body[:-4]) != int.from_bytes(body[-4:], "little"):
                 raise RequestError(f"{where}: {_fault(body, length + 4)}. Fetch or make the file again.")
