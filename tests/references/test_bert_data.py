@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import struct
 from collections import Counter
@@ -296,7 +297,7 @@ def test_the_generated_language_keeps_its_grammar() -> None:
             assert (adjective - grammar.FIRST_ADJECTIVE) // 3 == subject // 5 == object_ // 5
             assert stop == grammar.STOP
             subjects.append((subject, object_))
-        assert all(one[1] == two[0] for one, two in zip(subjects, subjects[1:], strict=False))
+        assert all(one[1] == two[0] for one, two in itertools.pairwise(subjects))
 
 
 def test_generated_text_is_the_same_everywhere_and_other_text_for_evaluation(language_folder: Path) -> None:
