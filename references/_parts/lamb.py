@@ -57,7 +57,7 @@ class LAMB(torch.optim.Optimizer):
 
     def _directions(self, weights: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
         """u of every tensor."""
-        gradients: list[Tensor] = [weight.grad for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         first, second = self._moments(weights)
         beta_1, beta_2 = group["betas"]
         torch._foreach_lerp_(first, gradients, 1.0 - beta_1)

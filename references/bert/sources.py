@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def wikipedia(config: Config, root: Path) -> Source:
 
 def _tfrecords(paths: list[Path], config: Config) -> list[Part]:
     return [
-        Part(name=path.name, size=path.stat().st_size, chunks=lambda path=path: read_tfrecords(path, config))
+        Part(name=path.name, size=path.stat().st_size, chunks=partial(read_tfrecords, path, config))
         for path in paths
     ]
 
