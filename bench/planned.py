@@ -25,7 +25,7 @@ from train_bench.progress import Mark
 from train_bench.quality import Target, Threshold
 from train_bench.rules import ruleset
 
-sys.path.remove(str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 Marks = Sequence[Mark]
 

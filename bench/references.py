@@ -134,7 +134,30 @@ def plain_resnet(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Ste
     return step
 
 
-CASES = {"resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),))}
+def plain_unet3d(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Step:
+    """3D U-Net at 128 voxels per side with Nesterov's momentum."""
+    from references.unet3d.loss import dice_and_cross_entropy
+    from references.unet3d.model import UNet3D
+
+    asked = config.hyperparameters
+    model = UNet3D(config.model)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=asked.opt_base_learning_rate, momentum=asked.opt_momentum, nesterov=True
+    )
+    images, labels = samples
+
+    def step() -> None:
+        optimizer.zero_grad()
+        dice_and_cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+CASES = {
+    "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
+    "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
+}
 
 
 if __name__ == "__main__":

@@ -176,6 +176,7 @@ def test_a_known_md5_is_held(kits: Path, tmp_path: Path) -> None:
         (b"no volume", "cannot be read as NIfTI-1"),
         (gzip.compress(b"\0" * 400), "cannot be read as NIfTI-1"),
     ],
+    ids=range(6),
 )
 def test_a_bad_segmentation_is_named_and_refused(
     kits: Path, tmp_path: Path, segmentation: bytes, sentence: str
@@ -200,6 +201,7 @@ def with_voxel_size(size: float) -> bytes:
         (with_voxel_size(0.01), "the header's voxel size is wrong"),
         (nifti(np.full((10, 12, 9), np.inf, np.float32)), "not finite"),
     ],
+    ids=range(4),
 )
 def test_a_bad_image_is_named_and_refused(kits: Path, tmp_path: Path, imaging: bytes, sentence: str) -> None:
     write_kits19(kits / "data", 1, imaging=imaging)
