@@ -5,7 +5,7 @@ Imports nothing heavy, so that listing and planning need no torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from train_bench import task
@@ -64,6 +64,8 @@ class Data:
     copies            differently masked copies of a training text that `prepare` makes
     train_file, eval_file            names of the files of plain text
     train_documents, eval_documents  how many documents are generated
+    eval_file_bytes   size of the published file of evaluation examples; None: not checked
+    md5               published digests by name, for files of the source: those that are there have to have them
     sha256            digest that the packed examples together must have; None: not checked
     verify            hash the packed files whenever they are opened; else only their sizes are compared
     eval_batch_size   examples per rank in an evaluation step
@@ -81,6 +83,8 @@ class Data:
     eval_file: str = "valid.txt"
     train_documents: int = 0
     eval_documents: int = 0
+    eval_file_bytes: int | None = None
+    md5: dict[str, str] = field(default_factory=dict)
     sha256: str | None = None
     verify: bool = False
     eval_batch_size: int

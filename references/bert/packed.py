@@ -55,14 +55,14 @@ def write_file(
     """Save rows, visible only when whole, and say what was saved."""
     path = folder / f"{name}.rows"
     part = path.with_suffix(".rows.part")
-    digest = hashlib.sha256()
+    contents = hashlib.sha256()
     samples = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
             for chunk in chunks:
                 content = chunk.tobytes()
-                digest.update(content)
+                contents.update(content)
                 file.write(content)
                 samples += len(chunk)
         part.replace(path)
@@ -78,7 +78,7 @@ def write_file(
         "made_from": dict(made_from),
         "samples": samples,
         "bytes": path.stat().st_size,
-        "sha256": digest.hexdigest(),
+        "sha256": contents.hexdigest(),
     }
     papers.write_json(folder / f"{name}.json", entry)
     return entry
@@ -126,7 +126,7 @@ def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None
                 raise RequestError(
                     f"{path} has {_size(path)} of {entry['bytes']} bytes; remove {folder} and prepare again."
                 )
-            if contents and _digest(path) != entry["sha256"]:
+            if contents and digest(path, "sha256") != entry["sha256"]:
                 raise RequestError(
                     f"{path} is corrupt: its sha256 is not the one of {folder / MANIFEST}; "
                     f"remove {folder} and prepare again."
@@ -137,12 +137,13 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
+def digest(path: Path, kind: str) -> str:
+    """The "md5" or "sha256" of a file."""
+    found = hashlib.new(kind)
     with path.open("rb") as file:
         while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+            found.update(block)
+    return found.hexdigest()
 
 
 class Examples:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from references.bert import grammar, packed, tfrecord
-from references.bert.config import Config
+from references.bert.config import Config, Data
 from references.bert.examples import SPECIAL, UNKNOWN, Document, pack
 from train_bench.errors import RequestError
 
@@ -51,7 +51,25 @@ def wikipedia(config: Config, root: Path) -> Source:
             "files of the training set and the one of the evaluation set, as the benchmark's reference "
             "implementation makes them of the Wikipedia dump of 2020-01-01."
         )
+    _hold_to_what_is_published(root, val[0], config.data)
     return {"train": _tfrecords(train, config), "val": _tfrecords(val, config)}
+
+
+def _hold_to_what_is_published(root: Path, evaluation: Path, data: Data) -> None:
+    size = evaluation.stat().st_size
+    if data.eval_file_bytes not in (None, size):
+        raise RequestError(
+            f"{evaluation} has {size} bytes; the published evaluation set has {data.eval_file_bytes}. It comes from "
+            "eval.txt with random_seed 12345 and the 10,000 examples that the reference's program picks; make it again."
+        )
+    for name, published in data.md5.items():
+        for path in sorted(root.rglob(name)):
+            found = packed.digest(path, "md5")
+            if found != published:
+                raise RequestError(
+                    f"{path} has md5 {found}; the published one is {published}. Fetch or make it again, and the "
+                    "examples that were made with it."
+                )
 
 
 def _tfrecords(paths: list[Path], config: Config) -> list[Part]:
@@ -64,6 +82,7 @@ def _tfrecords(paths: list[Path], config: Config) -> list[Part]:
 def read_tfrecords(path: Path, config: Config) -> Iterator[np.ndarray]:
     """The examples of a file as rows, a few thousand at a time."""
     rows = np.zeros(CHUNK, dtype=packed.row_type(config.data.sequence_length, config.data.predictions))
+    number = -1
     used = 0
     for number, record in enumerate(tfrecord.records(path)):
         try:
@@ -74,6 +93,8 @@ def read_tfrecords(path: Path, config: Config) -> Iterator[np.ndarray]:
         if used == CHUNK:
             yield rows
             rows, used = np.zeros_like(rows), 0
+    if number < 0:
+        raise RequestError(f"{path} has no records. Fetch or make the file again.")
     yield rows[:used]
 
 
@@ -94,9 +115,9 @@ def _fill(row: np.ndarray, found: Mapping[str, np.ndarray], config: Config) -> N
     segments = _in_range("segment_ids", found, 2)
     used = _prefix("input_mask", found)
     masked = _prefix("masked_lm_weights", found)
-    first = used - int(segments[:used].sum())
-    if (np.diff(segments[:used].astype(int)) < 0).any():
-        raise ValueError("segment_ids go back from 1 to 0; the second segment comes last")
+    first, places = used - int(segments.sum()), np.arange(length)
+    if not np.array_equal(segments, (places >= first) & (places < used)):
+        raise ValueError("segment_ids are not zeros, then ones up to the end of the text, then zeros")
     row["tokens"] = tokens
     row["length"] = used
     row["first"] = first

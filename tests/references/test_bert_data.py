@@ -83,6 +83,7 @@ def ready_made() -> Config:
         "bert_mini",
         *("data.origin=wikipedia", "data.sequence_length=8", "data.predictions=3"),
         *("train_samples=null", "eval_samples=1", "data.sha256=null"),
+        "data.eval_file_bytes=null",
     )
 
 
@@ -169,8 +170,9 @@ def test_ready_made_examples_are_packed_and_read_back(ready_made: Config, tmp_pa
         ({"masked_lm_positions": np.array([2, 6, 0])}, "masked_lm_positions .* allowed are 0 to 5"),
         ({"input_mask": np.array([1, 1, 0, 1, 1, 1, 0, 0])}, "input_mask is not a row of ones"),
         ({"masked_lm_weights": np.array([0.5, 1.0, 0.0])}, "masked_lm_weights is not a row of ones"),
-        ({"segment_ids": np.array([0, 1, 0, 0, 1, 1, 0, 0])}, "segment_ids go back"),
+        ({"segment_ids": np.array([0, 1, 0, 0, 1, 1, 0, 0])}, "segment_ids are not zeros, then ones"),
         ({"next_sentence_labels": np.array([2])}, "next_sentence_labels .* allowed are 0 to 1"),
+        ({"segment_ids": np.array([0, 0, 0, 0, 1, 1, 1, 0])}, "segment_ids are not zeros, then ones"),
         ({"segment_ids": np.array([0, 1])}, "segment_ids has 2 values; allowed are 8"),
     ],
 )
@@ -180,6 +182,33 @@ def test_a_wrong_record_is_named_with_its_file(
     source = dataset(tmp_path / "source", a_record(), a_record(**changes))
     with pytest.raises(RequestError, match=f"part-00000-of-00001, record 1: {words}"):
         data.prepare(ready_made, tmp_path / "packed", source)
+
+
+def test_a_file_without_records_is_refused(ready_made: Config, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="part-00000-of-00001 has no records"):
+        data.prepare(ready_made, tmp_path / "packed", dataset(tmp_path / "source"))
+
+
+def test_an_evaluation_file_of_another_size_than_the_published_one_is_refused(
+    ready_made: Config, tmp_path: Path
+) -> None:
+    ready_made.data.eval_file_bytes = bert("bert").data.eval_file_bytes
+    with pytest.raises(RequestError, match=r"eval_10k has \d+ bytes; .* has 25382591"):
+        data.prepare(ready_made, tmp_path / "packed", dataset(tmp_path / "source", a_record()))
+
+
+def test_a_vocabulary_with_another_digest_than_the_published_one_is_refused(
+    ready_made: Config, tmp_path: Path
+) -> None:
+    source = dataset(tmp_path / "source", a_record())
+    (source / "vocab.txt").write_text("[PAD]\n")
+    ready_made.data.md5 = bert("bert").data.md5
+    with pytest.raises(
+        RequestError, match=r"vocab\.txt has md5 585d089ae2f7891d9142ca02f3a7268d; .* 64800d5d"
+    ):
+        data.prepare(ready_made, tmp_path / "packed", source)
+    ready_made.data.md5 = {"vocab.txt": "585d089ae2f7891d9142ca02f3a7268d"}
+    data.prepare(ready_made, tmp_path / "packed", source)
 
 
 def test_a_record_without_a_feature_says_which_it_has(ready_made: Config, tmp_path: Path) -> None:

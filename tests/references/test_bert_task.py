@@ -266,16 +266,44 @@ def test_shapes_that_cannot_be_are_refused(override: str, words: str) -> None:
         built(bert("bert_mini", override))
 
 
-def test_a_step_at_full_size_changes_every_tensor() -> None:
-    """BERT-Large at sequence length 512 with one layer of its 24, to keep tests cheap."""
-    config = bert("bert", "model.layers=1", "hyperparameters.global_batch_size=1", "warm_up_steps=0")
-    task = built(config)
-    before = weights(task)
-    task._train_step(iter([data.synthetic(config, 1)]))
-    assert math.isfinite(float(task._last_loss))
-    unchanged = [
-        name
-        for (name, now), old in zip(task._model.state_dict().items(), before, strict=True)
-        if torch.equal(now, old)
-    ]
-    assert unchanged == []
+FULL_STEP = """
+import math, resource, torch
+from tests.references.configs import bert
+from tests.references.one_rank import OneRank
+from references.bert import data
+from references.bert.task import Task
+torch.set_num_threads(1)
+config = bert("bert", "hyperparameters.global_batch_size=1", "warm_up_steps=0")
+task = Task(config)
+task.build(1, OneRank())
+assert len(task.initialized_tensors()) == 398
+before = [weight.detach().flatten()[:1000].clone() for weight in task._model.parameters()]
+task._train_step(iter([data.synthetic(config, 1)]))
+assert math.isfinite(float(task._last_loss))
+after = list(task._model.parameters())
+assert all(bool(torch.isfinite(weight).all()) for weight in after)
+assert not any(torch.equal(old, new.detach().flatten()[:1000]) for old, new in zip(before, after))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def test_a_step_of_bert_large_at_512_tokens_changes_every_tensor_and_stays_below_8_gib() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", FULL_STEP], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 8 << 30
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_the_same_from_loader_processes(tiny: Config, workers: int) -> None:
+    tiny.data.workers = workers
+    task = built(tiny)
+    task.open_data()
+    assert task._batches is not None
+    found = [next(task._batches) for _ in range(3)]
+    order = iter(data.Order(samples=16384, seed=1, global_batch_size=4, microbatches=1, rank=0, ranks=1))
+    for batch in found:
+        expected = task._examples[next(order)]
+        assert all(torch.equal(one, other) for one, other in zip(batch, expected, strict=True))
+    assert 0.0 <= task.evaluate().metrics["MLM_accuracy"] <= 1.0
+    task.close()
