@@ -53,4 +53,4 @@ def test_neighbouring_words_alone_do_not_reach_the_mini_target(
         print(  # noqa: T201
             f"\nmasked words: unigram {unigram:.4f}, bigram {bigram:.4f}, trigram {trigram:.4f}, target {TARGET}"
         )
-    assert unigram < TARGET / 2 and bigram < TARGET - 0.1 and trigram < TARGET - 0.03
+    assert unigram < TARGET / 2 and bigram < TARGET - 0.1 and trigram < TARGET - 0.05

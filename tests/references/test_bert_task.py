@@ -255,8 +255,8 @@ def test_training_starts_from_the_start_weights(tiny: Config, tmp_path: Path) ->
     ("override", "words"),
     [
         ("model.heads=3", "64 cannot be divided among 3 heads"),
-        ("data.sequence_length=65", "sequence_length is 65; allowed are 4 to model.positions=64"),
-        ("data.predictions=64", "predictions is 64; allowed are 1 to 63"),
+        ("data.sequence_length=33", "sequence_length is 33; allowed are 4 to model.positions=32"),
+        ("data.predictions=32", "predictions is 32; allowed are 1 to 31"),
         ("model.vocabulary=70000", "at most 65536 words"),
         ("hyperparameters.gradient_accumulation_steps=3", "choose a multiple of 3"),
     ],
