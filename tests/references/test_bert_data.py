@@ -394,7 +394,9 @@ def test_permuted_words_are_those_of_another_example(mini_bert: Config) -> None:
 
 @pytest.mark.skipif(not WIKITEXT.is_dir(), reason="the text is not beside the checkout")
 def test_real_text_becomes_examples_of_known_words(tmp_path: Path) -> None:
-    config = bert("bert_wikitext", "data.copies=1", "train_samples=2000", "eval_samples=500")
+    config = bert(
+        "bert_wikitext", "data.copies=1", "train_samples=2000", "eval_samples=500", "data.sha256=null"
+    )
     config.data_dir = str(tmp_path / "packed")
     data.prepare(config, tmp_path / "packed", WIKITEXT)
     train, val = data.open_examples(config)
