@@ -7,6 +7,8 @@ from train_bench.errors import RequestError
 from train_bench.plan import discover
 
 PREPARED = "drop_caches=true"
+STARTED = {"bert": ["benchmark.start_weights=start.npz"]}
+"""What a full-scale benchmark has to be told of its published weights."""
 
 
 def test_a_campaign_has_as_many_runs_as_the_rules_ask_for():
@@ -97,6 +99,11 @@ def test_instance_segmentation_is_evaluated_after_every_epoch(batch, last):
     assert job.config["hyperparameters"]["opt_learning_rate_decay_steps"][1] * batch < last * 117_266
 
 
+def test_a_closed_run_without_its_published_start_weights_is_refused():
+    with pytest.raises(RequestError, match=r"model\.ckpt-28252.*benchmark\.start_weights=THAT_FILE"):
+        make("benchmark=bert", PREPARED)
+
+
 def test_no_option_changes_the_target():
     with pytest.raises(Exception, match="target"):
         make("benchmark.target=0.5")
@@ -118,7 +125,7 @@ def test_the_batch_norm_span_is_what_the_ranks_will_do():
 
 @pytest.mark.parametrize("variant", discover.variants())
 def test_every_benchmark_can_be_planned_under_its_own_rules(variant):
-    plan = make(f"benchmark={variant}", PREPARED)
+    plan = make(f"benchmark={variant}", PREPARED, *STARTED.get(variant.partition("_bs")[0], ()))
     assert len(plan.jobs) == plan.runs_required
     assert plan.jobs[0].schedule
 

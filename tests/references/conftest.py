@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from references.maskrcnn.config import Config as MaskRCNN
+from references.bert.config import Config as BertConfig
+from references.bert.data import prepare as prepare_text
+from references.maskrcnn.config import Config as MaskRCNNConfig
 from references.maskrcnn.data import prepare as prepare_silhouettes
 from references.resnet.config import Config
 from references.resnet.data import prepare
@@ -15,7 +17,7 @@ from references.ssd.config import Config as SSDConfig
 from references.ssd.data import prepare as prepare_scenes
 from references.unet3d.config import Config as UNet3DConfig
 from references.unet3d.data import prepare as prepare_volumes
-from tests.references.configs import maskrcnn, resnet, ssd, unet3d
+from tests.references.configs import bert, maskrcnn, resnet, ssd, unet3d
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -81,8 +83,24 @@ def silhouettes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def mini_maskrcnn(silhouettes_folder: Path) -> MaskRCNN:
+def mini_maskrcnn(silhouettes_folder: Path) -> MaskRCNNConfig:
     """The mini instance segmentation benchmark, told where its data lie."""
     config = maskrcnn("maskrcnn_mini")
     config.data_dir = str(silhouettes_folder)
+    return config
+
+
+@pytest.fixture(scope="session")
+def language_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generated text, packed."""
+    folder = tmp_path_factory.mktemp("language")
+    prepare_text(bert("bert_mini"), folder, None)
+    return folder
+
+
+@pytest.fixture
+def mini_bert(language_folder: Path) -> BertConfig:
+    """The mini language benchmark, told where its data lie."""
+    config = bert("bert_mini")
+    config.data_dir = str(language_folder)
     return config
