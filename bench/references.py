@@ -39,10 +39,12 @@ class Rival(NamedTuple):
 
 
 class Case(NamedTuple):
-    """How a reference is timed: samples per step (a CPU has little memory) and its rivals."""
+    """How a reference is timed: samples per step (a CPU has little memory), its rivals, and what is asked for
+    beside its name."""
 
     batch: int
     rivals: tuple[Rival, ...]
+    overrides: tuple[str, ...] = ()
 
 
 def main() -> None:
@@ -77,7 +79,7 @@ def _alternate(ours: Step, theirs: Step, steps: int) -> tuple[float, float]:
 
 
 def _config(name: str, batch: int) -> Any:
-    config = asked_for([f"benchmark={name}"]).benchmark
+    config = asked_for([f"benchmark={name}", *CASES[name].overrides]).benchmark
     hyperparameters = replace(config.hyperparameters, global_batch_size=batch, gradient_accumulation_steps=1)
     return replace(config, hyperparameters=hyperparameters, warm_up_steps=1).for_ranks(1)
 
@@ -179,7 +181,11 @@ def plain_ssd(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 CASES = {
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
-    "ssd": Case(batch=4, rivals=(Rival("plain loop", plain_ssd),)),
+    "ssd": Case(
+        batch=4,
+        rivals=(Rival("plain loop", plain_ssd),),
+        overrides=("benchmark.model.start_weights=null",),
+    ),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
 }
 
