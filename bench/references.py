@@ -203,6 +203,29 @@ def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
     return step
 
 
+def plain_ssd(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
+    """SSD with a ResNet-34 backbone at 300 pixels with momentum."""
+    from references.ssd.loss import multibox_loss
+    from references.ssd.model import SSD
+
+    asked = config.hyperparameters
+    model = SSD(config.model)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=asked.opt_base_learning_rate, momentum=0.9, weight_decay=asked.opt_weight_decay
+    )
+    images, targets, classes = samples
+    mean = torch.tensor(config.data.means).view(1, 3, 1, 1)
+    deviation = torch.tensor(config.data.deviations).view(1, 3, 1, 1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        offsets, logits = model((images / 255.0 - mean) / deviation)
+        multibox_loss(offsets, logits, targets, classes).backward()
+        optimizer.step()
+
+    return step
+
+
 CASES = {
     "maskrcnn": Case(
         batch=1,
@@ -210,6 +233,7 @@ CASES = {
         overrides=("benchmark.model.start_weights=null",),
     ),
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
+    "ssd": Case(batch=4, rivals=(Rival("plain loop", plain_ssd),)),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
 }
 

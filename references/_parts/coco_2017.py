@@ -1,8 +1,12 @@
-"""COCO 2017 as it is distributed: three archives, verified and unpacked into the published layout.
+"""COCO 2017 as it is distributed: three archives, verified and unpacked.
+
+The published layout, which is also that of a prepared folder, is
 
     annotations/instances_{train,val}2017.json
     train2017/*.jpg
     val2017/*.jpg
+
+Whoever reads it adds what it needs beside these.
 """
 
 from __future__ import annotations

@@ -30,9 +30,7 @@ def index(ground_truth: Path | Mapping[str, Any]) -> COCO:
         return found
 
 
-def average_precision(
-    truth: COCO, detections: Sequence[Detection] | np.ndarray, kind: str = "bbox"
-) -> float:
+def average_precision(truth: COCO, detections: Sequence[Detection] | np.ndarray, kind: str = "bbox") -> float:
     """AP@[.5:.95] over all images of `truth`; `kind` is "bbox" or "segm". Without detections it is 0, and
     without ground truth it is 0, too. Boxes may come as an array (n, 7): image_id, x, y, width, height,
     score, category_id."""

@@ -43,8 +43,8 @@ def scenes(config: Config) -> digit_scenes.Scenes:
         train=config.train_samples or 0,
         val=config.eval_samples or 0,
         categories=config.model.num_classes,
-        objects=(1, 4),
-        enlarge=(2, 4),
+        objects=(1, 3),
+        enlarge=(3, 4),
     )
 
 
@@ -88,7 +88,7 @@ def _places(config: Config, folder: Path, split: str) -> tuple[Path, Path, Path]
     arrays = folder / f"{split}.npz"
     if config.data.origin == "coco":
         return coco_2017.annotation_file(folder, split), coco_2017.image_folder(folder, split), arrays
-    images = folder / (split if config.data.origin == "digits" else "JPEGImages")
+    images = folder / split if config.data.origin == "digits" else folder
     return folder / f"instances_{split}.json", images, arrays
 
 

@@ -156,9 +156,7 @@ class Task:
             group["lr"] = self._schedule(self._step)
         for microbatch in range(1, self._microbatches + 1):
             images, targets, classes = next(batches)
-            targets, classes = (
-                part.to(parallel.device, non_blocking=True) for part in (targets, classes)
-            )
+            targets, classes = (part.to(parallel.device, non_blocking=True) for part in (targets, classes))
             with parallel.forward(last_microbatch=microbatch == self._microbatches):
                 offsets, logits = self._forward(self._normalized(images))
                 loss = multibox_loss(offsets.float(), logits.float(), targets, classes)

@@ -76,6 +76,27 @@ def test_instance_segmentation_is_evaluated_after_every_epoch(batch, last):
     assert job.config["hyperparameters"]["opt_learning_rate_decay_steps"][1] * batch < last * 117_266
 
 
+@pytest.mark.parametrize("batch", [1024, 1536, 2048, 4096])
+def test_published_points_of_single_shot_detection_may_be_run(batch):
+    job = make(f"benchmark=ssd_bs{batch}", "drop_caches=true").jobs[0]
+    assert str(job.target) == "mAP >= 0.23"
+    assert [mark.epoch_num for mark in job.schedule[:3]] == [5, 10, 15]
+    assert job.schedule[0].count == 5 * 117_266
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_samples", "2"),
+        ("opt_learning_rate_warmup_steps", "0"),
+        ("opt_learning_rate_decay_boundary_epochs", "[40,53]"),
+    ],
+)
+def test_what_the_rules_of_single_shot_detection_refuse_is_not_planned(key, value):
+    with pytest.raises(RequestError, match=key):
+        make("benchmark=ssd_bs1024", "drop_caches=true", f"benchmark.hyperparameters.{key}={value}")
+
+
 def test_no_option_changes_the_target():
     with pytest.raises(Exception, match="target"):
         make("benchmark.target=0.5")

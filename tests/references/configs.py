@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from references.maskrcnn.config import Config as MaskRCNN
 from references.resnet.config import Config
+from references.ssd.config import Config as SSDConfig
 from references.unet3d.config import Config as UNet3DConfig
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -43,4 +44,14 @@ def unet3d(name: str, *overrides: str) -> UNet3DConfig:
         composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
     config = OmegaConf.to_object(composed.benchmark)
     assert isinstance(config, UNet3DConfig)
+    return config
+
+
+def ssd(name: str, *overrides: str) -> SSDConfig:
+    """`conf/benchmark/<name>.yaml` with overrides such as `data.flip=0.5`."""
+    ConfigStore.instance().store(group="benchmark", name="ssd_schema", node=SSDConfig)
+    with initialize_config_dir(str(CONF), version_base=None):
+        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(composed.benchmark)
+    assert isinstance(config, SSDConfig)
     return config

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from references.maskrcnn.config import Config as MaskRCNN
-from references.maskrcnn.data import prepare as prepare_scenes
+from references.maskrcnn.data import prepare as prepare_silhouettes
 from references.resnet.config import Config
 from references.resnet.data import prepare
+from references.ssd.config import Config as SSDConfig
+from references.ssd.data import prepare as prepare_scenes
 from references.unet3d.config import Config as UNet3DConfig
 from references.unet3d.data import prepare as prepare_volumes
-from tests.references.configs import maskrcnn, resnet, unet3d
+from tests.references.configs import maskrcnn, resnet, ssd, unet3d
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -56,15 +58,31 @@ def mini_unet3d(organs_folder: Path) -> UNet3DConfig:
 
 @pytest.fixture(scope="session")
 def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The generated scenes of digits, prepared."""
+    """The scenes of digits that single-shot detection learns from, prepared."""
     folder = tmp_path_factory.mktemp("scenes")
-    prepare_scenes(maskrcnn("maskrcnn_mini"), folder, None)
+    prepare_scenes(ssd("ssd_mini"), folder, None)
     return folder
 
 
 @pytest.fixture
-def mini_maskrcnn(scenes_folder: Path) -> MaskRCNN:
+def mini_ssd(scenes_folder: Path) -> SSDConfig:
+    """The mini single-shot detection benchmark, told where its data lie."""
+    config = ssd("ssd_mini")
+    config.data_dir = str(scenes_folder)
+    return config
+
+
+@pytest.fixture(scope="session")
+def silhouettes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scenes of digits that instance segmentation learns from, prepared."""
+    folder = tmp_path_factory.mktemp("silhouettes")
+    prepare_silhouettes(maskrcnn("maskrcnn_mini"), folder, None)
+    return folder
+
+
+@pytest.fixture
+def mini_maskrcnn(silhouettes_folder: Path) -> MaskRCNN:
     """The mini instance segmentation benchmark, told where its data lie."""
     config = maskrcnn("maskrcnn_mini")
-    config.data_dir = str(scenes_folder)
+    config.data_dir = str(silhouettes_folder)
     return config

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import logging
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
-from references._parts import coco, coco_ap, digit_scenes
+from references._parts import coco, coco_2017, coco_ap, digit_scenes
 from train_bench.errors import RequestError
 
 GOOD = {
@@ -179,3 +183,116 @@ def test_no_detection_and_no_truth_have_precision_zero(scenes):
     empty = coco_ap.index({"images": [{"id": 1}], "annotations": [], "categories": [{"id": 1}]})
     assert coco_ap.average_precision(truth, []) == 0.0
     assert coco_ap.average_precision(empty, [{**detections[0], "image_id": 1}]) == 0.0
+
+
+def random_case(seed: int) -> tuple[dict, np.ndarray]:
+    """Truth with crowds, empty images and an empty class; detections near it, far from it and of equal
+    score, sometimes for images without truth."""
+    rng = np.random.default_rng(seed)
+    images = [{"id": 10 + number, "height": 100, "width": 120} for number in range(6)]
+    annotations, rows = [], []
+    for image in images[:5]:
+        for _ in range(int(rng.integers(0, 6))):
+            box = [*rng.uniform(0, 60, 2), *rng.uniform(5, 40, 2)]
+            entry = {"bbox": box, "area": box[2] * box[3], "category_id": int(rng.integers(1, 4))}
+            crowd = int(rng.random() < 0.15)
+            annotations.append(
+                {**entry, "id": len(annotations) + 1, "image_id": image["id"], "iscrowd": crowd}
+            )
+            for _ in range(int(rng.integers(0, 4))):
+                moved = np.array(box) * rng.uniform(0.85, 1.15, 4)
+                kind = entry["category_id"] if rng.random() < 0.8 else int(rng.integers(1, 5))
+                rows.append([image["id"], *moved, round(rng.random(), 1), kind])
+    for image in images:
+        rows.append([image["id"], *rng.uniform(0, 60, 2), *rng.uniform(5, 40, 2), rng.random(), 4])
+    categories = [{"id": number, "name": str(number)} for number in range(1, 5)]
+    return {"images": images, "annotations": annotations, "categories": categories}, np.array(rows)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_precision_is_that_of_pycocotools_used_as_its_manual_says(seed, tmp_path, capsys):
+    content, rows = random_case(seed)
+    keys = ("image_id", "x", "y", "w", "h", "score", "category_id")
+    listed = [
+        {
+            "image_id": int(row["image_id"]),
+            "category_id": int(row["category_id"]),
+            "bbox": [row["x"], row["y"], row["w"], row["h"]],
+            "score": row["score"],
+        }
+        for row in (dict(zip(keys, values, strict=True)) for values in rows.tolist())
+    ]
+    truth_file, found_file = written(tmp_path, content), tmp_path / "found.json"
+    found_file.write_text(json.dumps(listed))
+    truth = COCO(str(truth_file))
+    judged = COCOeval(truth, truth.loadRes(str(found_file)), "bbox")
+    judged.evaluate()
+    judged.accumulate()
+    judged.summarize()
+    capsys.readouterr()
+    assert 0.0 < judged.stats[0] < 1.0
+    for given in (rows, listed):
+        ours = coco_ap.average_precision(coco_ap.index(content), given)
+        assert ours == pytest.approx(judged.stats[0], abs=1e-6)
+
+
+def test_arrays_of_annotations_come_back_as_they_were(scenes, tmp_path):
+    found = coco.read(scenes / "instances_train.json")
+    coco.save(found, tmp_path / "train.npz")
+    again = coco.load(tmp_path / "train.npz")
+    for name in ("image_ids", "sizes", "first", "boxes", "labels", "areas", "crowd", "ids", "category_ids"):
+        assert np.array_equal(getattr(found, name), getattr(again, name)), name
+    assert (again.file_names, again.category_names) == (found.file_names, found.category_names)
+    (tmp_path / "train.npz").write_bytes(b"nothing")
+    with pytest.raises(RequestError, match=r"train\.npz cannot be read"):
+        coco.load(tmp_path / "train.npz")
+
+
+def archive(path: Path, members: dict[str, bytes]) -> bytes:
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def distributed(tmp_path, monkeypatch) -> Path:
+    """Small archives in the layout of COCO 2017, whose digests are declared the right ones."""
+    source = tmp_path / "source"
+    source.mkdir()
+    digests = {}
+    for name in coco.ARCHIVES:
+        stem = name.removesuffix(".zip")
+        content = archive(source / name, {f"{stem}/a.jpg": b"a" * 100, f"{stem}/b.jpg": b"b" * 100})
+        digests[name] = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    monkeypatch.setattr(coco, "ARCHIVES", digests)
+    return source
+
+
+def test_archives_are_unpacked_once_and_go_on_where_they_were(distributed, tmp_path):
+    folder = tmp_path / "coco"
+    (folder / "train2017").mkdir(parents=True)
+    (folder / "train2017" / "a.jpg").write_bytes(b"kept" * 25)
+    (folder / "train2017" / "b.jpg").write_bytes(b"cut")
+    coco_2017.prepare(folder, distributed)
+    assert (folder / "train2017" / "a.jpg").read_bytes() == b"kept" * 25
+    assert (folder / "train2017" / "b.jpg").read_bytes() == b"b" * 100
+    assert not list(folder.rglob("*.part"))
+    coco_2017.prepare(folder, None)
+
+
+def test_an_archive_that_is_missing_or_changed_is_named(distributed, tmp_path):
+    with (distributed / "train2017.zip").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(RequestError, match=r"train2017\.zip has MD5 "):
+        coco_2017.prepare(tmp_path / "coco", distributed)
+    (distributed / "val2017.zip").unlink()
+    with pytest.raises(RequestError, match=r"there is no val2017\.zip\. Fetch"):
+        coco_2017.prepare(tmp_path / "coco", distributed)
+
+
+def test_a_member_outside_the_folder_is_refused(tmp_path):
+    archive(tmp_path / "bad.zip", {"../outside.jpg": b"x"})
+    with pytest.raises(RequestError, match="outside its folder"):
+        coco_2017.unpack(tmp_path / "bad.zip", tmp_path / "inside")
+    assert not (tmp_path / "outside.jpg").exists()

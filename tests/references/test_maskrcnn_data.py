@@ -171,11 +171,11 @@ def test_permuted_labels_are_the_objects_of_another_image(mini_maskrcnn: Config)
         assert alike(permuted[image, 0][1], plain[permuted.objects_of[image], 0][1])
 
 
-def test_the_mini_data_are_the_same_everywhere(scenes_folder: Path, tmp_path: Path) -> None:
+def test_the_mini_data_are_the_same_everywhere(silhouettes_folder: Path, tmp_path: Path) -> None:
     config = maskrcnn("maskrcnn_mini")
     assert config.data.verify and config.data.sha256 is not None
-    data.prepare(config, scenes_folder, None)
-    copy = Path(shutil.copytree(scenes_folder, tmp_path / "copy"))
+    data.prepare(config, silhouettes_folder, None)
+    copy = Path(shutil.copytree(silhouettes_folder, tmp_path / "copy"))
     path = copy / "val" / "000007.png"
     pixels = np.array(Image.open(path))
     pixels[3, 4, 0] ^= 1
@@ -194,8 +194,8 @@ def with_annotation(folder: Path, **fields: object) -> Config:
 
 
 @pytest.fixture
-def copied(scenes_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(scenes_folder, tmp_path / "copied"))
+def copied(silhouettes_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(silhouettes_folder, tmp_path / "copied"))
 
 
 @pytest.mark.parametrize(

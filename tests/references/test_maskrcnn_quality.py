@@ -54,8 +54,8 @@ def shaken(path: Path, seed: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_same_detections_have_the_same_precision(scenes_folder: Path, kind: str, seed: int) -> None:
-    path = scenes_folder / "instances_val.json"
+def test_the_same_detections_have_the_same_precision(silhouettes_folder: Path, kind: str, seed: int) -> None:
+    path = silhouettes_folder / "instances_val.json"
     rows = shaken(path, seed)
     ours = coco_ap.average_precision(coco_ap.index(path), rows, kind)
     assert 0.1 < ours < 0.9
@@ -64,15 +64,15 @@ def test_the_same_detections_have_the_same_precision(scenes_folder: Path, kind: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_class_without_detections_or_without_truth_and_an_empty_image(
-    scenes_folder: Path, tmp_path: Path, kind: str
+    silhouettes_folder: Path, tmp_path: Path, kind: str
 ) -> None:
-    content = json.loads((scenes_folder / "instances_val.json").read_text())
+    content = json.loads((silhouettes_folder / "instances_val.json").read_text())
     content["annotations"] = [
         entry for entry in content["annotations"] if entry["category_id"] != 3 and entry["image_id"] != 1
     ]
     path = tmp_path / "instances.json"
     path.write_text(json.dumps(content))
-    rows = [row for row in shaken(scenes_folder / "instances_val.json", 0) if row["category_id"] != 2]
+    rows = [row for row in shaken(silhouettes_folder / "instances_val.json", 0) if row["category_id"] != 2]
     assert {row["category_id"] for row in rows} == {1, 3} and 1 in {row["image_id"] for row in rows}
     ours = coco_ap.average_precision(coco_ap.index(path), rows, kind)
     assert ours == pytest.approx(asked_directly(path, rows, kind), abs=1e-6)
@@ -80,5 +80,7 @@ def test_a_class_without_detections_or_without_truth_and_an_empty_image(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_detection_is_nothing_found(scenes_folder: Path, kind: str) -> None:
-    assert coco_ap.average_precision(coco_ap.index(scenes_folder / "instances_val.json"), [], kind) == 0.0
+def test_no_detection_is_nothing_found(silhouettes_folder: Path, kind: str) -> None:
+    assert (
+        coco_ap.average_precision(coco_ap.index(silhouettes_folder / "instances_val.json"), [], kind) == 0.0
+    )

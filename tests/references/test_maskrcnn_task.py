@@ -51,9 +51,11 @@ def tiny(mini_maskrcnn: Config) -> Config:
 
 
 @pytest.fixture(scope="module")
-def trained(scenes_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(silhouettes_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint after 70 steps."""
-    config = maskrcnn("maskrcnn_mini", f"data_dir={scenes_folder}", "hyperparameters.global_batch_size=6")
+    config = maskrcnn(
+        "maskrcnn_mini", f"data_dir={silhouettes_folder}", "hyperparameters.global_batch_size=6"
+    )
     task = built(config)
     task.open_data()
     task.train_until(mark(70 * 6))
@@ -79,10 +81,10 @@ assert any(name.startswith(sys.argv[1]) for name in opened)
 """
 
 
-def test_building_touches_no_data(scenes_folder: Path) -> None:
+def test_building_touches_no_data(silhouettes_folder: Path) -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", LISTENER, str(scenes_folder)], cwd=root, capture_output=True, text=True
+        [sys.executable, "-c", LISTENER, str(silhouettes_folder)], cwd=root, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
 
