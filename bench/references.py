@@ -233,7 +233,11 @@ CASES = {
         overrides=("benchmark.model.start_weights=null",),
     ),
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
-    "ssd": Case(batch=4, rivals=(Rival("plain loop", plain_ssd),)),
+    "ssd": Case(
+        batch=4,
+        rivals=(Rival("plain loop", plain_ssd),),
+        overrides=("benchmark.model.start_weights=null",),
+    ),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
 }
 
