@@ -239,10 +239,11 @@ _ARRAYS = tuple(name for name in Annotations.__dataclass_fields__ if name != "se
 def save(found: Annotations, path: Path) -> None:
     """Write all but the segmentations as plain arrays, in one step. `read` needs seconds and several times
     the size of a large file, `load` neither."""
+    arrays: dict[str, Any] = {name: np.asarray(getattr(found, name)) for name in _ARRAYS}
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
-            np.savez(file, **{name: np.asarray(getattr(found, name)) for name in _ARRAYS})
+            np.savez(file, **arrays)
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
