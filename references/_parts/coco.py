@@ -242,7 +242,8 @@ def save(found: Annotations, path: Path) -> None:
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
-            np.savez(file, **{name: np.asarray(getattr(found, name)) for name in _ARRAYS})
+            arrays: dict[str, Any] = {name: np.asarray(getattr(found, name)) for name in _ARRAYS}
+            np.savez(file, **arrays)
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
