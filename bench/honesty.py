@@ -1,7 +1,8 @@
 """With permuted training labels, no mini benchmark may reach its target: there is nothing to learn.
 
-Every `*_mini` benchmark, or those that are named, trains on shuffled labels for 1.5 times as long as its slowest reference run. A run that
-reaches the target means that the benchmark memorises, leaks or cannot be missed; then the exit code is 1.
+Every `*_mini` benchmark, or those that are named, trains on shuffled labels for 1.5 times as long as its slowest
+reference run. A run that reaches the target means that the benchmark memorises, leaks or cannot be missed; then the
+exit code is 1.
 
     python bench/honesty.py [RUNS [BENCHMARK ...]]
 """

@@ -18,7 +18,16 @@ def campaign(tmp_path_factory):
     folder = tmp_path_factory.mktemp("together") / "campaign"
     two = ("benchmark=maskrcnn_mini", "launcher=torchrun", "launcher.nproc_per_node=2")
     one_thread = "launcher.threads_per_rank=1"
-    return folder, train_bench("run", *two, one_thread, "runs=1", "seed=1", f"output={folder}", timeout=580)
+    return folder, train_bench(
+        "run",
+        *two,
+        one_thread,
+        "runs=1",
+        "seed=1",
+        f"output={folder}",
+        f"data_dir={folder}_data",
+        timeout=580,
+    )
 
 
 def official_verdict(path):
