@@ -13,27 +13,30 @@ SEED = 1
 BLOCK = 1 << 16
 """Samples that are generated at once."""
 
-LATENT = 4
+LATENT = 2
 STRENGTH = 3
 """Weight of what a pair of categories says together, against what each says alone."""
 
-LEVELS = (3, 30, 200)
+COUNTS = 30
+"""Dense features are below this."""
+
+LEVELS = (1, 4, 12)
 """A dense feature matters by how many of these it passes."""
 
-NOISE = 12
-THRESHOLD = 30
+NOISE = 6
+THRESHOLD = 12
 
 
 def clicks(samples: int, split: int, dense_features: int, table_rows: Sequence[int]) -> Iterator[np.ndarray]:
     """Blocks of int32 records (n, columns). Splits are different draws from the same hidden model."""
     hidden = np.random.default_rng([SEED, 0])
     alone = [hidden.integers(-2, 3, rows) for rows in table_rows]
-    latent = [hidden.integers(-1, 2, (rows, LATENT)) for rows in table_rows]
+    latent = [_balanced(hidden.integers(-1, 2, ((rows + 1) // 2, LATENT)))[:rows] for rows in table_rows]
     weights = hidden.integers(-2, 3, dense_features)
     rng = np.random.default_rng([SEED, 1, split])
     for first in range(0, samples, BLOCK):
         count = min(BLOCK, samples - first)
-        dense = _skewed(rng.random((count, dense_features)), np.full(dense_features, 1000))
+        dense = _skewed(rng.random((count, dense_features)), np.full(dense_features, COUNTS))
         rows = _skewed(rng.random((count, len(table_rows))), np.asarray(table_rows))
         score = np.searchsorted(LEVELS, dense) @ weights
         total = np.zeros((count, LATENT), dtype=np.int64)
@@ -46,7 +49,13 @@ def clicks(samples: int, split: int, dense_features: int, table_rows: Sequence[i
         yield np.column_stack([clicked, dense, rows]).astype(np.int32)
 
 
+def _balanced(vectors: np.ndarray) -> np.ndarray:
+    """Each vector, and behind it its negative: the pairs of a feature then say nothing on the average, so that
+    the popularity of a category tells what it says alone."""
+    return np.stack([vectors, -vectors], axis=1).reshape(-1, vectors.shape[1])
+
+
 def _skewed(uniform: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Whole numbers from 0 to below `ends`, low ones far more often: products are the same on every machine,
+    """Whole numbers from 0 to below `ends`, low ones more often: products are the same on every machine,
     powers are not."""
-    return (uniform * uniform * uniform * ends).astype(np.int64)
+    return (uniform * uniform * ends).astype(np.int64)
