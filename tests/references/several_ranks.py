@@ -6,6 +6,7 @@ from collections.abc import Callable
 from multiprocessing import set_forkserver_preload
 from pathlib import Path
 
+import torch
 from torch import distributed
 from torch.multiprocessing import start_processes
 
@@ -13,16 +14,22 @@ from launchers._parts.ddp import TorchParallel
 from train_bench.job import Device, Job, Precision
 
 
+PRELOAD = ["tests.references.test_dlrm_parts", "tests.references.test_dlrm_task", "torch._dynamo"]
+"""Where rank functions are, and what DistributedDataParallel imports when it is made: seconds for each process
+that does it for itself. The list is read once per session, when the first process is started."""
+
+
 def start(rank: Callable[..., None], *arguments: object, ranks: int) -> None:
-    """Run `rank(number, *arguments)` in as many processes, forked from one that has imported its module."""
-    set_forkserver_preload([rank.__module__])
+    """Run `rank(number, *arguments)` in as many processes, forked from one that has imported what takes long."""
+    set_forkserver_preload(PRELOAD)
     start_processes(rank, arguments, nprocs=ranks, start_method="forkserver")
 
 
 class FromFile(TorchParallel):
-    """One rank on the CPU; the group meets in `folder`."""
+    """One rank on the CPU with one thread; the group meets in `folder`."""
 
     def __init__(self, folder: Path, *, rank: int, size: int, precision: Precision = Precision.fp32) -> None:
+        torch.set_num_threads(1)
         self._meeting = f"file://{folder}/meet_{precision.value}"
         super().__init__(_job(precision, size), rank=rank, local_rank=rank, size=size)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from torch import distributed
 
 from launchers._parts.ddp import TorchParallel
 from references.dlrm.config import Hyperparameters, Model
@@ -126,16 +125,16 @@ def _table_gradients(rank: int, ranks: int) -> dict[str, torch.Tensor]:
     return {name: weight.grad.coalesce().to_dense() for name, weight in tables.weights.items()}
 
 
-def _one_of(rank: int, ranks: int, folder: str) -> None:
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
-    torch.save(_table_gradients(rank, ranks), Path(folder) / f"{rank}.pt")
-    distributed.destroy_process_group()
+def _one_of(rank: int, ranks: int, folder: Path) -> None:
+    parallel = FromFile(folder, rank=rank, size=ranks)
+    torch.save(_table_gradients(rank, ranks), folder / f"{rank}.pt")
+    parallel.leave()
 
 
 # With eight ranks, four have no table.
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_tables_over_ranks_get_the_gradients_of_one_rank(ranks: int, tmp_path: Path) -> None:
-    start(_one_of, ranks, str(tmp_path), ranks=ranks)
+    start(_one_of, ranks, tmp_path, ranks=ranks)
     found: dict[str, torch.Tensor] = {}
     for rank in range(ranks):
         found |= torch.load(tmp_path / f"{rank}.pt", weights_only=True)

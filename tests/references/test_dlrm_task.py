@@ -170,7 +170,6 @@ def test_a_saved_run_continues_identically(tiny: Config, tmp_path: Path) -> None
 
 def _second_of_two(rank: int, folder: Path, config: Config) -> None:
     """Evaluate what one rank has saved, train on, evaluate and save."""
-    torch.set_num_threads(1)
     parallel = FromFile(folder, rank=rank, size=2)
     task = opened(config, seed=99, parallel=parallel)
     assert 0 < len(task._model.tables.weights) < len(config.model.rows)
@@ -196,7 +195,7 @@ def test_two_ranks_find_the_quality_that_one_finds_and_train_as_it_does(tiny: Co
     for rank in range(2):
         found = torch.load(tmp_path / f"found_{rank}.pt", weights_only=True)
         assert found == pytest.approx(expected, abs=1e-6)
-    again = opened(tiny)
+    again = opened(tiny, parallel=FromFile(tmp_path, rank=0, size=1))
     again.load(tmp_path / "both")
     assert again.evaluate().metrics["AUC"] == pytest.approx(found[1], abs=1e-6)
     torch.testing.assert_close(weights(again), weights(alone), atol=1e-5, rtol=1e-4)
