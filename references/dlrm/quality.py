@@ -20,7 +20,8 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray, parallel: Parallel) -> float
     twice and the positives of all ranks once. Raises ValueError, on every rank, for a score that is no number
     or if one of the two classes is missing.
     """
-    negatives = np.sort(scores[~labels])
+    negatives = scores[~labels]
+    negatives.sort()
     counts = torch.tensor(
         [labels.sum(), negatives.size, np.isnan(scores).sum()], dtype=torch.int64, device=parallel.device
     )

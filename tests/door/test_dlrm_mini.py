@@ -17,7 +17,9 @@ def campaign(tmp_path_factory):
     """One run on two ranks, and what was printed."""
     folder = tmp_path_factory.mktemp("together") / "campaign"
     two = ("benchmark=dlrm_mini", "launcher=torchrun", "launcher.nproc_per_node=2")
-    return folder, train_bench("run", *two, "runs=1", "seed=1", f"output={folder}", timeout=500)
+    return folder, train_bench(
+        "run", *two, "runs=1", "seed=1", f"output={folder}", f"data_dir={folder}_data", timeout=500
+    )
 
 
 def official_verdict(path):
@@ -49,4 +51,4 @@ def test_the_official_checker_refuses_a_log_that_misses_the_target(campaign, tmp
 def test_samples_are_those_of_the_part_of_the_epoch_that_was_trained(campaign):
     (run,) = json.loads((campaign[0] / "score.json").read_text())["runs"]
     assert run["samples"] == pytest.approx((run["convergence"] - 1) * 400_000)
-    assert 1.2 < run["convergence"] <= 2
+    assert 1.25 <= run["convergence"] <= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from launchers._parts.ddp import TorchParallel
 from references.dlrm.config import Hyperparameters, Model
 from references.dlrm.model import DLRM, Dense, tensor_names
-from references.dlrm.quality import roc_auc
+from references.dlrm.quality import CHUNK, roc_auc
 from references.dlrm.recipe import learning_rate
 from references.dlrm.tables import Tables, place
 from tests.references.configs import dlrm
@@ -38,6 +39,20 @@ def test_auc_of_equal_scores_is_one_half_and_of_separated_ones_is_one() -> None:
     labels = np.array([True, False, True, False])
     assert roc_auc(np.full(4, 3.0, np.float32), labels, OneRank()) == 0.5
     assert roc_auc(labels.astype(np.float32), labels, OneRank()) == 1.0
+
+
+def test_auc_holds_its_scores_twice_and_little_else() -> None:
+    """Memory is bounded by 4 bytes per sample for its negatives, 1 for who they are, and the chunk."""
+    rng = np.random.default_rng(1)
+    samples = 4_000_000
+    scores = rng.standard_normal(samples, dtype=np.float32)
+    labels = rng.random(samples) < 0.03
+    tracemalloc.start()
+    roc_auc(scores, labels, OneRank())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    positives = int(labels.sum())
+    assert peak < 5 * samples + 3 * 4 * positives + 16 * min(CHUNK, positives) + (1 << 20)
 
 
 def test_auc_refuses_one_class_and_scores_that_are_no_numbers() -> None:

@@ -85,11 +85,11 @@ def test_opening_the_data_announces_their_sizes(tiny: Config) -> None:
 
 def test_training_stops_at_whole_batches_inside_an_epoch(tiny: Config) -> None:
     task = opened(tiny)
-    assert task.train_until(mark(20000)).samples == 40 * 512
+    assert task.train_until(mark(20000)).samples == 79 * 256
     first = weights(task)
-    assert task.train_until(mark(20480)).samples == 20480
+    assert task.train_until(mark(20224)).samples == 20224
     assert same(first, weights(task))
-    assert task.train_until(mark(20481)).samples == 41 * 512
+    assert task.train_until(mark(20225)).samples == 80 * 256
     assert not same(first, weights(task))
 
 
@@ -99,7 +99,7 @@ def test_a_skipped_step_holds_the_schedule_and_not_the_data(tiny: Config) -> Non
             return super().step(clip_norm=clip_norm) and self.steps_taken != 1
 
     task = opened(tiny, parallel=Overflowing())
-    assert task.train_until(mark(4 * 512)).samples == 4 * 512
+    assert task.train_until(mark(4 * 256)).samples == 4 * 256
     assert task._step == 3
 
 
@@ -118,7 +118,7 @@ def test_micro_batches_change_nothing_but_rounding(tiny: Config) -> None:
     for steps in (1, 4):
         tiny.hyperparameters.gradient_accumulation_steps = steps
         task = opened(tiny)
-        task.train_until(mark(5 * 512))
+        task.train_until(mark(5 * 256))
         ends.append(torch.cat([tensor.flatten() for tensor in weights(task)]))
     torch.testing.assert_close(ends[0], ends[1], atol=1e-5, rtol=1e-4)
 
@@ -164,7 +164,7 @@ def test_a_saved_run_continues_identically(tiny: Config, tmp_path: Path) -> None
         resumed.load(tmp_path)
         if not opened_first:
             resumed.open_data()
-        assert resumed.train_until(mark(5000)).samples == 10 * 512
+        assert resumed.train_until(mark(5000)).samples == 20 * 256
         assert same(weights(straight), weights(resumed))
 
 
@@ -210,7 +210,7 @@ def test_a_diverged_run_reports_not_a_number(tiny: Config) -> None:
 
 
 def test_what_cannot_be_trained_is_refused(tiny: Config) -> None:
-    with pytest.raises(RequestError, match="global_batch_size 512 cannot be divided among 3 ranks"):
+    with pytest.raises(RequestError, match="global_batch_size 256 cannot be divided among 3 ranks"):
         built(tiny, parallel=OneRank(size=3))
     for overrides, reason in (
         (["lr_decay_start_steps=9", "opt_learning_rate_warmup_steps=10"], "the warm-up has to end before"),
