@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import statistics
 import sys
 import time
@@ -248,23 +249,45 @@ def plain_bert(config: Any, samples: Any) -> Step:
     return step
 
 
-def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
-    """DLRM with all tables on one rank and plain SGD."""
-    from references.dlrm.model import Dense
+class _PlainDLRM(torch.nn.Module):
+    """DLRM with all tables on one rank."""
 
-    model = config.model
-    width = model.bottom[-1]
-    tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(n, width, mode="sum", sparse=True) for n in model.rows)
-    dense = Dense([model.dense_features, *model.bottom], model.top, len(model.rows))
-    optimizer = torch.optim.SGD(
-        [*tables.parameters(), *dense.parameters()], lr=config.hyperparameters.opt_base_learning_rate
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        width, vectors = model.bottom[-1], len(model.rows) + 1
+        self.tables = torch.nn.ModuleList(
+            torch.nn.EmbeddingBag(rows, width, mode="sum", sparse=True) for rows in model.rows
+        )
+        self.bottom = _layers([model.dense_features, *model.bottom])
+        self.top = _layers([width + vectors * (vectors - 1) // 2, *model.top])[:-1]
+        self.rows, self.columns = torch.tril_indices(vectors, vectors, offset=-1)
+
+    def forward(self, dense: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        lowest = self.bottom(dense)
+        found = [table(rows[:, [number]]) for number, table in enumerate(self.tables)]
+        vectors = torch.stack([lowest, *found], dim=1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2))[:, self.rows, self.columns]
+        logits: torch.Tensor = self.top(torch.cat([lowest, products], dim=1))
+        return logits.squeeze(1)
+
+
+def _layers(sizes: list[int]) -> torch.nn.Sequential:
+    """Linear layers with a ReLU after each."""
+    pairs = itertools.pairwise(sizes)
+    return torch.nn.Sequential(
+        *(layer for ends in pairs for layer in (torch.nn.Linear(*ends), torch.nn.ReLU()))
     )
-    labels, features, rows = samples
+
+
+def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
+    """DLRM with sparse gradients of its tables and plain SGD."""
+    model = _PlainDLRM(config.model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=config.hyperparameters.opt_base_learning_rate)
+    labels, dense, rows = samples
 
     def step() -> None:
         optimizer.zero_grad()
-        found = torch.stack([table(rows[:, [n]]) for n, table in enumerate(tables)], dim=1)
-        functional.binary_cross_entropy_with_logits(dense(features, found), labels).backward()
+        functional.binary_cross_entropy_with_logits(model(dense, rows), labels).backward()
         optimizer.step()
 
     return step

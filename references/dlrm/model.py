@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,17 +46,41 @@ class Dense(nn.Module):
         self.last = _linear(top[-2], top[-1])
         rows, columns = torch.tril_indices(vectors, vectors, offset=-1)
         self.register_buffer("_pairs", rows * vectors + columns, persistent=False)
+        places = torch.full((vectors, vectors), pairs)
+        places[rows, columns] = places[columns, rows] = torch.arange(pairs)
+        self.register_buffer("_places", places.flatten(), persistent=False)
 
-    def forward(self, dense: Tensor, embeddings: Tensor) -> Tensor:
-        """float32 logits (b,) from the dense features (b, features) and the embeddings (b, tables, d). The last
+    def forward(self, dense: Tensor, embeddings: Sequence[Tensor]) -> Tensor:
+        """float32 logits (b,) from the dense features (b, features) and an embedding (b, d) per table. The last
         layer is computed in fp32 whatever the numerics, because logits of 16 bits would be tied in the AUC."""
         lowest = self.bottom(dense)
-        vectors = torch.cat([lowest[:, None], embeddings.to(lowest.dtype)], dim=1)
-        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
-        high = self.top(torch.cat([lowest, products[:, self._pairs]], dim=1))
+        vectors = torch.stack([lowest, *(found.to(lowest.dtype) for found in embeddings)], dim=1)
+        products = _Products.apply(vectors, self._pairs, self._places)
+        high = self.top(torch.cat([lowest, products], dim=1))
         with torch.autocast(high.device.type, enabled=False):
             logits = functional.linear(high.float(), self.last.weight, self.last.bias)
         return logits.squeeze(1)
+
+
+class _Products(torch.autograd.Function):
+    """Dot products (b, pairs) of all pairs of vectors (b, n, d). As the matrix of products is symmetric, its
+    gradient is one product of matrices, where that of `bmm` takes two.
+
+    pairs    where each pair stands in the flattened matrix (n, n)
+    places   which pair stands at each place of that matrix; on the diagonal, the number of pairs
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, pairs: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(vectors, places)
+        return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        vectors, places = ctx.saved_tensors
+        count = vectors.shape[1]
+        matrix = functional.pad(gradients[0], (0, 1)).index_select(1, places).view(-1, count, count)
+        return torch.bmm(matrix, vectors), None, None
 
 
 def _mlp(sizes: Sequence[int]) -> nn.Sequential:

@@ -83,10 +83,10 @@ class Tables(nn.Module):
             weight = torch.empty(rows[table], width, device=device)
             self.weights[str(table)] = nn.Parameter(weight.uniform_(-limit, limit, generator=generator))
 
-    def forward(self, indices: Tensor) -> Tensor:
-        """float32 (b, tables, d) from int64 (b, tables), both of this rank's share of the batch."""
+    def forward(self, indices: Tensor) -> list[Tensor]:
+        """float32 (b, d) per table from int64 (b, tables), both of this rank's share of the batch."""
         if len(self._placed) == 1:
-            return torch.stack(self._look_up(indices), dim=1)
+            return self._look_up(indices)
         whole = self._share_indices(indices)
         looked_up = self._look_up(whole)
         own = (
@@ -95,8 +95,8 @@ class Tables(nn.Module):
             # A rank without tables takes part in the exchange of the gradients, too.
             else torch.empty(len(whole), 0, self._width, device=indices.device, requires_grad=True)
         )
-        exchanged: Tensor = _Exchange.apply(own, [len(tables) for tables in self._placed])
-        return exchanged[:, self._back]
+        exchanged = _Exchange.apply(own, [len(tables) for tables in self._placed]).unbind(dim=1)
+        return [exchanged[place] for place in self._back]
 
     def _look_up(self, own: Tensor) -> list[Tensor]:
         return [

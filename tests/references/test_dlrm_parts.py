@@ -89,9 +89,31 @@ def test_the_interaction_puts_the_dense_vector_first_and_takes_the_lower_triangl
     dense.bottom = torch.nn.Identity()
     seen: list[torch.Tensor] = []
     dense.top.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
-    dense(vectors[:, 0], vectors[:, 1:])
+    dense(vectors[:, 0], vectors[:, 1:].unbind(1))
     products = [(vectors[:, i] * vectors[:, j]).sum(1) for i, j in ((1, 0), (2, 0), (2, 1))]
     torch.testing.assert_close(seen[0], torch.cat([vectors[:, 0], torch.stack(products, 1)], 1))
+
+
+def test_the_gradient_of_the_interaction_is_that_of_plain_products() -> None:
+    ends = []
+    for plain in (False, True):
+        torch.manual_seed(3)
+        network = Dense([2, 3], [4, 1], 4)
+        features = torch.randn(6, 2)
+        embeddings = [torch.randn(6, 3, requires_grad=True) for _ in range(4)]
+        if plain:
+            lowest = network.bottom(features)
+            vectors = torch.stack([lowest, *embeddings], dim=1)
+            products = [(vectors[:, i] * vectors[:, j]).sum(1) for i in range(5) for j in range(i)]
+            logits = network.last(network.top(torch.cat([lowest, torch.stack(products, 1)], 1)))[:, 0]
+        else:
+            logits = network(features, embeddings)
+        logits.square().sum().backward()
+        found = [tensor.grad for tensor in (*embeddings, *network.parameters())]
+        ends.append([logits.detach(), *(gradient for gradient in found if gradient is not None)])
+    assert len(ends[0]) == len(ends[1]) == 1 + 4 + 6
+    for one, other in zip(*ends, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_weights_start_from_the_distributions_of_the_reference() -> None:
@@ -136,7 +158,7 @@ def _table_gradients(rank: int, ranks: int) -> dict[str, torch.Tensor]:
     weights = torch.randn(BATCH, len(ROWS), 4, generator=generator)
     tables = Tables(ROWS, 4, seed=7, rank=rank, ranks=ranks, device=CPU)
     share = slice(rank * BATCH // ranks, (rank + 1) * BATCH // ranks)
-    (tables(indices[share]) * weights[share]).square().sum(dim=(1, 2)).mean().backward()
+    (torch.stack(tables(indices[share]), dim=1) * weights[share]).square().sum(dim=(1, 2)).mean().backward()
     return {name: weight.grad.coalesce().to_dense() for name, weight in tables.weights.items()}
 
 
