@@ -23,6 +23,7 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/harness_overhead.py 21 4 wandb tensorboard
 	$(BIN)/python bench/input_pipeline.py
 	$(BIN)/python bench/references.py bert
+	$(BIN)/python bench/references.py dlrm
 	$(BIN)/python bench/references.py maskrcnn
 	$(BIN)/python bench/references.py resnet
 	$(BIN)/python bench/references.py ssd

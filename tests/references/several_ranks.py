@@ -13,7 +13,6 @@ from torch.multiprocessing import start_processes
 from launchers._parts.ddp import TorchParallel
 from train_bench.job import Device, Job, Precision
 
-
 PRELOAD = ["tests.references.test_dlrm_parts", "tests.references.test_dlrm_task", "torch._dynamo"]
 """Where rank functions are, and what DistributedDataParallel imports when it is made: seconds for each process
 that does it for itself. The list is read once per session, when the first process is started."""
