@@ -105,7 +105,7 @@ def _read_day(path: Path, scratch: Path, day: int, max_index: int) -> int:
             block = parse(text, str(path), samples, max_index)
             for category in range(CATEGORIES):
                 seen[category, block[:, FIRST_CATEGORY + category]] = True
-            file.write(block.astype(records.DTYPE, copy=False))
+            file.write(block.astype(records.DTYPE, copy=False).tobytes())
             samples += len(block)
     if samples < 2:
         raise RequestError(f"{path} has {samples} records; a day has millions. Fetch it again.")
@@ -181,7 +181,9 @@ def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
     """Deal the training days to buckets; the number of records in each."""
     note = scratch / "dealt.json"
     buckets = -(-sum(counts) // BUCKET)
-    done = papers.read_json(note) if note.exists() else {"days": 0, "sizes": [0] * buckets}
+    done: dict[str, Any] = {"days": 0, "sizes": [0] * buckets}
+    if note.exists():
+        done = papers.read_json(note)
     size = FIELDS * records.DTYPE.itemsize
     sizes: list[int] = done["sizes"]
     for bucket in range(buckets):  # what an interrupted day left behind
@@ -199,7 +201,7 @@ def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
             for bucket, piece in enumerate(np.split(block[order], ends[:-1])):
                 if len(piece):
                     with _bucket(scratch, bucket).open("ab") as file:
-                        file.write(piece)
+                        file.write(piece.tobytes())
                     sizes[bucket] += len(piece)
         papers.write_json(note, {"days": day + 1, "sizes": sizes})
         (scratch / f"day_{day}.bin").unlink()
@@ -224,7 +226,7 @@ def _append(config: Config, folder: Path, scratch: Path, sizes: list[int]) -> di
                     f"{source} has {len(block)} of {sizes[bucket]} records; remove {folder} and prepare again."
                 )
             records.refuse_bad(block, config.model, str(source), 0)
-            file.write(np.random.default_rng([SHUFFLE_SEED, 1, bucket]).permutation(block))
+            np.random.default_rng([SHUFFLE_SEED, 1, bucket]).permutation(block).tofile(file)
             file.flush()
             papers.write_json(note, {"buckets": bucket + 1})
             source.unlink()

@@ -39,6 +39,6 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray, parallel: Parallel) -> float
     for start in range(0, positives.size, CHUNK):
         chunk = positives[start : start + CHUNK]
         for side in ("left", "right"):
-            twice += int(np.searchsorted(negatives, chunk, side=side).sum())  # type: ignore[call-overload]
+            twice += int(np.searchsorted(negatives, chunk, side=side).sum())
     total = parallel.sum(torch.tensor([twice], dtype=torch.int64, device=parallel.device))
     return int(total) / (2 * positive * negative)

@@ -51,10 +51,10 @@ def write_split(folder: Path, split: str, blocks: Iterable[np.ndarray], model: M
         with part.open("wb") as file:
             for block in blocks:
                 refuse_bad(block, model, f"the source of {path.name}", samples)
-                content = np.ascontiguousarray(block, dtype=DTYPE)
+                content = np.ascontiguousarray(block, dtype=DTYPE).tobytes()
                 digest.update(content)
                 file.write(content)
-                samples += len(content)
+                samples += len(block)
         part.replace(path)
     except OSError as error:
         with suppress(OSError):
