@@ -43,12 +43,14 @@ class Hyperparameters(task.Hyperparameters):
 class Model:
     """The shape of the network.
 
-    channels      per resolution, the finest first; each one after the first halves the volume's sides
-    num_classes   background included
+    channels        per resolution, the finest first; each one after the first halves the volume's sides
+    num_classes     background included
+    channels_last   memory layout; changes no number beyond rounding
     """
 
     channels: list[int]
     num_classes: int = 3
+    channels_last: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +114,8 @@ class Config(task.BenchmarkConfig):
         "hyperparameters.opt_learning_rate_warmup_epochs",
         "hyperparameters.opt_learning_rate_decay_boundary_epochs",
         "hyperparameters.opt_learning_rate_decay_factor",
-        *("data.verify", "data.eval_windows", "data.workers", "data.prefetch", "warm_up_steps"),
+        *("data.verify", "data.eval_windows", "data.workers", "data.prefetch"),
+        *("model.channels_last", "warm_up_steps"),
     )
     """The rules fix oversampling, the input shapes and the overlap."""
 

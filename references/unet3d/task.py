@@ -48,7 +48,8 @@ class Task:
         self._share = asked.global_batch_size // (parallel.size * self._microbatches)
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
-        self._model: nn.Module = UNet3D(config.model).to(parallel.device)
+        layout = torch.channels_last_3d if config.model.channels_last else torch.contiguous_format
+        self._model: nn.Module = UNet3D(config.model).to(parallel.device).to(memory_format=layout)
         self._names = tensor_names(self._model)
         if config.compile:
             self._model.compile()
