@@ -14,7 +14,7 @@ from references._parts.warm_up import without_trace
 from references.bert import data
 from references.bert.config import Config
 from references.bert.loss import pretraining_loss
-from references.bert.model import Bert, tensor_names
+from references.bert.model import Bert, Logits, tensor_names
 from references.bert.quality import count_words
 from references.bert.recipe import optimizer_of, schedule_of
 from references.bert.weights import load_start_weights
@@ -86,9 +86,10 @@ class Task:
         """Find and check the examples, start the loaders."""
         config, parallel = self.config, self._parallel
         train, val = data.open_examples(config)
-        self._examples = data.BatchSet(examples=train, permuted=config.data.permute_labels)
+        packed = config.data.pack
+        self._examples = data.BatchSet(examples=train, permuted=config.data.permute_labels, pack=packed)
         mine = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
-        self._eval = data.loader(data.BatchSet(examples=val), mine, config.data, parallel.device)
+        self._eval = data.loader(data.BatchSet(examples=val, pack=packed), mine, config.data, parallel.device)
         self._batches = self._from_here()
         return data.facts(config)
 
@@ -126,7 +127,7 @@ class Task:
         for microbatch in range(1, self._microbatches + 1):
             batch = self._on_device(next(batches))
             with parallel.forward(last_microbatch=microbatch == self._microbatches):
-                logits = self._forward(batch.tokens, batch.segments, batch.lengths, batch.positions)
+                logits = self._logits(batch)
                 loss = pretraining_loss(logits, batch.words, batch.weights, batch.random_next)
                 parallel.backward(loss / self._microbatches)
         self._last_loss = loss.detach()
@@ -134,7 +135,19 @@ class Task:
         self._taken += 1
 
     def _on_device(self, batch: data.Batch) -> data.Batch:
-        return data.Batch(*(part.to(self._parallel.device, non_blocking=True) for part in batch))
+        device = self._parallel.device
+        there = {
+            name: part.to(device, non_blocking=True)
+            for name, part in batch._asdict().items()
+            if part is not None
+        }
+        return data.Batch(**there)
+
+    def _logits(self, batch: data.Batch) -> Logits:
+        logits: Logits = self._forward(
+            batch.tokens, batch.segments, batch.lengths, batch.positions, batch.packing
+        )
+        return logits
 
     def evaluate(self) -> Quality:
         """`MLM_accuracy`: the share of all masked words of the evaluation set that are most likely to the
@@ -152,7 +165,7 @@ class Task:
     def _count(self, batch: data.Batch) -> Tensor:
         batch = self._on_device(batch)
         with self._parallel.inference():
-            logits = self._forward(batch.tokens, batch.segments, batch.lengths, batch.positions)
+            logits = self._logits(batch)
         return count_words(logits.words, batch.words, batch.weights)
 
     def save(self, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shutil
 import struct
 from collections import Counter
@@ -12,6 +13,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 import pytest
+import torch
 
 from references.bert import data, grammar, packed, sources, tfrecord
 from references.bert.config import Config
@@ -420,3 +422,13 @@ def test_text_that_is_none_is_refused(tmp_path: Path, content: bytes | None, wor
         (tmp_path / "test.txt").write_bytes(content)
     with pytest.raises(RequestError, match=words):
         data.prepare(bert("bert_wikitext"), tmp_path / "packed", tmp_path)
+
+
+def test_examples_share_rows_by_first_fit_and_every_token_stands_once() -> None:
+    lengths = np.random.default_rng(0).integers(1, 33, 40)
+    packing = data.packing_of(torch.from_numpy(lengths), 32)
+    standing = packing[packing >= 0]
+    expected = [32 * number + token for number, count in enumerate(lengths) for token in range(count)]
+    assert sorted(standing.tolist()) == expected
+    assert math.ceil(lengths.sum() / 32) <= len(packing) <= 11 / 9 * math.ceil(lengths.sum() / 32) + 4
+    assert data.packing_of(torch.tensor([3, 2, 3]), 5).tolist() == [[0, 1, 2, 5, 6], [10, 11, 12, -1, -1]]
