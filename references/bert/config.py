@@ -71,7 +71,7 @@ class Data:
     eval_batch_size   examples per rank in an evaluation step
     pack              put several short examples of a batch into one row, where they do not see each other;
                       changes no number beyond rounding and dropout
-    workers           loader processes per rank; 0 loads in the training process
+    workers           loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch          batches that each worker holds ready
     permute_labels    give every training example the masked words of another one: nothing can be learnt
     """
@@ -91,7 +91,7 @@ class Data:
     verify: bool = False
     eval_batch_size: int
     pack: bool = False
-    workers: int = 0
+    workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
 

@@ -8,7 +8,7 @@ prepared examples, as in the reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from references.bert import packed, sources
-from references.bert.config import Config, Data
+from references.bert.config import Config
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
@@ -272,26 +272,6 @@ def as_batch(rows: np.ndarray, *, pack: bool = False) -> Batch:
 def _between(starts: Tensor, ends: Tensor, length: int) -> Tensor:
     places = torch.arange(length)
     return ((places >= starts.unsqueeze(1)) & (places < ends.unsqueeze(1))).long()
-
-
-def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[int]]:
-    """Every index once over all ranks, in full batches; what fills the last one is `samples`."""
-    mine = list(range(rank, samples, ranks))
-    mine += [samples] * (-len(mine) % batch_size)
-    return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
-
-
-def loader(batches: BatchSet, order: Iterable[list[int]], data: Data, device: torch.device) -> DataLoader:
-    """Batches in the given order, from as many processes as configured."""
-    return DataLoader(
-        batches,
-        batch_size=None,
-        sampler=order,
-        num_workers=data.workers,
-        prefetch_factor=data.prefetch if data.workers else None,
-        persistent_workers=data.workers > 0,
-        pin_memory=device.type == "cuda",
-    )
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

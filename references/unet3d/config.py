@@ -70,7 +70,7 @@ class Data:
     noise             probability of Gaussian noise, its deviation uniform in `noise_range`
     eval_padding      intensity around an evaluation volume
     eval_windows      windows per forward pass of an evaluation
-    workers           loader processes per rank; 0 loads in the training process
+    workers           loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch          batches that each worker holds ready
     permute_labels    give every training volume the labels of another one: nothing can be learnt
     """
@@ -91,7 +91,7 @@ class Data:
     noise_range: list[float] = field(default_factory=lambda: [0.0, 0.1])
     eval_padding: float = -2.2
     eval_windows: int = 1
-    workers: int = 0
+    workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
 

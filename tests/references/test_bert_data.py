@@ -379,13 +379,6 @@ def test_the_order_is_that_of_the_stream_whatever_the_ranks_and_micro_batches() 
     assert first_steps(1, 1) == first_steps(2, 1) == first_steps(2, 2)
 
 
-def test_every_evaluation_example_comes_once_over_all_ranks() -> None:
-    parts = [data.evaluation_order(10, 4, rank, 3) for rank in range(3)]
-    indices = [index for batches in parts for batch in batches for index in batch]
-    assert sorted(index for index in indices if index < 10) == list(range(10))
-    assert all(len(batch) == 4 for batches in parts for batch in batches)
-
-
 def test_permuted_words_are_those_of_another_example(mini_bert: Config) -> None:
     train, _ = data.open_examples(mini_bert)
     honest, permuted = (data.BatchSet(examples=train, permuted=how)[[3, 4]] for how in (False, True))
