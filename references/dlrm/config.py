@@ -59,7 +59,7 @@ class Data:
     sha256            digest that the prepared records together must have; None: not checked
     verify            hash the records whenever they are opened; else only their sizes are compared
     eval_batch_size   samples per forward pass of a rank's evaluation
-    workers           loader processes per rank; 0 loads in the training process
+    workers           loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch          batches that each worker holds ready
     permute_labels    give every training sample the label of another one: nothing can be learnt
     """
@@ -69,7 +69,7 @@ class Data:
     sha256: str | None = None
     verify: bool = False
     eval_batch_size: int = 16384
-    workers: int = 0
+    workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from references.dlrm import criteo, records, sources
-from references.dlrm.config import Config, Data, Model
+from references.dlrm.config import Config, Model
 from train_bench import papers
 from train_bench.errors import RequestError, UnknownName
 from train_bench.seeds import derive
@@ -182,21 +182,6 @@ def as_batch(block: np.ndarray, model: Model) -> Batch:
     if model.max_table_rows is not None:
         rows %= model.max_table_rows
     return torch.from_numpy(block[:, 0].astype(np.float32)), torch.from_numpy(dense), torch.from_numpy(rows)
-
-
-def loader(
-    dataset: RecordSet, batches: Order | list[list[tuple[int, int]]], data: Data, device: torch.device
-) -> DataLoader:
-    """Batches in the given order, from as many processes as configured."""
-    return DataLoader(
-        dataset,
-        batch_size=None,
-        sampler=batches,
-        num_workers=data.workers,
-        prefetch_factor=data.prefetch if data.workers else None,
-        persistent_workers=data.workers > 0,
-        pin_memory=device.type == "cuda",
-    )
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

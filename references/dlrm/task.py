@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
+from references._parts import stream
 from references._parts.warm_up import without_trace
 from references.dlrm import data
 from references.dlrm.config import Config
@@ -88,9 +89,13 @@ class Task:
         batches = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
         self._mine = sum(count for ((_, count),) in batches)
         eval_set = data.RecordSet(records=val, model=config.model)
-        self._eval = data.loader(eval_set, batches, config.data, parallel.device)
+        self._eval = self._loader(eval_set, batches)
         self._batches = self._from_here()
         return DataFacts(train_samples=len(train), eval_samples=len(val))
+
+    def _loader(self, dataset: data.RecordSet, batches: Iterable[list[tuple[int, int]]]) -> DataLoader:
+        device = self._parallel.device
+        return stream.loader(dataset, self.config.data, device, batch_size=None, sampler=batches)
 
     def _from_here(self) -> Iterator[data.Batch]:
         """The endless stream of this rank's micro-batches from the present step on."""
@@ -103,7 +108,7 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = data.loader(self._train_set, order, self.config.data, self._parallel.device)
+        self._train = self._loader(self._train_set, order)
         return iter(self._train)
 
     def train_until(self, mark: Mark) -> Progress:
