@@ -9,6 +9,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from references.resnet.config import Config
+from references.rnnt.config import Config as RNNTConfig
 from references.unet3d.config import Config as UNet3DConfig
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -32,4 +33,14 @@ def unet3d(name: str, *overrides: str) -> UNet3DConfig:
         composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
     config = OmegaConf.to_object(composed.benchmark)
     assert isinstance(config, UNet3DConfig)
+    return config
+
+
+def rnnt(name: str, *overrides: str) -> RNNTConfig:
+    """`conf/benchmark/<name>.yaml` with overrides such as `data.dither=0`."""
+    ConfigStore.instance().store(group="benchmark", name="rnnt_schema", node=RNNTConfig)
+    with initialize_config_dir(str(CONF), version_base=None):
+        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(composed.benchmark)
+    assert isinstance(config, RNNTConfig)
     return config
