@@ -260,7 +260,7 @@ class TrainingSet(Dataset):
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
         speed = rng.uniform(self.asked.data_speed_perturbaton_min, self.asked.data_speed_perturbaton_max)
         seen = features.features(self.utterances.samples(index), self.data, rng, speed=speed)
-        masks = features.draw_masks(*seen.shape, self.asked, rng)
+        masks = features.draw_masks(len(seen), seen.shape[1], self.asked, rng)
         return seen, masks, self.utterances.tokens[index]
 
     def collate(self, items: list[tuple[Tensor, features.Masks, list[int]]]) -> Batch:

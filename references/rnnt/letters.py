@@ -21,20 +21,17 @@ RATE = 8000
 """Samples per second."""
 
 LETTERS = {
-    "a": (760, 1250, 1000, 0),
-    "e": (430, 2050, 1000, 0),
+    "a": (850, 1350, 1000, 0),
     "i": (280, 2500, 900, 0),
-    "o": (480, 850, 1000, 0),
-    "u": (320, 650, 900, 0),
-    "m": (250, 1100, 350, 0),
-    "l": (380, 2800, 450, 0),
-    "r": (420, 1400, 500, 120),
+    "o": (430, 750, 1000, 0),
+    "m": (230, 1050, 350, 0),
+    "r": (480, 1600, 400, 200),
     "s": (3300, 3700, 0, 500),
     "z": (240, 3500, 350, 300),
 }
 """First and second formant in hertz, level of the voice and level of the noise."""
 
-VOWELS, CONSONANTS = "aeiou", "mlrsz"
+VOWELS, CONSONANTS = "aio", "mrsz"
 TABLE = np.array([round(1024 * math.sin(2 * math.pi * step / 1024)) for step in range(1024)], dtype=np.int64)
 
 
@@ -76,7 +73,7 @@ def _said(text: str, draws: Draws) -> np.ndarray:
     size, pitch = draws.integer(92, 108), draws.integer(90, 200)
     corners, levels = [0], [(LETTERS[text[0]][0], LETTERS[text[0]][1], 0, 0)]
     for letter in f" {text} ":
-        milliseconds = draws.integer(70, 110) * tempo // 100
+        milliseconds = draws.integer(90, 130) * tempo // 100
         first, second, voice, noise = LETTERS.get(letter, (*levels[-1][:2], 0, 0))
         corners.append(corners[-1] + milliseconds * RATE // 1000)
         levels.append((first, second, voice, noise))

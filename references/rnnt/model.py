@@ -38,12 +38,11 @@ class StackedLSTM(nn.Module):
     @torch.no_grad()
     def start(self, scale: float) -> None:
         """Forget gates start open: their bias is 1, in `bias_ih` alone. Then everything is scaled."""
-        for layer in self.layers:
-            units = layer.hidden_size
-            layer.bias_ih_l0[units : 2 * units] = 1.0
-            layer.bias_hh_l0[units : 2 * units] = 0.0
-            for weight in layer.parameters():
-                weight.mul_(scale)
+        for name, weight in self.layers.named_parameters():
+            if "bias" in name:
+                forget = weight.chunk(4)[1]  # torch orders the gates: input, forget, cell, output
+                forget.fill_(1.0 if "bias_ih" in name else 0.0)
+            weight.mul_(scale)
 
 
 class RNNT(nn.Module):

@@ -95,7 +95,11 @@ def _subset(config: Config, root: Path, scratch: Path, subset: str) -> Path:
 
 
 def _hold_md5(archive: Path, lines: list[str]) -> None:
-    known = dict(reversed(line.split()) for line in lines)
+    pairs = [line.split() for line in lines]
+    for line, pair in zip(lines, pairs, strict=True):
+        if len(pair) != 2:
+            raise RequestError(f"data.md5 has the line '{line}'; allowed is a digest and the name of a file.")
+    known = {name: digest for digest, name in pairs}
     if archive.name not in known:
         return
     digest = hashlib.md5(usedforsecurity=False)
@@ -182,7 +186,7 @@ def digits(config: Config, root: Path) -> Source:
         rng = np.random.Generator(np.random.Philox(key=derive(0, "pauses", name)))
         parts = []
         for member in members:
-            pause = rng.integers(*(round(bound * config.data.sample_rate) for bound in PAUSE))
+            pause = round(rng.uniform(*PAUSE) * config.data.sample_rate)
             parts += [np.zeros(pause, np.int16), read.wave(member, config.data.sample_rate)]
         words = [WORDS[int(Path(member).stem.split("_")[0])] for member in members]
         text = transcript_of(" ".join(words), config.data.alphabet, name)

@@ -9,9 +9,11 @@ import torch
 
 from references.resnet.config import Config
 from references.resnet.data import prepare
+from references.rnnt.config import Config as RNNTConfig
+from references.rnnt.data import prepare as prepare_speech
 from references.unet3d.config import Config as UNet3DConfig
 from references.unet3d.data import prepare as prepare_volumes
-from tests.references.configs import resnet, unet3d
+from tests.references.configs import resnet, rnnt, unet3d
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,4 +51,20 @@ def mini_unet3d(organs_folder: Path) -> UNet3DConfig:
     """The mini segmentation benchmark, told where its data lie."""
     config = unet3d("unet3d_mini")
     config.data_dir = str(organs_folder)
+    return config
+
+
+@pytest.fixture(scope="session")
+def letters_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generated utterances, packed."""
+    folder = tmp_path_factory.mktemp("letters")
+    prepare_speech(rnnt("rnnt_mini"), folder, None)
+    return folder
+
+
+@pytest.fixture
+def mini_rnnt(letters_folder: Path) -> RNNTConfig:
+    """The mini speech benchmark, told where its data lie."""
+    config = rnnt("rnnt_mini")
+    config.data_dir = str(letters_folder)
     return config
