@@ -27,7 +27,11 @@ PIECES = (2, 3, 4, 3)
 """Spoken digits per utterance, over and over."""
 
 PAUSE = (0.05, 0.2)
-"""Seconds between two spoken digits."""
+"""Seconds before a spoken digit."""
+
+HUM = 40
+"""Loudest sample of a pause. Digital silence would be so far below speech that little else were left of it
+after normalisation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +191,8 @@ def digits(config: Config, root: Path) -> Source:
         parts = []
         for member in members:
             pause = round(rng.uniform(*PAUSE) * config.data.sample_rate)
-            parts += [np.zeros(pause, np.int16), read.wave(member, config.data.sample_rate)]
+            hum = rng.integers(-HUM, HUM, pause, dtype=np.int16, endpoint=True)
+            parts += [hum, read.wave(member, config.data.sample_rate)]
         words = [WORDS[int(Path(member).stem.split("_")[0])] for member in members]
         text = transcript_of(" ".join(words), config.data.alphabet, name)
         return Utterance(name=name, samples=np.concatenate(parts), transcript=text)

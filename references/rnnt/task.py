@@ -132,8 +132,10 @@ class Task:
         return Progress(samples=self._taken * batch_size)
 
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
-        """One step of the global batch: the loss is the mean over it."""
+        """One step of the global batch: the loss is the mean over it. What is dropped follows the seed, the
+        rank and the step, so that a run that was saved goes on as it would have."""
         parallel = self._parallel
+        torch.manual_seed(derive(self._seed, "dropout", parallel.rank, self._taken))
         for group in self._optimizer.param_groups:
             group["lr"] = self._schedule(self._step)
         for microbatch in range(1, self._microbatches + 1):
@@ -202,8 +204,8 @@ class Task:
         self._parallel.barrier()
 
     def load(self, folder: Path) -> None:
-        """Called by every rank after `build`, before or after `open_data`. Order and augmentation
-        follow the seed of the run that was saved; dropout goes on from this process's generator."""
+        """Called by every rank after `build`, before or after `open_data`. Order, augmentation and dropout
+        follow the seed of the run that was saved."""
         device = self._parallel.device
         state = torch.load(folder / CHECKPOINT, map_location=device, weights_only=True)
         self._model.load_state_dict(state["model"])
