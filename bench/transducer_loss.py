@@ -45,7 +45,9 @@ def main() -> None:
     fast, slow = _seconds(ours, REPEATS), _seconds(lambda: by_cells(blank, label), 3)
     print(f"{frames} frames, {labels} labels: {1e3 * fast:.2f} ms by diagonals, {1e3 * slow:.1f} ms by cells")
     cells = frames * (labels + 1)
-    print(f"per cell: {_bytes(ours) / cells:.0f} and {_bytes(lambda: by_cells(blank, label)) / cells:.0f} bytes")
+    print(
+        f"per cell: {_bytes(ours) / cells:.0f} and {_bytes(lambda: by_cells(blank, label)) / cells:.0f} bytes"
+    )
     print(f"ratio {slow / fast:.1f}")
 
 

@@ -56,10 +56,11 @@ class Task:
             config.model,
             features=config.data.frame_stack * config.data.mel_filters,
             scale=asked.model_weights_initialization_scale,
-        ).to(parallel.device)
-        self._average = copy.deepcopy(model).eval()
+        )
         self._names = tensor_names(model)
-        self._model: nn.Module = model
+        # Copied before they move: on a GPU, moving lays the weights of an LSTM end to end, copying does not.
+        self._average = copy.deepcopy(model).to(parallel.device).eval()
+        self._model: nn.Module = model.to(parallel.device)
         if config.compile:
             self._model.compile()
         self._optimizer = optimizer_of(self._model, asked)
