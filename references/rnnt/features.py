@@ -38,11 +38,11 @@ def resample(samples: np.ndarray, factor: float) -> np.ndarray:
 
 def fast_lengths(least: int, factor: float) -> tuple[int, int]:
     """Two lengths whose Fourier transforms are fast, the first at least `least`, and whose ratio comes nearest
-    to `factor`: within a thousandth for utterances."""
-    lengths = [fft.next_fast_len(least, real=True)]
+    to `factor`: within two thousandths for utterances."""
+    lengths = [fft.next_fast_len(least)]
     while lengths[-1] < 1.2 * least:
-        lengths.append(fft.next_fast_len(lengths[-1] + 1, real=True))
-    pairs = [(before, fft.next_fast_len(round(before * factor), real=True)) for before in lengths]
+        lengths.append(fft.next_fast_len(lengths[-1] + 1))
+    pairs = [(before, fft.next_fast_len(round(before * factor))) for before in lengths]
     return min(pairs, key=lambda pair: abs(pair[1] / pair[0] - factor))
 
 

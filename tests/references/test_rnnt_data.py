@@ -230,7 +230,7 @@ def test_a_pack_that_cannot_be_written_is_a_write_error(tmp_path: Path) -> None:
 
 def test_a_unigram_vocabulary_writes_transcripts_as_fewer_numbers_and_reads_them_back() -> None:
     rng = np.random.default_rng(0)
-    said = [" ".join(rng.choice(["seven", "three", "nine", "it's", "eighty"], 4)) for _ in range(200)]
+    said = [" ".join(rng.choice(["seven", "three", "nine", "it's"], 4)) for _ in range(200)]
     made = tokens.unigram(said, 14)
     assert len(made.symbols) == 14 and made.symbols[0] == tokens.UNKNOWN
     assert made.symbols == tokens.unigram(said, 14).symbols

@@ -24,8 +24,8 @@ def loudest_hertz(sound: np.ndarray) -> float:
 def test_a_higher_sampling_rate_makes_speech_longer_and_lower(factor: float) -> None:
     sound = features.resample(tone(1000), factor)
     before, after = features.fast_lengths(RATE + 2048, factor)
-    assert len(sound) == round(RATE * after / before) == pytest.approx(RATE * factor, rel=1e-3)
-    assert loudest_hertz(sound) == pytest.approx(1000 / factor, abs=2)
+    assert len(sound) == round(RATE * after / before) == pytest.approx(RATE * factor, rel=2e-3)
+    assert loudest_hertz(sound) == pytest.approx(1000 / factor, abs=3)
     inner = slice(2000, len(sound) - 2000)
     expected = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(len(sound)) * before / after / RATE)
     np.testing.assert_allclose(sound[inner], expected[inner], atol=0.01)
@@ -35,7 +35,7 @@ def test_lengths_are_fast_and_keep_the_factor() -> None:
     for least in np.random.default_rng(0).integers(3000, 300_000, 200):
         for factor in (0.85, 0.999, 1.15):
             before, after = features.fast_lengths(int(least), factor)
-            assert before >= least and after / before == pytest.approx(factor, rel=1e-3)
+            assert before >= least and after / before == pytest.approx(factor, rel=2e-3)
 
 
 def test_silence_is_cut_away_at_both_ends_and_kept_between() -> None:
@@ -90,7 +90,7 @@ def test_each_channel_of_an_utterance_has_mean_0_and_deviation_1() -> None:
     data = rnnt("rnnt").data
     samples = (10000 * tone(300)).astype(np.int16)
     seen = features.features(samples, data, np.random.default_rng(1), speed=1.1)
-    assert seen.shape[0] == pytest.approx(RATE * 1.1 / 160, abs=2) and seen.shape[1] == 80
+    assert seen.shape[0] == pytest.approx(RATE * 1.1 / 160, abs=3) and seen.shape[1] == 80
     np.testing.assert_allclose(seen.mean(dim=0), 0.0, atol=1e-4)
     np.testing.assert_allclose(seen.std(dim=0, correction=0), 1.0, atol=1e-4)
 
