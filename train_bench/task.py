@@ -72,11 +72,18 @@ class BenchmarkConfig:
         """This configuration with the values that follow from the number of ranks filled in."""
         return self
 
+    def refuse(self) -> str | None:
+        """Why this configuration cannot be run as it is, as a sentence; None if it can."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """Sizes that the log announces once the data are open; None where there is no such thing or it is
-    only known at the end."""
+    """Sizes that the log announces once the data are open; None where there is no such thing.
+
+    Where progress is counted in samples and `train_samples` is None, the log says behind the last evaluation
+    how many samples training took: that is what the rules mean by the key for BERT.
+    """
 
     train_samples: int | None
     eval_samples: int | None
