@@ -5,8 +5,9 @@ Imports nothing heavy, so that listing and planning need no torch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from train_bench import task
 
@@ -19,6 +20,7 @@ class Hyperparameters(task.Hyperparameters):
     frequency in mel channels, masks of time in shares of an utterance's frames. The two `alt` functions are
     the only ones there are.
 
+    opt_gradient_clip_norm              largest global norm of a gradient; None: not clipped, logged as infinite
     data_train_max_duration             longer utterances do not train
     data_train_num_buckets              groups of like duration from which batches are formed; 1: none
     data_speed_perturbaton_min, _max    bounds of the factor of the sampling rate, drawn per training sample
@@ -39,7 +41,7 @@ class Hyperparameters(task.Hyperparameters):
     opt_lamb_beta_2: float = 0.999
     opt_lamb_epsilon: float = 1e-9
     opt_weight_decay: float = 1e-3
-    opt_gradient_clip_norm: float = 1.0
+    opt_gradient_clip_norm: float | None = 1.0
     data_train_max_duration: float = 16.7
     data_train_num_buckets: int = 1
     data_speed_perturbaton_min: float = 0.85  # the key is spelled so
@@ -53,6 +55,11 @@ class Hyperparameters(task.Hyperparameters):
     model_eval_ema_factor: float
     model_weights_initialization_scale: float = 0.5
     eval_max_prediction_symbols: int = 300
+
+    def logged(self) -> dict[str, Any]:
+        """The rules ask for a norm, which is infinite where nothing is clipped."""
+        clip_norm = math.inf if self.opt_gradient_clip_norm is None else self.opt_gradient_clip_norm
+        return task.Hyperparameters.logged(self) | {"opt_gradient_clip_norm": clip_norm}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,3 +170,10 @@ class Config(task.BenchmarkConfig):
         """The training set without the remainder by the global batch, which is drawn anew every epoch."""
         batch = self.hyperparameters.global_batch_size
         return None if self.train_samples is None else self.train_samples // batch * batch
+
+    def refuse(self) -> str | None:
+        """A clip norm that no plan can hold, as a sentence."""
+        norm = self.hyperparameters.opt_gradient_clip_norm
+        if norm is not None and not math.isfinite(norm):
+            return f"opt_gradient_clip_norm is {norm}; where nothing is to be clipped, it is null."
+        return None

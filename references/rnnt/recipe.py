@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -76,11 +75,6 @@ def schedule_of(config: Config) -> WarmUpHoldDecay:
         hold_epochs=asked.opt_lamb_learning_rate_hold_epochs,
         steps_per_epoch=samples // asked.global_batch_size,
     )
-
-
-def clip_norm_of(asked: Hyperparameters) -> float | None:
-    """The largest global norm of a gradient; None where it is infinite."""
-    return None if math.isinf(asked.opt_gradient_clip_norm) else asked.opt_gradient_clip_norm
 
 
 @torch.no_grad()

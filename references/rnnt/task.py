@@ -18,7 +18,7 @@ from references.rnnt.config import Config
 from references.rnnt.decoding import greedy
 from references.rnnt.model import RNNT, joined_length, tensor_names
 from references.rnnt.quality import word_errors
-from references.rnnt.recipe import clip_norm_of, follow, optimizer_of, schedule_of
+from references.rnnt.recipe import follow, optimizer_of, schedule_of
 from references.rnnt.tokens import text_of
 from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
@@ -50,7 +50,6 @@ class Task:
         _refuse_uneven_batches(config, parallel.size)
         self._share = asked.global_batch_size // (parallel.size * self._microbatches)
         self._schedule = schedule_of(config)
-        self._clip_norm = clip_norm_of(asked)
         torch.manual_seed(derive(seed, "weights"))
         model = RNNT(
             config.model,
@@ -153,7 +152,7 @@ class Task:
                 parallel.backward(loss / self._microbatches)
         self._last_loss = loss.detach()
         self._taken += 1
-        if parallel.step(clip_norm=self._clip_norm):
+        if parallel.step(clip_norm=self.config.hyperparameters.opt_gradient_clip_norm):
             self._step += 1
             follow(self._average, self._model, self.config.hyperparameters.model_eval_ema_factor)
 

@@ -12,7 +12,7 @@ from references._parts.lamb import LAMB
 from references.rnnt import model as networks
 from references.rnnt.decoding import greedy
 from references.rnnt.model import RNNT, join_frames, joined_length, tensor_names
-from references.rnnt.recipe import clip_norm_of, follow, optimizer_of, schedule_of
+from references.rnnt.recipe import follow, optimizer_of, schedule_of
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName
 
@@ -215,11 +215,16 @@ def test_the_optimizer_is_lamb_with_decay_and_trust_ratio_for_every_tensor() -> 
         optimizer_of(network, config.hyperparameters)
 
 
-def test_an_infinite_clip_norm_clips_nothing() -> None:
-    asked = rnnt("rnnt").hyperparameters
-    assert clip_norm_of(asked) == 1.0
-    asked.opt_gradient_clip_norm = math.inf
-    assert clip_norm_of(asked) is None
+def test_gradients_that_are_not_clipped_are_logged_with_the_infinite_norm_that_the_rules_ask_for() -> None:
+    assert rnnt("rnnt").hyperparameters.logged()["opt_gradient_clip_norm"] == 1.0
+    free = rnnt("rnnt", "hyperparameters.opt_gradient_clip_norm=null")
+    assert free.hyperparameters.logged()["opt_gradient_clip_norm"] == math.inf
+    assert free.refuse() is None
+
+
+def test_an_infinite_clip_norm_is_refused_because_no_plan_can_hold_it() -> None:
+    refusal = rnnt("rnnt", "hyperparameters.opt_gradient_clip_norm=inf").refuse()
+    assert refusal == "opt_gradient_clip_norm is inf; where nothing is to be clipped, it is null."
 
 
 def test_averaged_weights_start_where_the_weights_do_and_follow_them() -> None:
