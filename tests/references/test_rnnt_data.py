@@ -21,7 +21,6 @@ from references.rnnt.config import Config
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName, WriteError
 
-FSDD = Path(__file__).parents[3] / "shared" / "data" / "fsdd"
 TEXTS = ["ONE DAY", "IT'S FINE", "THE END OF IT", "A B"]
 
 
@@ -329,16 +328,6 @@ def test_a_bad_folder_of_digits_is_refused(tmp_path: Path) -> None:
     spoken_digits(tmp_path / "source", {"1_ann_0": b""})
     with pytest.raises(RequestError, match=r"data\.held_out is theo; the speakers of .* are ann"):
         data.prepare(digits_config(), tmp_path / "prepared", tmp_path / "source")
-
-
-@pytest.mark.skipif(not FSDD.is_dir(), reason="no spoken digits beside the checkout")
-def test_real_digits_are_prepared(tmp_path: Path) -> None:
-    config = rnnt("rnnt_fsdd", f"data_dir={tmp_path}")
-    data.prepare(config, tmp_path, FSDD)
-    train, val, symbols = data.open_recordings(config)
-    assert (len(train), len(val), len(symbols)) == (1600, 100, 26)
-    words = {word for numbers in val.tokens for word in tokens.text_of(numbers, symbols).split()}
-    assert len(words) == 10
 
 
 def test_letters_are_the_same_everywhere_and_differ_from_each_other(letters_folder: Path) -> None:

@@ -331,11 +331,14 @@ def test_a_step_of_the_full_network_on_the_longest_utterance_stays_below_4_gib()
 
 @pytest.mark.skipif(not FSDD.is_dir(), reason="no spoken digits beside the checkout")
 def test_a_task_trains_on_real_speech(tmp_path: Path) -> None:
-    config = rnnt("rnnt_fsdd", f"data_dir={tmp_path}", "model.encoder=16", "warm_up_steps=0")
+    config = rnnt(
+        "rnnt_fsdd", f"data_dir={tmp_path}", "train_samples=320", "model.encoder=16", "warm_up_steps=0"
+    )
     config.hyperparameters.opt_learning_rate_warmup_epochs = 0
     data.prepare(config, tmp_path, FSDD)
     task = built(config)
     assert task.open_data() == data.facts(config)
+    assert len({word for _, _, texts in task._eval for text in texts for word in text.split()}) == 10
     losses = []
     for step in range(1, 21):
         task.train_until(mark(16 * step))
