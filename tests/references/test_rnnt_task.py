@@ -335,6 +335,7 @@ def test_a_task_trains_on_real_speech(tmp_path: Path) -> None:
         "rnnt_fsdd", f"data_dir={tmp_path}", "train_samples=320", "model.encoder=16", "warm_up_steps=0"
     )
     config.hyperparameters.opt_learning_rate_warmup_epochs = 0
+    config.hyperparameters.opt_base_learning_rate = 0.03
     data.prepare(config, tmp_path, FSDD)
     task = built(config)
     assert task.open_data() == data.facts(config)
