@@ -113,7 +113,7 @@ class Data:
     mel_filters      channels, from 0 Hz to half the sampling rate
     frame_stack      frames that become one
     eval_batch_size  utterances per rank in an evaluation step
-    workers          loader processes per rank; 0 loads in the training process
+    workers          loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch         batches that each worker holds ready
     permute_labels   give every training utterance the transcript of another one: nothing can be learnt
     """
@@ -138,7 +138,7 @@ class Data:
     mel_filters: int = 80
     frame_stack: int = 3
     eval_batch_size: int
-    workers: int = 0
+    workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from references.rnnt import features, recordings, sources
 from references.rnnt.config import Config, Data, Hyperparameters
@@ -307,24 +307,6 @@ def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> li
     """Every index once over all ranks, in order."""
     mine = list(range(rank, samples, ranks))
     return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
-
-
-def loader(
-    dataset: TrainingSet | EvaluationSet,
-    batches: Order | list[list[int]],
-    data: Data,
-    device: torch.device,
-) -> DataLoader:
-    """Batches of `dataset` in the given order, from as many processes as configured."""
-    return DataLoader(
-        dataset,
-        batch_sampler=batches,
-        collate_fn=dataset.collate,
-        num_workers=data.workers,
-        prefetch_factor=data.prefetch if data.workers else None,
-        persistent_workers=data.workers > 0,
-        pin_memory=device.type == "cuda",
-    )
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

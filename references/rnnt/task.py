@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from references._parts import checkpoint, stream
 from references._parts.transducer_loss import transducer_loss
 from references._parts.warm_up import without_trace
 from references.rnnt import data
@@ -26,8 +27,6 @@ from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
-
-CHECKPOINT = "checkpoint.pt"
 
 
 class Task:
@@ -101,7 +100,9 @@ class Task:
             utterances=val, data=config.data, symbols=self._symbols, seed=derive(self._seed, "dither")
         )
         batches = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
-        self._eval = data.loader(eval_set, batches, config.data, parallel.device)
+        self._eval = stream.loader(
+            eval_set, config.data, parallel.device, batch_sampler=batches, collate_fn=eval_set.collate
+        )
         self._batches = self._from_here()
         return data.facts(config)
 
@@ -118,7 +119,13 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = data.loader(self._train_set, order, self.config.data, self._parallel.device)
+        self._train = stream.loader(
+            self._train_set,
+            self.config.data,
+            self._parallel.device,
+            batch_sampler=order,
+            collate_fn=self._train_set.collate,
+        )
         return iter(self._train)
 
     def train_until(self, mark: Mark) -> Progress:
@@ -187,34 +194,20 @@ class Task:
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
-        if self._parallel.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f"{CHECKPOINT}.part"
-            state = {
-                "model": self._model.state_dict(),
-                "average": self._average.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "parallel": self._parallel.state_dict(),
-                "seed": self._seed,
-                "step": self._step,
-                "taken": self._taken,
-            }
-            torch.save(state, part)
-            part.replace(folder / CHECKPOINT)
-        self._parallel.barrier()
+        counters = {"seed": self._seed, "step": self._step, "taken": self._taken}
+        checkpoint.save(folder, self._parallel, self._both(), self._optimizer, counters)
 
     def load(self, folder: Path) -> None:
         """Called by every rank after `build`, before or after `open_data`. Order, augmentation and dropout
         follow the seed of the run that was saved."""
-        device = self._parallel.device
-        state = torch.load(folder / CHECKPOINT, map_location=device, weights_only=True)
-        self._model.load_state_dict(state["model"])
-        self._average.load_state_dict(state["average"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._parallel.load_state_dict(state["parallel"])
-        self._seed, self._step, self._taken = state["seed"], state["step"], state["taken"]
+        counters = checkpoint.load(folder, self._parallel, self._both(), self._optimizer)
+        self._seed, self._step, self._taken = (counters[name] for name in ("seed", "step", "taken"))
         if self._batches is not None:
             self.open_data()
+
+    def _both(self) -> nn.Module:
+        """The weights and their average, as one module to save."""
+        return nn.ModuleDict({"model": self._model, "average": self._average})
 
     def close(self) -> None:
         """Stop the loaders' processes."""

@@ -16,6 +16,7 @@ import pytest
 import soundfile
 import torch
 
+from references._parts import stream
 from references.rnnt import data, letters, recordings, tokens
 from references.rnnt.config import Config
 from tests.references.configs import rnnt
@@ -411,9 +412,12 @@ def test_loader_processes_change_no_batch(mini_rnnt: Config) -> None:
             lengths=utterances.utterances.lengths, buckets=2, seed=1, global_batch_size=4, microbatches=1,
             rank=0, ranks=1,
         )  # fmt: skip
-        stream = iter(data.loader(utterances, order, mini_rnnt.data, torch.device("cpu")))
-        batches.append([next(stream) for _ in range(3)])
-        del stream
+        device, collate = torch.device("cpu"), utterances.collate
+        found = iter(
+            stream.loader(utterances, mini_rnnt.data, device, batch_sampler=order, collate_fn=collate)
+        )
+        batches.append([next(found) for _ in range(3)])
+        del found
     for alone, helped in zip(*batches, strict=True):
         assert all(torch.equal(one, other) for one, other in zip(alone, helped, strict=True))
 
