@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 
 from train_bench.plan import discover
+from train_bench.quality import Target
+from train_bench.rules import ruleset
 
 PROGRAM = [sys.executable, "-m", "train_bench"]
 PATIENCE = 1.5
@@ -48,7 +50,8 @@ def _honest(name: str, runs: int) -> bool:
         )
         told = json.loads(judged.stdout)["entries"][0]
         records = [json.loads(path.read_text()) for path in sorted(folder.glob("record_*.json"))]
-    best = [_best([item["value"] for item in record["evaluations"]]) for record in records]
+    target = ruleset.load(described["ruleset"]).benchmark(name).target
+    best = [_best([item["value"] for item in record["evaluations"]], target) for record in records]
     honest = len(best) == runs and not any(run["converged"] for run in told["runs"])
     verdict = "never reached" if honest else "REACHED OR NOT RUN"
     print(f"{name}: permuted labels, {until} {told['unit']}s (slowest reference run {slowest:g}):", end=" ")
@@ -56,10 +59,13 @@ def _honest(name: str, runs: int) -> bool:
     return honest
 
 
-def _best(values: list[float] | list[dict[str, float]]) -> str:
-    """The highest quality of a run, of each metric where there are several."""
-    named = [value if isinstance(value, dict) else {"": value} for value in values]
-    return " ".join(f"{name} {max(value[name] for value in named):.4f}".strip() for name in named[0])
+def _best(values: list[float] | list[dict[str, float]], target: Target) -> str:
+    """The best value of each metric during a run."""
+    qualities = [target.quality_of(value).metrics for value in values]
+    return " ".join(
+        f"{asked.metric} {(max if asked.higher_is_better else min)(quality[asked.metric] for quality in qualities):.4f}"
+        for asked in target.thresholds
+    )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,10 @@ def one_run(words: Sequence[str], marks: Callable[[Marks], Marks]) -> Plan:
     plan = make_plan(asked, ruleset.load(asked.benchmark.ruleset), provenance, reference_runs=False)
     campaign.prepare_data(plan)
     job = plan.jobs[0]
-    never = Target(
-        thresholds=tuple(Threshold(metric=asked.metric, value=2.0) for asked in job.target.thresholds)
-    )
+    never = Target(thresholds=tuple(_beyond_reach(asked) for asked in job.target.thresholds))
     return replace(plan, jobs=(replace(job, target=never, schedule=tuple(marks(job.schedule))),))
+
+
+def _beyond_reach(asked: Threshold) -> Threshold:
+    """Metrics are shares or rates of errors: none is above 1 where higher is better, none is below 0."""
+    return replace(asked, value=2.0 if asked.higher_is_better else -1.0)

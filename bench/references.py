@@ -293,6 +293,30 @@ def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Ten
     return step
 
 
+def plain_rnnt(config: Any, samples: Any) -> Step:
+    """RNN-T on the longest utterance that trains, with LAMB and averaged weights."""
+    from references._parts.transducer_loss import transducer_loss
+    from references.rnnt.model import RNNT
+    from references.rnnt.recipe import follow, optimizer_of
+
+    asked = config.hyperparameters
+    inputs = config.data.frame_stack * config.data.mel_filters
+    model, average = (RNNT(config.model, features=inputs, scale=0.5) for _ in range(2))
+    optimizer = optimizer_of(model, asked)
+    features, frame_counts, labels, label_counts = samples
+
+    def step() -> None:
+        optimizer.zero_grad()
+        logits = model(features, labels)
+        counts = (frame_counts + 1) // 2
+        transducer_loss(logits, labels, counts, label_counts, blank=config.model.labels).mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), asked.opt_gradient_clip_norm)
+        optimizer.step()
+        follow(average, model, asked.model_eval_ema_factor)
+
+    return step
+
+
 CASES = {
     "dlrm": Case(
         batch=2048,
@@ -311,6 +335,7 @@ CASES = {
         overrides=("benchmark.model.start_weights=null",),
     ),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
+    "rnnt": Case(batch=1, rivals=(Rival("plain loop", plain_rnnt),)),
     "bert": Case(batch=2, rivals=(Rival("plain loop", plain_bert),), overrides=("benchmark.model.layers=4",)),
 }
 

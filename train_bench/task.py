@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -30,6 +30,11 @@ class Hyperparameters:
 
     global_batch_size: int
     gradient_accumulation_steps: int = 1
+
+    def logged(self) -> dict[str, Any]:
+        """By mllog key, what the log says of them. A reference may spell a value otherwise than plans, which
+        are JSON and have no infinite numbers."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(slots=True, kw_only=True)

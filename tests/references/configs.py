@@ -14,6 +14,7 @@ from references.bert.config import Config as BertConfig
 from references.dlrm.config import Config as DLRMConfig
 from references.maskrcnn.config import Config as MaskRCNNConfig
 from references.resnet.config import Config as ResNetConfig
+from references.rnnt.config import Config as RNNTConfig
 from references.ssd.config import Config as SSDConfig
 from references.unet3d.config import Config as UNet3DConfig
 from train_bench.task import BenchmarkConfig
@@ -43,6 +44,11 @@ def maskrcnn(name: str, *overrides: str) -> MaskRCNNConfig:
 def resnet(name: str, *overrides: str) -> ResNetConfig:
     """A variant of ResNet."""
     return _composed(name, overrides, "resnet", ResNetConfig)
+
+
+def rnnt(name: str, *overrides: str) -> RNNTConfig:
+    """A variant of RNN-T."""
+    return _composed(name, overrides, "rnnt", RNNTConfig)
 
 
 def ssd(name: str, *overrides: str) -> SSDConfig:

@@ -14,10 +14,11 @@ from references.bert.config import Config as BertConfig
 from references.dlrm.config import Config as DLRMConfig
 from references.maskrcnn.config import Config as MaskRCNNConfig
 from references.resnet.config import Config
+from references.rnnt.config import Config as RNNTConfig
 from references.ssd.config import Config as SSDConfig
 from references.unet3d.config import Config as UNet3DConfig
 from tests.references import configs
-from tests.references.configs import bert, dlrm, maskrcnn, resnet, ssd, unet3d
+from tests.references.configs import bert, dlrm, maskrcnn, resnet, rnnt, ssd, unet3d
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -121,4 +122,18 @@ def mini_dlrm(clicks_folder: Path) -> DLRMConfig:
     """The mini recommendation benchmark, told where its data lie."""
     config = dlrm("dlrm_mini")
     config.data_dir = str(clicks_folder)
+    return config
+
+
+@pytest.fixture(scope="session")
+def letters_folder(prepared: Callable[[str], Path]) -> Path:
+    """The generated utterances, packed."""
+    return prepared("rnnt")
+
+
+@pytest.fixture
+def mini_rnnt(letters_folder: Path) -> RNNTConfig:
+    """The mini speech benchmark, told where its data lie."""
+    config = rnnt("rnnt_mini")
+    config.data_dir = str(letters_folder)
     return config

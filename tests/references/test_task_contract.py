@@ -60,6 +60,15 @@ CASES = {
     "resnet": Case(
         overrides=(), eager=("hyperparameters.opt_learning_rate_warmup_epochs=0",), steps=12, left=0.7
     ),
+    "rnnt": Case(
+        overrides=(
+            *("model.encoder=16", "model.joint=16", "model.joint_dropout=0.2"),
+            *("hyperparameters.global_batch_size=4", "hyperparameters.opt_learning_rate_warmup_epochs=0"),
+        ),
+        eager=("hyperparameters.opt_base_learning_rate=0.02", "model.joint_dropout=0.0"),
+        steps=25,
+        left=0.9,
+    ),
     "ssd": Case(
         overrides=("model.widths=[8,8,16]", "model.stem_width=8", "data.verify=false"),
         eager=("hyperparameters.opt_learning_rate_warmup_steps=1",),
@@ -86,7 +95,7 @@ task = importlib.import_module(f"references.{reference}.task").Task(config)
 task.build(1, OneRank())
 touched = [name for name in opened if name.startswith(folder)]
 assert not touched, touched
-assert not {"sklearn", "nibabel"} & sys.modules.keys()
+assert not {"sklearn", "nibabel", "sentencepiece", "soundfile"} & sys.modules.keys()
 task.open_data()
 assert any(name.startswith(folder) for name in opened)
 """

@@ -160,7 +160,7 @@ def _refuse_what_the_rules_forbid(
     problems = [reason for reason in reasons if reason]
     # The platform's name is found by the ranks where the user gives none.
     values = dict(announcement, submission_platform=announcement["submission_platform"] or "as found")
-    values |= {key: value for key, value in asdict(config.hyperparameters).items() if value is not None}
+    values |= config.hyperparameters.logged()
     problems += [explain(failure) for failure in preflight(rules, values)]
     if asked.seed is not None and not rules.fixed_seeds_allowed:
         problems.append(

@@ -24,7 +24,7 @@ from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.job import Job, read_job
 from train_bench.parallel import Parallel
 from train_bench.run.pulse import Pulse
-from train_bench.task import Task
+from train_bench.task import BenchmarkConfig, Task
 
 PR_SET_PDEATHSIG = 1
 SECONDS_BEHIND_A_KILLED_RANK = 1.5
@@ -87,10 +87,15 @@ def _run(job: Job, parallel: Parallel) -> None:
 
     machine = system.found()
     name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
-    job = replace(job, announcement={**job.announcement, "submission_platform": name})
+    config = _config(job)
+    job = replace(
+        job,
+        announcement={**job.announcement, "submission_platform": name},
+        config={**job.config, "hyperparameters": config.hyperparameters.logged()},
+    )
     if parallel.rank == 0 and not (job.folder / "system.json").exists():
         papers.write_json(job.folder / "system.json", machine | {"platform": name})
-    task = _task(job)
+    task = _task(job, config)
     if parallel.rank == 0:
         _claim(job.growing_file)
     log = events.Log(job.growing_file if parallel.rank == 0 else None, events.wall_clock_ms())
@@ -101,12 +106,15 @@ def _run(job: Job, parallel: Parallel) -> None:
         task.close()
 
 
-def _task(job: Job) -> Task:
+def _config(job: Job) -> BenchmarkConfig:
     import cattrs
 
     config_type = importlib.import_module(f"references.{job.reference}.config").Config
-    task_type = importlib.import_module(f"references.{job.reference}.task").Task
-    return cast(Task, task_type(cattrs.structure(job.config, config_type)))
+    return cast(BenchmarkConfig, cattrs.structure(job.config, config_type))
+
+
+def _task(job: Job, config: BenchmarkConfig) -> Task:
+    return cast(Task, importlib.import_module(f"references.{job.reference}.task").Task(config))
 
 
 def _claim(log: Path) -> None:

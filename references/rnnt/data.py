@@ -1,0 +1,327 @@
+"""The data of the speech recognition benchmark: preparing, opening, the order of a run, look-alikes.
+
+The order of an epoch: utterances are sorted by duration, split into `data_train_num_buckets` buckets and
+permuted inside each; elements are dropped at random until whole global batches are left; what follows is cut
+into global micro-batches, and these are permuted. Order and augmentation are functions of the seed and the
+position in the run alone, never of the number of ranks or of loader processes; only where a mask in time
+begins also depends on the longest utterance that the rank has in the batch, as in the reference.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from references.rnnt import features, recordings, sources
+from references.rnnt.config import Config, Data, Hyperparameters
+from references.rnnt.tokens import text_of, tokenizer
+from train_bench import papers
+from train_bench.bar import bar
+from train_bench.errors import RequestError, UnknownName
+from train_bench.seeds import derive
+from train_bench.task import DataFacts
+
+SCRATCH = "unpacked"
+LEAST_SECONDS = 0.1
+"""Shorter utterances have too few frames to be normalised."""
+
+LABELS_PER_SECOND = 5
+"""Of look-alikes; English read aloud has about as many."""
+
+
+class Batch(NamedTuple):
+    """Training utterances.
+
+    features      float32 (T, samples, frame_stack * mel_filters)
+    frame_counts  int64 (samples,), at most T
+    labels        int64 (samples, U), filled with 0
+    label_counts  int64 (samples,), at most U
+    """
+
+    features: Tensor
+    frame_counts: Tensor
+    labels: Tensor
+    label_counts: Tensor
+
+
+class EvaluationBatch(NamedTuple):
+    """Utterances as in `Batch`, and what was said."""
+
+    features: Tensor
+    frame_counts: Tensor
+    transcripts: list[str]
+
+
+def facts(config: Config) -> DataFacts:
+    """Sizes of the data set as configured; touches nothing. `open_recordings` verifies them. As the rules
+    count them, the training samples are those of an epoch."""
+    return DataFacts(train_samples=config.samples_per_epoch, eval_samples=config.eval_samples)
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Decode, check and pack every utterance into `folder`, once and for all; verified and resumable.
+
+    `source` is the data set as distributed (not needed for generated letters). One utterance is in memory at
+    a time. Returns at once if `folder` is complete. Never downloads.
+    """
+    manifest = recordings.read_manifest(folder)
+    if manifest is None:
+        manifest = _make(config, _source(config, folder, source), folder)
+    notes = recordings.read_notes(folder, manifest)
+    _check(config, folder, manifest, notes)
+    _check_counts(config, *_opened(config, folder, notes))
+
+
+def _source(config: Config, folder: Path, source: Path | None) -> sources.Source:
+    origin = config.data.origin
+    if origin == "letters":
+        return sources.generated(config)
+    if origin not in ("librispeech", "digits"):
+        raise UnknownName(what="data origin", name=origin, known=["librispeech", "digits", "letters"])
+    if source is None or not source.is_dir():
+        raise RequestError(
+            f"{config.benchmark} needs the data set '{origin}' as it is distributed, and it is not downloaded "
+            f"for you (source={source}). Prepare it once: train-bench prepare benchmark={config.benchmark} "
+            "source=FOLDER_THAT_HOLDS_IT"
+        )
+    if origin == "digits":
+        return sources.digits(config, source)
+    return sources.librispeech(config, source, folder / SCRATCH)
+
+
+def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any]:
+    packs, size = {}, config.data.pack_utterances
+    for split, names in (("train", list(source.train)), ("val", list(source.val))):
+        groups = [names[first : first + size] for first in range(0, len(names), size)]
+        for number, group in enumerate(bar(groups, f"packing {split}")):
+            path = recordings.pack_path(folder, split, number)
+            if recordings.finished(path, group) is None:
+                recordings.write_pack(path, (_heard(config, source, name) for name in group))
+        packs[split] = len(groups)
+    symbols = _tokenize(config, folder, recordings.read_notes(folder, {"packs": packs}))
+    manifest = {
+        "format": recordings.FORMAT,
+        "origin": config.data.origin,
+        "sample_rate": config.data.sample_rate,
+        "tokenizer": config.data.tokenizer,
+        "symbols": symbols,
+        "packs": packs,
+    }
+    papers.write_json(folder / recordings.MANIFEST, manifest)
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+    return manifest
+
+
+def _heard(config: Config, source: sources.Source, name: str) -> recordings.Utterance:
+    utterance = source.read(name)
+    seconds = len(utterance.samples) / config.data.sample_rate
+    if seconds < LEAST_SECONDS:
+        raise RequestError(f"{name} lasts {seconds:.3f} s; an utterance has at least {LEAST_SECONDS} s.")
+    if not utterance.samples.any():
+        raise RequestError(f"{name} is silent: all its samples are 0. Fetch it again.")
+    return utterance
+
+
+def _tokenize(config: Config, folder: Path, notes: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Writes the numbers of every transcript's symbols beside its pack, and returns the symbols."""
+    data = config.data
+    said = (text for note in notes["train"] for _, _, text in note["utterances"])
+    made = tokenizer(data.tokenizer, data.alphabet, config.model.labels, said)
+    for split in recordings.SPLITS:
+        for number, note in enumerate(notes[split]):
+            tokens = [made.encode(text) for _, _, text in note["utterances"]]
+            for (name, _, text), numbers in zip(note["utterances"], tokens, strict=True):
+                if 0 in numbers:
+                    raise RequestError(
+                        f"The transcript of {name}, '{text}', has a character that no training transcript has."
+                    )
+            path = recordings.tokens_path(folder, split, number)
+            papers.write(path, "[" + ",\n".join(str(numbers) for numbers in tokens) + "]\n")
+    return made.symbols
+
+
+def _check(config: Config, folder: Path, manifest: dict[str, Any], notes: dict[str, list[dict]]) -> None:
+    data = config.data
+    found = (manifest["origin"], manifest["sample_rate"], manifest["tokenizer"], len(manifest["symbols"]))
+    asked = (data.origin, data.sample_rate, data.tokenizer, config.model.labels)
+    if found != asked:
+        raise RequestError(
+            f"The utterances in {folder} have (origin, sample_rate, tokenizer, labels) {found}; {config.benchmark} "
+            f"asks for {asked}. Remove the folder and prepare again, or choose another data_dir."
+        )
+    recordings.verify(folder, notes, contents=data.verify)
+    digest = recordings.content_digest(notes)
+    if data.sha256 not in (None, digest):
+        raise RequestError(
+            f"The utterances in {folder} have sha256 {digest}; {config.benchmark} is defined on {data.sha256}. "
+            "Remove the folder and prepare again."
+        )
+
+
+def _opened(
+    config: Config, folder: Path, notes: dict[str, list[dict]]
+) -> tuple[recordings.Recordings, recordings.Recordings]:
+    most = config.hyperparameters.data_train_max_duration * config.data.sample_rate
+    train = recordings.Recordings(folder, "train", notes["train"], most_samples=most)
+    return train, recordings.Recordings(folder, "val", notes["val"])
+
+
+def _check_counts(config: Config, train: recordings.Recordings, val: recordings.Recordings) -> None:
+    batch = config.hyperparameters.global_batch_size
+    if (len(train) // batch * batch, len(val)) != (config.samples_per_epoch, config.eval_samples):
+        raise RequestError(
+            f"{config.benchmark} has {config.train_samples} training utterances of at most "
+            f"{config.hyperparameters.data_train_max_duration:g} s, {config.samples_per_epoch} in whole batches, and "
+            f"{config.eval_samples} for evaluation; found {len(train)} and {len(val)}. If the data are as "
+            f"distributed, set benchmark.train_samples={len(train)}."
+        )
+
+
+def open_recordings(config: Config) -> tuple[recordings.Recordings, recordings.Recordings, list[str]]:
+    """Training and evaluation utterances of `config.data_dir` and the symbols: the first touch of the data
+    set."""
+    if config.data_dir is None:
+        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
+    folder = Path(config.data_dir)
+    manifest = recordings.read_manifest(folder)
+    if manifest is None:
+        raise RequestError(
+            f"There are no prepared data of {config.benchmark} in {folder}; "
+            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
+        )
+    notes = recordings.read_notes(folder, manifest)
+    _check(config, folder, manifest, notes)
+    train, val = _opened(config, folder, notes)
+    _check_counts(config, train, val)
+    if config.data.permute_labels:
+        train.tokens = [*train.tokens[1:], train.tokens[0]]
+    return train, val, manifest["symbols"]
+
+
+def epoch_order(
+    lengths: np.ndarray, *, buckets: int, batch: int, kept: int, rng: np.random.Generator
+) -> np.ndarray:
+    """int64 (kept / batch, batch): the global micro-batches of an epoch, as the head of this file says."""
+    parts = np.array_split(np.argsort(lengths, kind="stable"), buckets)
+    order = np.concatenate([rng.permutation(part) for part in parts])
+    order = order[np.sort(rng.permutation(len(order))[:kept])]
+    return rng.permutation(order.reshape(-1, batch), axis=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Positions of the run that one rank trains on, a list per micro-batch, from `first_step` on."""
+
+    lengths: np.ndarray
+    buckets: int
+    seed: int
+    global_batch_size: int
+    microbatches: int
+    rank: int
+    ranks: int
+    first_step: int = 0
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        """Micro-batches of (index of the utterance, its position in the run), without end."""
+        batch = self.global_batch_size // self.microbatches
+        share = batch // self.ranks
+        kept = len(self.lengths) // self.global_batch_size * self.global_batch_size
+        epoch, skipped = divmod(self.first_step * self.global_batch_size, kept)
+        while True:
+            rng = np.random.default_rng(derive(self.seed, "order", epoch))
+            order = epoch_order(self.lengths, buckets=self.buckets, batch=batch, kept=kept, rng=rng)
+            for number in range(skipped // batch, len(order)):
+                start = self.rank * share
+                mine = order[number, start : start + share]
+                first = epoch * kept + number * batch + start
+                yield [(int(index), first + place) for place, index in enumerate(mine)]
+            epoch, skipped = epoch + 1, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet(Dataset):
+    """Augmented utterances by (index, position); the position decides the augmentation."""
+
+    utterances: recordings.Recordings
+    data: Data
+    asked: Hyperparameters
+    seed: int
+
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, features.Masks, list[int]]:
+        index, position = item
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        speed = rng.uniform(self.asked.data_speed_perturbaton_min, self.asked.data_speed_perturbaton_max)
+        seen = features.features(self.utterances.samples(index), self.data, rng, speed=speed)
+        masks = features.draw_masks(len(seen), seen.shape[1], self.asked, rng)
+        return seen, masks, self.utterances.tokens[index]
+
+    def collate(self, items: list[tuple[Tensor, features.Masks, list[int]]]) -> Batch:
+        """Pad, mask, stack."""
+        padded = features.pad([seen for seen, _, _ in items])
+        features.mask(padded, [masks for _, masks, _ in items])
+        labels = [torch.tensor(tokens, dtype=torch.int64) for _, _, tokens in items]
+        return Batch(
+            features=features.stack_frames(padded, self.data.frame_stack),
+            frame_counts=_stacked([seen for seen, _, _ in items], self.data),
+            labels=torch.nn.utils.rnn.pad_sequence(labels, batch_first=True),
+            label_counts=torch.tensor([len(tokens) for _, _, tokens in items]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSet(Dataset):
+    """Utterances by index, as they are."""
+
+    utterances: recordings.Recordings
+    data: Data
+    symbols: list[str]
+    seed: int
+
+    def __getitem__(self, index: int) -> tuple[Tensor, str]:
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, index]))
+        seen = features.features(self.utterances.samples(index), self.data, rng)
+        return seen, text_of(self.utterances.tokens[index], self.symbols)
+
+    def collate(self, items: list[tuple[Tensor, str]]) -> EvaluationBatch:
+        """Pad, stack."""
+        return EvaluationBatch(
+            features=features.stack_frames(features.pad([seen for seen, _ in items]), self.data.frame_stack),
+            frame_counts=_stacked([seen for seen, _ in items], self.data),
+            transcripts=[transcript for _, transcript in items],
+        )
+
+
+def _stacked(utterances: list[Tensor], data: Data) -> Tensor:
+    return torch.tensor([-(-len(seen) // data.frame_stack) for seen in utterances])
+
+
+def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[int]]:
+    """Every index once over all ranks, in order."""
+    mine = list(range(rank, samples, ranks))
+    return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
+    """Look-alike of a batch of the longest utterances, from a generator of its own: a tone per label in noise,
+    which can be learnt. Reads nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    data, seconds = config.data, config.hyperparameters.data_train_max_duration
+    frames = max(1, round(seconds / data.hop) // data.frame_stack)
+    count = max(1, round(seconds * LABELS_PER_SECOND))
+    channels = data.frame_stack * data.mel_filters
+    labels = torch.randint(1, config.model.labels, (samples, count), generator=generator)
+    spoken = labels.repeat_interleave(-(-frames // count), dim=1)[:, :frames] % channels
+    tones = 3.0 * torch.nn.functional.one_hot(spoken, channels).float()
+    noise = torch.randn(frames, samples, channels, generator=generator)
+    sizes = (torch.full((samples,), frames), torch.full((samples,), count))
+    return Batch(
+        features=noise + tones.transpose(0, 1), frame_counts=sizes[0], labels=labels, label_counts=sizes[1]
+    )

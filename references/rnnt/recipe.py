@@ -1,0 +1,83 @@
+"""From the hyperparameters to an optimizer, a learning-rate schedule and averaged weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from references._parts.lamb import LAMB
+from references.rnnt.config import Config, Hyperparameters
+from train_bench.errors import RequestError, UnknownName
+
+OPTIMIZERS = ("lamb",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUpHoldDecay:
+    """Linear warm-up, a constant rate, then exponential decay between epochs (reference of the benchmark).
+    For step s = 1, 2, ... of epoch E = 1, 2, ..., with n steps per epoch, W and H epochs of warm-up and hold:
+
+        s < W n:        base (s + 1) / (W n + 1)
+        s < (W + H) n:  base
+        else:           base factor^(E - W - H)
+
+    and never less than `least`.
+    """
+
+    base: float
+    least: float
+    factor: float
+    warmup_epochs: int
+    hold_epochs: int
+    steps_per_epoch: int
+
+    def __call__(self, step: int) -> float:
+        """The rate of step `step`, counted from 0."""
+        number, epoch = step + 1, step // self.steps_per_epoch + 1
+        warmup = self.warmup_epochs * self.steps_per_epoch
+        held = self.warmup_epochs + self.hold_epochs
+        rate = self.base
+        if number < warmup:
+            rate = self.base * (number + 1) / (warmup + 1)
+        elif number >= held * self.steps_per_epoch:
+            rate = self.base * self.factor ** (epoch - held)
+        return max(rate, self.least)
+
+
+def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimizer:
+    """LAMB with decay and trust ratio for every tensor, at rate 0 until the schedule speaks."""
+    if asked.opt_name not in OPTIMIZERS:
+        raise UnknownName(what="optimizer (opt_name)", name=asked.opt_name, known=OPTIMIZERS)
+    return LAMB(
+        [{"params": list(model.parameters())}],
+        lr=0.0,
+        betas=(asked.opt_lamb_beta_1, asked.opt_lamb_beta_2),
+        epsilon=asked.opt_lamb_epsilon,
+        weight_decay=asked.opt_weight_decay,
+    )
+
+
+def schedule_of(config: Config) -> WarmUpHoldDecay:
+    """The rate by epochs of `samples_per_epoch` samples."""
+    asked, samples = config.hyperparameters, config.samples_per_epoch
+    if not samples:
+        raise RequestError(
+            f"An epoch of {config.train_samples} samples has no whole batch of {asked.global_batch_size}; "
+            "lower global_batch_size or set train_samples."
+        )
+    return WarmUpHoldDecay(
+        base=asked.opt_base_learning_rate,
+        least=asked.opt_lamb_learning_rate_min,
+        factor=asked.opt_lamb_learning_rate_decay_poly_power,
+        warmup_epochs=asked.opt_learning_rate_warmup_epochs,
+        hold_epochs=asked.opt_lamb_learning_rate_hold_epochs,
+        steps_per_epoch=samples // asked.global_batch_size,
+    )
+
+
+@torch.no_grad()
+def follow(average: nn.Module, model: nn.Module, factor: float) -> None:
+    """average := factor average + (1 - factor) weights, for every tensor; no correction of the start."""
+    torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1.0 - factor)

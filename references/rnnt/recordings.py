@@ -1,0 +1,187 @@
+"""Prepared utterances: samples of many laid end to end, which are read at random.
+
+A folder of recordings is
+
+    manifest.json          format, origin, sampling rate, vocabulary; per split the number of its packs
+    train_00000.pcm        int16, little-endian, one channel
+    train_00000.json       per utterance its name, samples and transcript; size and sha256 of the samples
+    tokens_train_00000.json  per utterance the numbers of its symbols
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from train_bench import papers
+from train_bench.errors import RequestError, WriteError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SPLITS = ("train", "val")
+
+
+class Utterance(NamedTuple):
+    """int16 (n,) samples, what was said, and a name for a sentence about it."""
+
+    name: str
+    samples: np.ndarray
+    transcript: str
+
+
+def pack_path(folder: Path, split: str, number: int) -> Path:
+    """Where a pack's samples lie."""
+    return folder / f"{split}_{number:05d}.pcm"
+
+
+def tokens_path(folder: Path, split: str, number: int) -> Path:
+    """Where the numbers of its transcripts' symbols lie."""
+    return folder / f"tokens_{split}_{number:05d}.json"
+
+
+def write_pack(path: Path, utterances: Iterable[Utterance]) -> dict[str, Any]:
+    """Save a pack, visible only when whole, one utterance in memory at a time, and say what was saved."""
+    part, digest, size = path.with_suffix(".pcm.part"), hashlib.sha256(), 0
+    entries = []
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            for name, samples, transcript in utterances:
+                content = samples.astype("<i2", copy=False).tobytes()
+                file.write(content)
+                digest.update(content)
+                size += len(content)
+                entries.append([name, len(samples), transcript])
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise WriteError(
+            f"{path} cannot be written: {error.strerror or error}. Packs that are finished are kept; make room "
+            "and prepare again to continue."
+        ) from error
+    note = {"bytes": size, "sha256": digest.hexdigest(), "utterances": entries}
+    papers.write_json(path.with_suffix(".json"), note)
+    return note
+
+
+def finished(path: Path, names: list[str]) -> dict[str, Any] | None:
+    """What `write_pack` returned for a pack, if it is whole and holds the utterances of these names."""
+    note = path.with_suffix(".json")
+    if not note.exists():
+        return None
+    entry = papers.read_json(note)
+    whole = _size(path) == entry["bytes"] and [name for name, _, _ in entry["utterances"]] == names
+    return entry if whole else None
+
+
+def read_notes(folder: Path, manifest: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The note of every pack, by split."""
+    return {
+        split: [
+            papers.read_json(pack_path(folder, split, number).with_suffix(".json"))
+            for number in range(manifest["packs"][split])
+        ]
+        for split in SPLITS
+    }
+
+
+def content_digest(notes: Mapping[str, list[dict[str, Any]]]) -> str:
+    """One digest of all samples and transcripts."""
+    digest = hashlib.sha256()
+    for split in SPLITS:
+        for note in notes[split]:
+            digest.update(note["sha256"].encode())
+            for name, count, transcript in note["utterances"]:
+                digest.update(f"{name}\t{count}\t{transcript}\n".encode())
+    return digest.hexdigest()
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder of recordings; None if there is none (yet)."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = papers.read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise RequestError(
+            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
+        )
+    return manifest
+
+
+def verify(folder: Path, notes: Mapping[str, list[dict[str, Any]]], *, contents: bool) -> None:
+    """Refuse missing or cut packs; with `contents`, changed ones too (reads every byte)."""
+    for split in SPLITS:
+        for number, note in enumerate(notes[split]):
+            path = pack_path(folder, split, number)
+            if _size(path) != note["bytes"]:
+                raise RequestError(
+                    f"{path} has {_size(path)} of {note['bytes']} bytes; remove {folder} and prepare again."
+                )
+            if contents and _digest(path) != note["sha256"]:
+                raise RequestError(
+                    f"{path} is corrupt: its sha256 is not the one of {path.with_suffix('.json')}; "
+                    f"remove {folder} and prepare again."
+                )
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class Recordings:
+    """One split of a folder of recordings, memory-mapped; opens each pack when it is first needed, in
+    whichever process needs it. Utterances of more than `most_samples` samples are left out."""
+
+    def __init__(
+        self, folder: Path, split: str, notes: list[dict[str, Any]], *, most_samples: float = float("inf")
+    ) -> None:
+        self._folder, self._split = folder, split
+        rows = []
+        self.tokens: list[list[int]] = []
+        for number, note in enumerate(notes):
+            first, read = 0, papers.read_json(tokens_path(folder, split, number))
+            for (_, count, _), tokens in zip(note["utterances"], read, strict=True):
+                if count <= most_samples:
+                    rows.append((number, first, count))
+                    self.tokens.append(tokens)
+                first += count
+        self._places = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        self._maps: dict[int, np.ndarray] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maps": {}}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 (utterances,): samples of each."""
+        return self._places[:, 2]
+
+    def samples(self, index: int) -> np.ndarray:
+        """int16 (n,)."""
+        number, first, count = self._places[index]
+        if number not in self._maps:
+            path = pack_path(self._folder, self._split, int(number))
+            try:
+                self._maps[number] = np.memmap(path, dtype="<i2", mode="r")
+            except (OSError, ValueError) as error:
+                raise RequestError(
+                    f"{path} cannot be read: {error}. Remove {self._folder} and prepare again."
+                ) from error
+        return self._maps[number][first : first + count]

@@ -1,0 +1,274 @@
+"""Data sets as they are distributed, read one utterance at a time for preparing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import wave
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from references.rnnt import letters
+from references.rnnt.config import Config
+from references.rnnt.recordings import Utterance
+from train_bench import papers
+from train_bench.bar import bar
+from train_bench.errors import RequestError
+from train_bench.seeds import derive
+
+BLOCK = 1 << 22
+PIECES = (2, 3, 4, 3)
+"""Spoken digits per utterance, over and over."""
+
+PAUSE = (0.05, 0.2)
+"""Seconds before a spoken digit."""
+
+HUM = 40
+"""Loudest sample of a pause. Digital silence would be so far below speech that little else were left of it
+after normalisation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A data set to be prepared: the names of the utterances that train and evaluate, and what reads one."""
+
+    train: Sequence[str]
+    val: Sequence[str]
+    read: Callable[[str], Utterance]
+
+
+def transcript_of(text: str, alphabet: str, where: str) -> str:
+    """Lower case, single spaces. Refuses an empty transcript and characters beyond the alphabet."""
+    transcript = " ".join(text.lower().split())
+    if not transcript:
+        raise RequestError(f"{where} has an empty transcript; every utterance needs one.")
+    strange = sorted(set(transcript) - set(alphabet) - {" "})
+    if strange:
+        raise RequestError(
+            f"{where} has the character '{strange[0]}' in its transcript; allowed are the space and {alphabet}."
+        )
+    return transcript
+
+
+def librispeech(config: Config, root: Path, scratch: Path) -> Source:
+    """LibriSpeech: per subset `LibriSpeech/SUBSET/SPEAKER/CHAPTER/*.flac` with one file of transcripts, or
+    `SUBSET.tar.gz`, which is unpacked into `scratch` first."""
+    listed: dict[str, tuple[Path, str, str]] = {}
+    names: list[list[str]] = []
+    for subsets in (config.data.train_subsets, config.data.eval_subsets):
+        names.append([])
+        for subset in subsets:
+            for name, entry in _chapters(_subset(config, root, scratch, subset)):
+                listed[name] = entry
+                names[-1].append(name)
+
+    def read(name: str) -> Utterance:
+        path, text, where = listed[name]
+        return Utterance(
+            name=name,
+            samples=read_flac(path, config.data.sample_rate),
+            transcript=transcript_of(text, config.data.alphabet, where),
+        )
+
+    return Source(train=names[0], val=names[1], read=read)
+
+
+def _subset(config: Config, root: Path, scratch: Path, subset: str) -> Path:
+    """The folder of a subset: as it is, or unpacked from its archive, whose md5 is held."""
+    for folder in (root / "LibriSpeech" / subset, root / subset):
+        if folder.is_dir():
+            return folder
+    archive, note = root / f"{subset}.tar.gz", scratch / f"{subset}.json"
+    if not archive.is_file():
+        raise RequestError(
+            f"{root} has neither LibriSpeech/{subset}/ nor {subset}.tar.gz. Fetch {subset}.tar.gz of LibriSpeech "
+            "(OpenSLR 12) into this folder, then prepare again."
+        )
+    size = archive.stat().st_size
+    if not note.exists() or papers.read_json(note) != size:
+        _hold_md5(archive, config.data.md5)
+        _unpack(archive, scratch)
+        papers.write_json(note, size)
+    return scratch / "LibriSpeech" / subset
+
+
+def _hold_md5(archive: Path, lines: list[str]) -> None:
+    pairs = [line.split() for line in lines]
+    for line, pair in zip(lines, pairs, strict=True):
+        if len(pair) != 2:
+            raise RequestError(f"data.md5 has the line '{line}'; allowed is a digest and the name of a file.")
+    known = {name: digest for digest, name in pairs}
+    if archive.name not in known:
+        return
+    digest = hashlib.md5(usedforsecurity=False)
+    with archive.open("rb") as file:
+        blocks = iter(lambda: file.read(BLOCK), b"")
+        for block in bar(blocks, f"checking {archive.name}", total=-(-archive.stat().st_size // BLOCK)):
+            digest.update(block)
+    if digest.hexdigest() != known[archive.name]:
+        raise RequestError(
+            f"{archive} has md5 {digest.hexdigest()}; the benchmark is defined on {known[archive.name]}. "
+            "Fetch it again."
+        )
+
+
+def _unpack(archive: Path, scratch: Path) -> None:
+    try:
+        with tarfile.open(archive, "r:gz") as members:
+            for member in bar(members, f"unpacking {archive.name}"):
+                members.extract(member, scratch, filter="data")
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise RequestError(f"{archive} cannot be unpacked: {error}. Fetch it again, or make room.") from error
+
+
+def _chapters(subset: Path) -> Iterator[tuple[str, tuple[Path, str, str]]]:
+    """Per utterance its name, recording, text and where that stands. Every recording has a transcript and
+    every transcript a recording."""
+    chapters = sorted(path for path in subset.glob("*/*") if path.is_dir())
+    if not chapters:
+        raise RequestError(f"{subset} has no folders SPEAKER/CHAPTER; it is not a subset of LibriSpeech.")
+    for chapter in chapters:
+        file = chapter / f"{chapter.parent.name}-{chapter.name}.trans.txt"
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            raise RequestError(f"The transcripts {file} cannot be read: {error}.") from error
+        recordings = {path.stem: path for path in chapter.glob("*.flac")}
+        for number, line in enumerate(lines, start=1):
+            name, _, text = line.partition(" ")
+            if name not in recordings:
+                raise RequestError(
+                    f"{file}, line {number} is of '{name}', and there is no {name}.flac beside it."
+                )
+            yield name, (recordings.pop(name), text, f"{file}, line {number}")
+        if recordings:
+            raise RequestError(f"{min(recordings.values())} has no transcript in {file}.")
+
+
+def read_flac(path: Path, sample_rate: int) -> np.ndarray:
+    """int16 (n,). Refuses what is cut or has another rate or several channels."""
+    import soundfile
+
+    try:
+        with soundfile.SoundFile(path) as file:
+            promised, rate, channels = file.frames, file.samplerate, file.channels
+            samples = file.read(dtype="int16", always_2d=True)
+    except (soundfile.SoundFileError, OSError, RuntimeError) as error:
+        raise RequestError(f"{path} cannot be read as audio: {error}. Fetch it again.") from error
+    if len(samples) != promised:
+        raise RequestError(f"{path} is cut: it has {len(samples)} of {promised} samples. Fetch it again.")
+    if (rate, channels) != (sample_rate, 1):
+        raise RequestError(
+            f"{path} has {rate} samples per second in {channels} channels; allowed are {sample_rate} in 1."
+        )
+    return samples[:, 0]
+
+
+def digits(config: Config, root: Path) -> Source:
+    """The Free Spoken Digit Dataset as one zip file of `recordings/DIGIT_SPEAKER_TAKE.wav`. Utterances are two
+    to four digits of one speaker, drawn without replacement until all are used, then again."""
+    read = _Takes(root)
+    takes: dict[str, list[str]] = {}
+    for member in sorted(read.names):
+        takes.setdefault(Path(member).stem.split("_")[1], []).append(member)
+    held_out = config.data.held_out
+    if held_out is None or held_out not in takes:
+        raise RequestError(f"data.held_out is {held_out}; the speakers of {root} are {', '.join(takes)}.")
+    speakers = [speaker for speaker in takes if speaker != held_out]
+    spoken: dict[str, list[str]] = {}
+    train = _sentences(takes, speakers, config.train_samples or 0, spoken)
+    val = _sentences(takes, [held_out], config.eval_samples or 0, spoken)
+
+    def utterance(name: str) -> Utterance:
+        members = spoken[name]
+        rng = np.random.Generator(np.random.Philox(key=derive(0, "pauses", name)))
+        parts = []
+        for member in members:
+            pause = round(rng.uniform(*PAUSE) * config.data.sample_rate)
+            hum = rng.integers(-HUM, HUM, pause, dtype=np.int16, endpoint=True)
+            parts += [hum, read.wave(member, config.data.sample_rate)]
+        words = [WORDS[int(Path(member).stem.split("_")[0])] for member in members]
+        text = transcript_of(" ".join(words), config.data.alphabet, name)
+        return Utterance(name=name, samples=np.concatenate(parts), transcript=text)
+
+    return Source(train=train, val=val, read=utterance)
+
+
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def _sentences(
+    takes: Mapping[str, list[str]], speakers: list[str], count: int, spoken: dict[str, list[str]]
+) -> list[str]:
+    """Names of `count` utterances, speakers by turns; what each consists of goes into `spoken`."""
+    names: list[str] = []
+    rests: dict[str, list[str]] = {speaker: [] for speaker in speakers}
+    for number in range(count):
+        speaker = speakers[number % len(speakers)]
+        wanted = PIECES[number // len(speakers) % len(PIECES)]
+        if len(rests[speaker]) < wanted:
+            rng = np.random.Generator(np.random.Philox(key=derive(0, "digits", speaker, number)))
+            rests[speaker] = [str(member) for member in rng.permutation(takes[speaker])]
+        names.append(f"{speaker}_{number:05d}")
+        spoken[names[-1]] = [rests[speaker].pop() for _ in range(wanted)]
+    return names
+
+
+class _Takes:
+    """The recordings of the zip file in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        archives = sorted(root.glob("*.zip"))
+        if len(archives) != 1:
+            raise RequestError(f"{root} has {len(archives)} zip files; there has to be one, the recordings.")
+        try:
+            self._archive = zipfile.ZipFile(archives[0])
+        except (OSError, zipfile.BadZipFile) as error:
+            raise RequestError(f"{archives[0]} cannot be read: {error}. Fetch it again.") from error
+        self._path = archives[0]
+        self.names = [name for name in self._archive.namelist() if name.endswith(".wav")]
+        strange = [name for name in self.names if not _is_digit(Path(name).stem.split("_"))]
+        if strange:
+            raise RequestError(f"{archives[0]} has {strange[0]}; allowed is DIGIT_SPEAKER_TAKE.wav.")
+
+    def wave(self, member: str, sample_rate: int) -> np.ndarray:
+        """int16 (n,)."""
+        where = f"{member} of {self._path}"
+        try:
+            content = self._archive.read(member)
+            with wave.open(io.BytesIO(content)) as file:
+                shape = (file.getframerate(), file.getsampwidth(), file.getnchannels())
+                promised, found = file.getnframes(), file.readframes(file.getnframes())
+        except (OSError, EOFError, RuntimeError, wave.Error, zlib.error, zipfile.BadZipFile) as error:
+            raise RequestError(f"{where} cannot be read as WAV: {error}. Fetch it again.") from error
+        if shape != (sample_rate, 2, 1):
+            raise RequestError(
+                f"{where} has (rate, bytes, channels) {shape}; allowed is ({sample_rate}, 2, 1)."
+            )
+        if len(found) != 2 * promised:
+            raise RequestError(f"{where} is cut: it has {len(found) // 2} of {promised} samples.")
+        return np.frombuffer(found, dtype="<i2")
+
+
+def _is_digit(parts: list[str]) -> bool:
+    return len(parts) == 3 and len(parts[0]) == 1 and parts[0].isdecimal()
+
+
+def generated(config: Config) -> Source:
+    """Words of `letters.py`: the first `train_samples` utterances train, the rest evaluate."""
+    train, val = config.train_samples or 0, config.eval_samples or 0
+
+    def read(name: str) -> Utterance:
+        samples, text = letters.spoken(int(name))
+        return Utterance(
+            name=name, samples=samples, transcript=transcript_of(text, config.data.alphabet, name)
+        )
+
+    names = [str(number) for number in range(train + val)]
+    return Source(train=names[:train], val=names[train:], read=read)
