@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from train_bench.errors import RequestError
 from train_bench.seeds import derive
+from train_bench.task import BenchmarkConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,3 +78,14 @@ def loader(dataset: Dataset, asked: Asked, device: torch.device, **order: Any) -
         pin_memory=device.type == "cuda",
         **order,
     )
+
+
+def refuse_uneven_batches(config: BenchmarkConfig, ranks: int) -> None:
+    """Ranks and micro-batches have to share the global batch evenly."""
+    total = config.hyperparameters.global_batch_size
+    steps = config.hyperparameters.gradient_accumulation_steps
+    if total % (ranks * steps) or total < ranks * steps:
+        raise RequestError(
+            f"global_batch_size {total} cannot be divided among {ranks} ranks with {steps} micro-batches each; "
+            f"choose a multiple of {ranks * steps}."
+        )

@@ -44,7 +44,7 @@ class Task:
         asked = config.hyperparameters
         self._seed, self._parallel = seed, parallel
         self._microbatches = asked.gradient_accumulation_steps
-        _refuse_uneven_batches(config, parallel.size)
+        stream.refuse_uneven_batches(config, parallel.size)
         _refuse_shapes(config)
         self._share = config.local_batch_size(parallel.size)
         self._schedule = schedule_of(asked)
@@ -187,17 +187,6 @@ class Task:
     def close(self) -> None:
         """Stop the loaders' processes."""
         self._batches = self._train = self._eval = None
-
-
-def _refuse_uneven_batches(config: Config, ranks: int) -> None:
-    total = config.hyperparameters.global_batch_size
-    parts = ranks * config.hyperparameters.gradient_accumulation_steps
-    if total % parts or total < parts:
-        raise RequestError(
-            f"global_batch_size {total} cannot be divided among {ranks} ranks with "
-            f"{config.hyperparameters.gradient_accumulation_steps} micro-batches each; "
-            f"choose a multiple of {parts}."
-        )
 
 
 def _refuse_shapes(config: Config) -> None:

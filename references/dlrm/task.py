@@ -18,7 +18,6 @@ from references.dlrm.config import Config
 from references.dlrm.model import DLRM, tensor_names
 from references.dlrm.quality import roc_auc
 from references.dlrm.recipe import learning_rate
-from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
@@ -45,7 +44,7 @@ class Task:
         asked = config.hyperparameters
         self._seed, self._parallel = seed, parallel
         self._microbatches = asked.gradient_accumulation_steps
-        _refuse_uneven_batches(config, parallel.size)
+        stream.refuse_uneven_batches(config, parallel.size)
         self._share = asked.global_batch_size // (parallel.size * self._microbatches)
         torch.manual_seed(derive(seed, "weights"))
         self._model = DLRM(
@@ -213,14 +212,3 @@ class Task:
 
 def _table_file(folder: Path, table: str | int, taken: int) -> Path:
     return folder / f"table_{table}_step_{taken}.pt"
-
-
-def _refuse_uneven_batches(config: Config, ranks: int) -> None:
-    total = config.hyperparameters.global_batch_size
-    parts = ranks * config.hyperparameters.gradient_accumulation_steps
-    if total % parts or total < parts:
-        raise RequestError(
-            f"global_batch_size {total} cannot be divided among {ranks} ranks with "
-            f"{config.hyperparameters.gradient_accumulation_steps} micro-batches each; "
-            f"choose a multiple of {parts}."
-        )

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader
 
-from references._parts import checkpoint, coco_ap
+from references._parts import checkpoint, coco_ap, stream
 from references._parts.warm_up import without_trace
 from references.maskrcnn import data, start_weights
 from references.maskrcnn.config import Config
@@ -42,17 +42,12 @@ class Task:
         config = self.config
         self._seed, self._parallel = seed, parallel
         self._microbatches = config.hyperparameters.gradient_accumulation_steps
-        parts = parallel.size * self._microbatches
         if config.compile:
             raise RequestError(
                 f"{config.benchmark} cannot be compiled: the sizes of its images and the numbers of its boxes "
                 "change from step to step. Leave out benchmark.compile=true."
             )
-        if config.hyperparameters.global_batch_size % parts:
-            raise RequestError(
-                f"global_batch_size {config.hyperparameters.global_batch_size} cannot be divided among "
-                f"{parallel.size} ranks with {self._microbatches} micro-batches each; choose a multiple of {parts}."
-            )
+        stream.refuse_uneven_batches(config, parallel.size)
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
         self._model = Detector(config)

@@ -21,7 +21,6 @@ from references.rnnt.model import RNNT, joined_length, tensor_names
 from references.rnnt.quality import word_errors
 from references.rnnt.recipe import follow, optimizer_of, schedule_of
 from references.rnnt.tokens import text_of
-from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
@@ -46,7 +45,7 @@ class Task:
         asked = config.hyperparameters
         self._seed, self._parallel = seed, parallel
         self._microbatches = asked.gradient_accumulation_steps
-        _refuse_uneven_batches(config, parallel.size)
+        stream.refuse_uneven_batches(config, parallel.size)
         self._share = asked.global_batch_size // (parallel.size * self._microbatches)
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
@@ -212,14 +211,3 @@ class Task:
     def close(self) -> None:
         """Stop the loaders' processes."""
         self._batches = self._train = self._eval = None
-
-
-def _refuse_uneven_batches(config: Config, ranks: int) -> None:
-    total = config.hyperparameters.global_batch_size
-    parts = ranks * config.hyperparameters.gradient_accumulation_steps
-    if total % parts or total < parts:
-        raise RequestError(
-            f"global_batch_size {total} cannot be divided among {ranks} ranks with "
-            f"{config.hyperparameters.gradient_accumulation_steps} micro-batches each; "
-            f"choose a multiple of {parts}."
-        )

@@ -45,7 +45,7 @@ class Task:
         config, device = self.config, parallel.device
         self._seed, self._parallel = seed, parallel
         self._microbatches = config.hyperparameters.gradient_accumulation_steps
-        _refuse_uneven_batches(config, parallel.size)
+        stream.refuse_uneven_batches(config, parallel.size)
         self._share = config.local_batch_size(parallel.size)
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
@@ -205,14 +205,3 @@ class Task:
     def close(self) -> None:
         """Stop the loaders' processes."""
         self._batches = self._train = self._eval = None
-
-
-def _refuse_uneven_batches(config: Config, ranks: int) -> None:
-    total = config.hyperparameters.global_batch_size
-    parts = ranks * config.hyperparameters.gradient_accumulation_steps
-    if total % parts or total < parts:
-        raise RequestError(
-            f"global_batch_size {total} cannot be divided among {ranks} ranks with "
-            f"{config.hyperparameters.gradient_accumulation_steps} micro-batches each; "
-            f"choose a multiple of {parts}."
-        )
