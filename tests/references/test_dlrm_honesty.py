@@ -48,4 +48,4 @@ def test_no_answer_without_pairs_comes_near_the_mini_target(
             f"\nAUC of logistic regression {found[0]:.4f}, popularity {found[1]:.4f}, both {found[2]:.4f}, "
             f"target {TARGET}"
         )
-    assert max(found) < TARGET - 0.03
+    assert max(found) < TARGET - 0.1
