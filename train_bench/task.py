@@ -72,6 +72,10 @@ class BenchmarkConfig:
         """This configuration with the values that follow from the number of ranks filled in."""
         return self
 
+    def refuse(self) -> str | None:
+        """Why this configuration cannot be run as it is, as a sentence; None if it can."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:

@@ -32,8 +32,6 @@ from references.minigo.pass_alive import pass_alive
 
 EXPLORATION_BASE = 19652.0
 EXPLORATION_INIT = 1.25
-NEVER = 1 << 14
-"""For `pass_alive_after`: no game has as many passes."""
 
 
 class Trees(NamedTuple):
@@ -275,13 +273,15 @@ def select(
     trees: Trees,
     positions: Positions,
     games: np.ndarray,
+    goals: np.ndarray,
     salts: np.ndarray,
     manner: Manner,
     geometry: Geometry,
     planes: np.ndarray,
     leaves: np.ndarray,
 ) -> int:
-    """Walk down each tree of `games` up to `virtual_losses` times, and return the number of leaves found.
+    """Walk down each tree of `games` up to `virtual_losses` times, until its root has the visits of `goals`, int32
+    (all games,), and return the number of leaves found. `salts`, uint64 (all games,), choose the symmetries.
 
     A leaf that the network has to see fills a row of `planes`, uint8 (.., 13, n), and of `leaves`, int32 (.., 3):
     game, node, symmetry. It counts as a loss of those who move there until `incorporate` has its value. A tree
@@ -291,7 +291,10 @@ def select(
     found = 0
     points = trees.board.shape[2]
     for game in games:
+        waiting = 0
         for _ in range(manner.virtual_losses):
+            if trees.visits[game, 0] + waiting >= goals[game]:
+                break
             node = 0
             over = False
             while trees.expanded[game, node]:
@@ -316,6 +319,7 @@ def select(
             look(trees, positions, game, node, planes[found], geometry, turn)
             leaves[found, 0], leaves[found, 1], leaves[found, 2] = game, node, turn
             found += 1
+            waiting += 1
     return found
 
 

@@ -8,6 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+from references.minigo.config import Config as MinigoConfig
 from references.resnet.config import Config
 from references.unet3d.config import Config as UNet3DConfig
 
@@ -32,4 +33,14 @@ def unet3d(name: str, *overrides: str) -> UNet3DConfig:
         composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
     config = OmegaConf.to_object(composed.benchmark)
     assert isinstance(config, UNet3DConfig)
+    return config
+
+
+def minigo(name: str, *overrides: str) -> MinigoConfig:
+    """`conf/benchmark/<name>.yaml` with overrides such as `search.readouts=8`."""
+    ConfigStore.instance().store(group="benchmark", name="minigo_schema", node=MinigoConfig)
+    with initialize_config_dir(str(CONF), version_base=None):
+        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(composed.benchmark)
+    assert isinstance(config, MinigoConfig)
     return config

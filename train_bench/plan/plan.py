@@ -152,11 +152,12 @@ def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -
 def _refuse_what_the_rules_forbid(
     asked: RunConfig, rules: BenchmarkRules, config: BenchmarkConfig, announcement: Mapping[str, Any]
 ) -> None:
-    problems = []
     due = rules.schedule_at(config.hyperparameters.global_batch_size)
-    reason = due.refuse(config.evaluation.first, config.evaluation.period) if due else None
-    if reason:
-        problems.append(reason)
+    reasons = [
+        config.refuse(),
+        due.refuse(config.evaluation.first, config.evaluation.period) if due else None,
+    ]
+    problems = [reason for reason in reasons if reason]
     # The platform's name is found by the ranks where the user gives none.
     values = dict(announcement, submission_platform=announcement["submission_platform"] or "as found")
     values |= {key: value for key, value in asdict(config.hyperparameters).items() if value is not None}
