@@ -68,9 +68,9 @@ def read(path: Path, model: Network) -> int:
     is none of these.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise RequestError(f"{path} cannot be read as a file of weights (.npz): {error}.") from error
     wanted = tensors_of(model)
     _refuse_missing(path, arrays, [*wanted, GLOBAL_STEP])
