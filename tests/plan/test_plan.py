@@ -7,6 +7,8 @@ from train_bench.errors import RequestError
 from train_bench.plan import discover
 
 PREPARED = "drop_caches=true"
+STARTED = {"minigo": ["benchmark.start_weights=start.npz", "benchmark.opponent=target.npz"]}
+"""What a full-scale benchmark has to be told of its published weights."""
 
 
 def test_a_campaign_has_as_many_runs_as_the_rules_ask_for():
@@ -64,6 +66,11 @@ def test_padded_epochs_are_scheduled_and_counted_with_their_padding(variant, fir
     assert all(mark.count == mark.epoch_num * samples for mark in schedule)
 
 
+def test_minigo_without_its_published_checkpoint_and_target_model_is_refused():
+    with pytest.raises(RequestError, match=r"not set: benchmark\.start_weights .*and benchmark\.opponent"):
+        make("benchmark=minigo", PREPARED)
+
+
 def test_no_option_changes_the_target():
     with pytest.raises(Exception, match="target"):
         make("benchmark.target=0.5")
@@ -85,7 +92,7 @@ def test_the_batch_norm_span_is_what_the_ranks_will_do():
 
 @pytest.mark.parametrize("variant", discover.variants())
 def test_every_benchmark_can_be_planned_under_its_own_rules(variant):
-    plan = make(f"benchmark={variant}", PREPARED)
+    plan = make(f"benchmark={variant}", PREPARED, *STARTED.get(variant.partition("_bs")[0], ()))
     assert len(plan.jobs) == plan.runs_required
     assert plan.jobs[0].schedule
 
