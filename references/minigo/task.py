@@ -37,6 +37,7 @@ class Task:
         self._generation = 0
         self._step = 0
         self._window: list[data.Examples] = []
+        self._opponent: nn.Module | None = None
 
     def build(self, seed: int, parallel: Parallel) -> None:
         """Network, optimizer, schedule, room for the trees, warm-up. Start weights are read here, as those of any
@@ -86,13 +87,17 @@ class Task:
 
     def open_data(self) -> DataFacts:
         """Read the target model. Games are made on the clock."""
+        self._opponent = self._target_model()
+        return data.facts(self.config)
+
+    def _target_model(self) -> nn.Module:
+        """The model that is played against."""
         torch.manual_seed(derive(self._seed, "opponent"))
         opponent = Network(self.config.model)
         file = data.opponent_file(self.config)
         if file is not None:
             weights.read(file, opponent)
-        self._opponent = opponent.to(self._parallel.device).eval()
-        return data.facts(self.config)
+        return opponent.to(self._parallel.device).eval()
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole generations until `mark.count`: games, then a pass over a sample of the window."""
@@ -175,6 +180,7 @@ class Task:
     def evaluate(self) -> Quality:
         """`win_rate` against the target model; NaN once the loss is not finite. Each rank plays its share of the
         games, which are the same whatever the number of ranks."""
+        assert self._opponent is not None, "open_data comes first"
         parallel, games = self._parallel, self.config.match.games
         self._forward.eval()
         won = self._match.play(
@@ -253,6 +259,8 @@ class Task:
             )
             for planes, policies, winners in state["window"]
         ]
+        if self._opponent is not None:
+            self._opponent = self._target_model()
 
     def close(self) -> None:
         """There is nothing to free."""
@@ -296,5 +304,10 @@ def _refuse(config: Config, ranks: int) -> None:
             raise RequestError(
                 f"{name} is {value}; a search needs 2 at least, the first of which is the root's."
             )
+    if not 0.0 <= search.fast_frequency < 1.0:
+        raise RequestError(
+            f"search.fast_frequency is {search.fast_frequency}; it is 0 or more and less than 1, because nothing is "
+            "learnt from fast moves."
+        )
     if config.match.games < 2 or config.match.games % 2:
         raise RequestError(f"match.games is {config.match.games}; half of them are played with each colour.")

@@ -141,7 +141,7 @@ def spoilt(tmp_path: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"dense_1/bias": None}, r"lacks dense_1/bias; it has 20 of 21 variables"),
+        ({"dense_1/bias": None}, r"lacks dense_1/bias; it has 27 of 28 variables"),
         ({"global_step": None}, r"lacks global_step"),
         (
             {"conv2d/kernel": np.zeros((3, 3, 4, 13), np.float32)},

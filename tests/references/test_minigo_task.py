@@ -227,7 +227,6 @@ def test_two_ranks_find_the_win_rate_and_the_games_that_one_finds(tiny: Config) 
 
     def one(rank: int) -> None:
         task = built_ranks[rank]
-        task.open_data()
         rate = task.evaluate().metrics["win_rate"]
         task._generation = 1
         task._play_games()
@@ -235,7 +234,7 @@ def test_two_ranks_find_the_win_rate_and_the_games_that_one_finds(tiny: Config) 
 
     built_ranks = [built(tiny, parallel=OneOfSeveral(meeting, rank=rank, size=2)) for rank in range(2)]
     for task in built_ranks:
-        task._model.load_state_dict(alone._model.state_dict())
+        task.open_data()
     threads = [threading.Thread(target=one, args=(rank,)) for rank in range(2)]
     for thread in threads:
         thread.start()
@@ -282,6 +281,7 @@ def test_a_diverged_run_reports_not_a_number(tiny: Config) -> None:
     [
         ("hyperparameters.global_batch_size=13", "global_batch_size 13 cannot be divided among 2 ranks"),
         ("search.readouts=1", r"search\.readouts is 1"),
+        ("search.fast_frequency=1.0", r"search\.fast_frequency is 1\.0"),
         ("match.games=7", r"match\.games is 7"),
         ("model.board_size=20", "2 to 19 points a side"),
     ],
@@ -301,6 +301,17 @@ def test_prepare_says_which_file_is_missing_and_takes_no_source(tiny: Config, tm
     tiny.opponent = None
     with pytest.raises(RequestError, match=r"not set: benchmark\.opponent"):
         data.prepare(tiny, tmp_path, None)
+
+
+def test_a_resumed_run_plays_against_the_opponent_of_the_saved_one(tiny: Config, tmp_path: Path) -> None:
+    saved = opened(tiny, seed=1)
+    saved.save(tmp_path)
+    for opened_first in (True, False):
+        resumed = opened(tiny, seed=2) if opened_first else built(tiny, seed=2)
+        resumed.load(tmp_path)
+        if not opened_first:
+            resumed.open_data()
+        assert same(list(resumed._opponent.parameters()), list(saved._opponent.parameters()))
 
 
 def test_the_seed_decides_the_untrained_opponent(tiny: Config) -> None:
