@@ -7,8 +7,8 @@ BIN := .venv/bin
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=1
 
-test: .venv/installed-dev   ## all tests, two files at a time: many of them wait for limits of time to pass
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+test: .venv/installed-dev   ## all tests, three files at a time: many of them wait for limits of time to pass
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
 check: .venv/installed-dev  ## lint, format, types
 	$(BIN)/ruff check .
@@ -22,7 +22,10 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/harness_overhead.py
 	$(BIN)/python bench/harness_overhead.py 21 4 wandb tensorboard
 	$(BIN)/python bench/input_pipeline.py
+	$(BIN)/python bench/references.py bert
+	$(BIN)/python bench/references.py maskrcnn
 	$(BIN)/python bench/references.py resnet
+	$(BIN)/python bench/references.py ssd
 	$(BIN)/python bench/references.py unet3d
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/startup.py

@@ -1,4 +1,5 @@
-"""Samples per second of a reference's training step at full model size, against the plainest loop in torch.
+"""Samples per second of a reference's training step at full model size, against the plainest loop in torch. BERT
+has fewer layers here, on both sides, so that both fit into memory.
 
 Both sides train the same model with the same optimizer, numerics, threads and input, which is synthetic and
 lies ready; the plain side is written here as a tutorial would write it: default memory layout, no harness, no
@@ -39,10 +40,12 @@ class Rival(NamedTuple):
 
 
 class Case(NamedTuple):
-    """How a reference is timed: samples per step (a CPU has little memory) and its rivals."""
+    """How a reference is timed: samples per step, its rivals, and what is asked for beside its name, as a CPU has
+    little memory and no start weights."""
 
     batch: int
     rivals: tuple[Rival, ...]
+    overrides: tuple[str, ...] = ()
 
 
 def main() -> None:
@@ -77,7 +80,7 @@ def _alternate(ours: Step, theirs: Step, steps: int) -> tuple[float, float]:
 
 
 def _config(name: str, batch: int) -> Any:
-    config = asked_for([f"benchmark={name}"]).benchmark
+    config = asked_for([f"benchmark={name}", *CASES[name].overrides]).benchmark
     hyperparameters = replace(config.hyperparameters, global_batch_size=batch, gradient_accumulation_steps=1)
     return replace(config, hyperparameters=hyperparameters, warm_up_steps=1).for_ranks(1)
 
@@ -154,9 +157,111 @@ def plain_unet3d(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Ste
     return step
 
 
+def plain_ssd(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
+    """SSD with a ResNet-34 backbone at 300 pixels with momentum."""
+    from references.ssd.loss import multibox_loss
+    from references.ssd.model import SSD
+
+    asked = config.hyperparameters
+    model = SSD(config.model)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=asked.opt_base_learning_rate, momentum=0.9, weight_decay=asked.opt_weight_decay
+    )
+    images, targets, classes = samples
+    mean = torch.tensor(config.data.means).view(1, 3, 1, 1)
+    deviation = torch.tensor(config.data.deviations).view(1, 3, 1, 1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        offsets, logits = model((images / 255.0 - mean) / deviation)
+        multibox_loss(offsets, logits, targets, classes).backward()
+        optimizer.step()
+
+    return step
+
+
+def plain_maskrcnn(config: Any, samples: Any) -> Step:
+    """Our network in a plain loop: the sum of its losses, backward, step."""
+    from references.maskrcnn.detector import Detector
+    from references.maskrcnn.recipe import optimizer_of
+
+    model = Detector(config)
+    optimizer = optimizer_of(model, config)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        losses = model(samples.images, samples.sizes, samples.objects)
+        torch.stack(list(losses.values())).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
+    """torchvision's Mask R-CNN with ResNet-50 and a pyramid, with the optimizer of its training recipe, on the
+    same images; as much of it is frozen as of ours."""
+    from torchvision.models.detection import MaskRCNN
+    from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+    from torchvision.ops.misc import FrozenBatchNorm2d
+
+    asked = config.hyperparameters
+    backbone = resnet_fpn_backbone(
+        backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
+    )
+    sizes = {"min_size": asked.min_image_size, "max_size": asked.max_image_size}
+    model = MaskRCNN(backbone, config.model.num_classes, **sizes).train()
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=1e-6, momentum=0.9, weight_decay=1e-4)
+    images = [
+        image[:, :rows, :columns]
+        for image, (rows, columns) in zip(samples.images, samples.sizes, strict=True)
+    ]
+    targets = [{"boxes": each.boxes, "labels": each.labels, "masks": each.masks} for each in samples.objects]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        losses = model(images, targets)
+        sum(losses.values()).backward()
+        optimizer.step()
+
+    return step
+
+
+def plain_bert(config: Any, samples: Any) -> Step:
+    """BERT with both pretraining losses, clipped gradients and LAMB."""
+    from references.bert.model import Bert
+    from references.bert.recipe import optimizer_of
+
+    model = Bert(config.model)
+    optimizer = optimizer_of(model, config.hyperparameters)
+    for group in optimizer.param_groups:
+        group["lr"] = config.hyperparameters.opt_base_learning_rate
+
+    def step() -> None:
+        optimizer.zero_grad()
+        logits = model(samples.tokens, samples.segments, samples.lengths, samples.positions)
+        words = functional.cross_entropy(logits.words.flatten(0, 1), samples.words.flatten())
+        (words + functional.cross_entropy(logits.sentences, samples.random_next)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+        optimizer.step()
+
+    return step
+
+
 CASES = {
+    "maskrcnn": Case(
+        batch=1,
+        rivals=(Rival("plain loop", plain_maskrcnn), Rival("torchvision", torchvision_maskrcnn)),
+        overrides=("benchmark.model.start_weights=null",),
+    ),
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
+    "ssd": Case(
+        batch=4,
+        rivals=(Rival("plain loop", plain_ssd),),
+        overrides=("benchmark.model.start_weights=null",),
+    ),
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
+    "bert": Case(batch=2, rivals=(Rival("plain loop", plain_bert),), overrides=("benchmark.model.layers=4",)),
 }
 
 

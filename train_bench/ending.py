@@ -62,7 +62,8 @@ class Vigil:
 def deaths(
     job: Job, launcher: Launcher, ended: Ended, elsewhere: Sequence[Death], *, whole: bool
 ) -> tuple[Death, ...]:
-    """Who died, and how; nobody in a good run, which is one whose log is `whole`.
+    """Who died, and how; nobody in a good run, which is one whose log is `whole` and whose ranks ended well, or
+    had all finished before something went wrong with their ending.
 
     A limit that was passed comes first, then ranks that were killed: the others mostly died of their absence.
     Then what befell other hosts as a whole, and what the ranks themselves said, those that could not even
@@ -71,7 +72,7 @@ def deaths(
     told = _told(job, ended.stderr)
     if ended.reason is not None:
         return (Death(rank=None, how=ended.reason), *told)
-    if ended.exit_code == 0 and whole:
+    if whole and (ended.exit_code == 0 or _all_finished(job)):
         return ()
     seen = (*launcher.deaths(ended.exit_code, ended.stderr), *elsewhere)
     killed = tuple(dict.fromkeys(death for death in seen if death.how.startswith("killed by")))
@@ -88,6 +89,11 @@ def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
         if path.exists() and papers.read_json(path)["deaths"]:
             failed.append(job.index)
     return tuple(failed)
+
+
+def _all_finished(job: Job) -> bool:
+    states = [_state(path).get("state") for path in job.ranks_folder.glob("rank_*.json")]
+    return states.count("finished") == job.world_size
 
 
 def _told(job: Job, stderr: str) -> tuple[Death, ...]:

@@ -79,8 +79,11 @@ class BenchmarkConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """Sizes that the log announces once the data are open; None where there is no such thing or it is
-    only known at the end."""
+    """Sizes that the log announces once the data are open; None where there is no such thing.
+
+    Where progress is counted in samples and `train_samples` is None, the log says behind the last evaluation
+    how many samples training took: that is what the rules mean by the key for BERT.
+    """
 
     train_samples: int | None
     eval_samples: int | None

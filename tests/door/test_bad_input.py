@@ -59,7 +59,7 @@ def train_bench(*words, cwd=ROOT, timeout=120):
         (["prepare", "benchmark=resnet_cifar10", "data_dir=/tmp/nowhere"], ["not downloaded", "source"]),
         (["rum"], ["no verb 'rum'", "Did you mean 'run'?"]),
         (["rules", "benchmark=resnet_mimi"], ["Did you mean 'resnet_mini'"]),
-        (["rules", "benchmark=ssd"], ["several rounds", "training-1.0.0"]),
+        (["rules", "benchmark=stable_diffusion"], ["several rounds", "training-4.0.0"]),
         (["rules", "benchmark=ssd", "ruleset=9.9"], ["9.9", "training-6.1.0"]),
         (["rules", "benchmark=ssd", "ruleset=1.1.0", "division=ajar"], ["ajar", "closed, open"]),
         (["rules", "resnet"], ["'resnet' is no option", "benchmark="]),

@@ -93,13 +93,30 @@ def found(asked, *, exit_code=1, stderr="", reason=None, elsewhere=(), whole=Fal
     return [str(death) for death in deaths(asked, FakeLauncher(), ended, elsewhere, whole=whole)]
 
 
-def failed(asked, rank, error):
+def left(asked, rank, state, **more):
     path = asked.ranks_folder / f"rank_{rank}.json"
-    path.write_text(json.dumps({"state": "failed", "error": error}))
+    path.write_text(json.dumps({"state": state, **more}))
+
+
+def failed(asked, rank, error):
+    left(asked, rank, "failed", error=error)
 
 
 def test_a_good_run_has_no_deaths(asked):
     assert found(asked, exit_code=0, whole=True) == []
+
+
+def test_ranks_that_all_finished_do_not_lose_the_result_by_how_they_end_afterwards(asked):
+    for rank in range(4):
+        left(asked, rank, "finished")
+    assert found(asked, exit_code=250, whole=True) == []
+
+
+def test_a_rank_that_dies_before_it_has_finished_is_found_though_the_log_is_whole(asked):
+    for rank in range(3):
+        left(asked, rank, "finished")
+    left(asked, 3, "running")
+    assert found(asked, exit_code=250, whole=True) != []
 
 
 def test_a_launcher_that_ends_well_without_a_run_has_not_done_its_work(asked):

@@ -109,7 +109,31 @@ def failing(name, pipe, *_):
 
 def hanging(name, pipe, *_):
     os.setsid()
+    pipe.send(None)
     time.sleep(600)
+
+
+def never_ready(name, pipe, *_):
+    os.setsid()
+    time.sleep(600)
+
+
+def slow_to_start(name, pipe, folder, *_):
+    time.sleep(2)
+    (folder / "ready").touch()
+    pipe.send(None)
+
+
+class SeesReady(FakeLauncher):
+    """Remembers for each run whether the tracker was ready when it began."""
+
+    def __init__(self):
+        super().__init__()
+        self.ready = []
+
+    def launch(self, job, rank_argv):
+        self.ready.append((job.folder / "ready").exists())
+        return super().launch(job, rank_argv)
 
 
 def test_a_tracker_that_fails_costs_a_warning_and_no_run(begun):
@@ -126,6 +150,22 @@ def test_a_tracker_that_hangs_is_given_up_and_leaves_no_process(begun):
     assert judged(begun).score.valid
     assert "was given up" in said[0]
     assert not watcher._process.is_alive()
+
+
+def test_a_tracker_that_never_becomes_ready_is_given_up_before_the_first_run(begun):
+    said = []
+    watcher = tracking(begun, "wandb", said, limit=1, target=never_ready)
+    run(begun, [watcher], FakeLauncher())
+    assert judged(begun).score.valid
+    assert len(said) == 1
+    assert "was not ready after 1 s and was given up" in said[0]
+    assert not watcher._process.is_alive()
+
+
+def test_the_first_run_waits_until_the_tracker_is_ready(begun):
+    launcher = SeesReady()
+    run(begun, [tracking(begun, "wandb", [], target=slow_to_start)], launcher)
+    assert launcher.ready == [True] * len(begun.jobs)
 
 
 def test_a_tracker_that_does_not_listen_never_blocks_the_campaign(begun):

@@ -17,7 +17,9 @@ def campaign(tmp_path_factory):
     """One run on two ranks, and what was printed."""
     folder = tmp_path_factory.mktemp("together") / "campaign"
     two = ("benchmark=unet3d_mini", "launcher=torchrun", "launcher.nproc_per_node=2")
-    return folder, train_bench("run", *two, "runs=1", "seed=1", f"output={folder}", timeout=500)
+    return folder, train_bench(
+        "run", *two, "runs=1", "seed=1", f"output={folder}", f"data_dir={folder}_data", timeout=500
+    )
 
 
 def official_verdict(path):

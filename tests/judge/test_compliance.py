@@ -8,6 +8,7 @@ from train_bench.event import Event
 from train_bench.judge.compliance import judge_run, judge_together
 from train_bench.judge.log import Log
 from train_bench.judge.record import make_record, read_record
+from train_bench.judge.review import schedule
 from train_bench.rules import ruleset
 
 LOGS = Path(__file__).parents[1] / "logs"
@@ -217,3 +218,38 @@ def test_a_finding_says_what_was_seen_what_is_allowed_where_it_stands_and_what_t
     assert finding.allowed == "only 0.9"
     assert "Hyperparameters" in finding.paragraph
     assert finding.next_step
+
+
+def bert_log(positions, used):
+    """A run of 256 samples per batch that counts what training took behind its last evaluation."""
+    values = [("submission_benchmark", "bert", {}), ("global_batch_size", 256, {}), ("run_start", None, {})]
+    values += [("eval_accuracy", 0.5, {"epoch_num": position}) for position in positions]
+    values += [("train_samples", used, {}), ("run_stop", None, {"status": "success"})]
+    return Log(
+        path=Path("result_0.txt"),
+        events=tuple(
+            Event(key=key, value=value, time_ms=line, metadata=metadata, line=line)
+            for line, (key, value, metadata) in enumerate(values)
+        ),
+        problems=(),
+        sha256="0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("positions", "used", "said"),
+    [
+        ((150_000, 300_000), 300_032, None),
+        ((1, 1), 300_032, None),
+        ((150_000, 450_000), 450_048, "Evaluation 2 is at sample 450000, due at 300000"),
+        ((150_000, 300_000), 150_016, "training took 150016 samples; its last evaluation was due at 300000"),
+    ],
+)
+def test_samples_behind_the_last_evaluation_are_held_against_the_schedule(positions, used, said):
+    rules = ruleset.load("training-1.1.0").benchmark("bert")
+    read = bert_log(positions, used)
+    record = make_record(read, index=0, rules=rules)
+    assert (record.convergence, record.counted) == (used, "train_samples")
+    found = [finding.message for finding in schedule(record, rules)]
+    assert len(found) == (said is not None)
+    assert all(said in message for message in found)

@@ -31,7 +31,8 @@ def campaign(tmp_path_factory):
         command = (sys.executable, "-m", "train_bench", "run", *asked, "launcher.nproc_per_node=2", *launcher)
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
         assert ended.returncode == 1, ended.stderr
-        assert "1 of 5 runs" in ended.stdout
+        said = "".join(path.read_text() for path in folder.glob("ranks/run_0/*.stderr"))
+        assert "1 of 5 runs" in ended.stdout, said
         return folder
 
     return run

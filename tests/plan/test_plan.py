@@ -7,7 +7,10 @@ from train_bench.errors import RequestError
 from train_bench.plan import discover
 
 PREPARED = "drop_caches=true"
-STARTED = {"minigo": ["benchmark.start_weights=start.npz", "benchmark.opponent=target.npz"]}
+STARTED = {
+    "bert": ["benchmark.start_weights=start.npz"],
+    "minigo": ["benchmark.start_weights=start.npz", "benchmark.opponent=target.npz"],
+}
 """What a full-scale benchmark has to be told of its published weights."""
 
 
@@ -64,6 +67,44 @@ def test_padded_epochs_are_scheduled_and_counted_with_their_padding(variant, fir
     assert [mark.epoch_num for mark in schedule[:2]] == [first, first + period]
     assert schedule[-1].epoch_num == last
     assert all(mark.count == mark.epoch_num * samples for mark in schedule)
+
+
+@pytest.mark.parametrize("batch", [1024, 1536, 2048, 4096])
+def test_published_points_of_single_shot_detection_may_be_run(batch):
+    job = make(f"benchmark=ssd_bs{batch}", "drop_caches=true").jobs[0]
+    assert str(job.target) == "mAP >= 0.23"
+    assert [mark.epoch_num for mark in job.schedule[:3]] == [5, 10, 15]
+    assert job.schedule[0].count == 5 * 117_266
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_samples", "2"),
+        ("opt_learning_rate_warmup_steps", "0"),
+        ("opt_learning_rate_decay_boundary_epochs", "[40,53]"),
+    ],
+)
+def test_what_the_rules_of_single_shot_detection_refuse_is_not_planned(key, value):
+    with pytest.raises(RequestError, match=key):
+        make("benchmark=ssd_bs1024", "drop_caches=true", f"benchmark.hyperparameters.{key}={value}")
+
+
+@pytest.mark.parametrize(
+    ("batch", "last"), [(16, 18), (48, 22), (64, 22), (96, 22), (128, 22), (256, 26), (272, 26)]
+)
+def test_instance_segmentation_is_evaluated_after_every_epoch(batch, last):
+    variant = "maskrcnn" if batch == 16 else f"maskrcnn_bs{batch}"
+    job = make(f"benchmark={variant}", PREPARED).jobs[0]
+    assert str(job.target) == "BBOX >= 0.377 and SEGM >= 0.339"
+    assert [mark.epoch_num for mark in job.schedule] == list(range(1, last + 1))
+    assert all(mark.count == mark.epoch_num * 117_266 for mark in job.schedule)
+    assert job.config["hyperparameters"]["opt_learning_rate_decay_steps"][1] * batch < last * 117_266
+
+
+def test_a_closed_run_without_its_published_start_weights_is_refused():
+    with pytest.raises(RequestError, match=r"model\.ckpt-28252.*benchmark\.start_weights=THAT_FILE"):
+        make("benchmark=bert", PREPARED)
 
 
 def test_minigo_without_its_published_checkpoint_and_target_model_is_refused():

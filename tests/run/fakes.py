@@ -27,8 +27,15 @@ class CountingClock:
 class FakeTask:
     """Reaches each quality of `qualities` in turn, one per evaluation, and writes a diary."""
 
-    def __init__(self, qualities: list[float], clock: CountingClock | None = None, fail_in: str = "") -> None:
+    def __init__(
+        self,
+        qualities: list[float],
+        clock: CountingClock | None = None,
+        fail_in: str = "",
+        train_samples: int | None = 100,
+    ) -> None:
         self.qualities = list(qualities)
+        self.train_samples = train_samples
         self.diary: list[str] = []
         self.clock = clock or CountingClock()
         self.fail_in = fail_in
@@ -47,7 +54,7 @@ class FakeTask:
 
     def open_data(self) -> DataFacts:
         self._note("open_data")
-        return DataFacts(train_samples=100, eval_samples=10)
+        return DataFacts(train_samples=self.train_samples, eval_samples=10)
 
     def train_until(self, mark: Mark) -> Progress:
         self.clock.pass_ms(60_000)

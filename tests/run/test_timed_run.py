@@ -7,6 +7,7 @@ import pytest
 
 from tests.run.fakes import CountingClock, FakeTask, OneRank, job
 from train_bench.errors import WriteError
+from train_bench.progress import Unit
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
 
@@ -111,6 +112,18 @@ def test_blocks_and_evaluations_agree_on_their_epochs(tmp_path):
     blocks = [event["metadata"] for event in only(events, "block_start")]
     assert [(block["first_epoch_num"], block["epoch_count"]) for block in blocks] == [(1, 1), (2, 1)]
     assert [event["metadata"]["epoch_num"] for event in only(events, "eval_stop")] == [1, 2]
+
+
+@pytest.mark.parametrize(("qualities", "used"), [([0.5, 0.95], 200), ([0.1, 0.2, 0.3, 0.4], 400)])
+def test_samples_that_training_took_are_logged_once_behind_the_last_evaluation(tmp_path, qualities, used):
+    _, events = run(tmp_path, FakeTask(qualities, train_samples=None), unit=Unit.SAMPLE)
+    assert keys(events)[-3:] == ["eval_stop", "train_samples", "run_stop"]
+    assert [event["value"] for event in only(events, "train_samples")] == [used]
+
+
+def test_a_benchmark_without_a_training_set_that_counts_no_samples_logs_none(tmp_path):
+    _, events = run(tmp_path, FakeTask([0.95], train_samples=None), unit=Unit.GENERATION)
+    assert only(events, "train_samples") == []
 
 
 def test_a_hyperparameter_that_is_none_is_not_logged(tmp_path):

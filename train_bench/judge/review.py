@@ -13,7 +13,7 @@ from typing import Any
 from train_bench.event import Event
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding
 from train_bench.judge.log import Log
-from train_bench.judge.record import DIED, SUCCESS, RunRecord
+from train_bench.judge.record import DIED, SUCCESS, TRAIN_SAMPLES, RunRecord
 from train_bench.progress import EvalSchedule
 from train_bench.rules.explain import paragraph
 from train_bench.rules.ruleset import BenchmarkRules
@@ -156,11 +156,12 @@ def _numbered(event: Event, name: str) -> float | None:
 
 
 def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
-    """Every evaluation at its point, none left out, none besides (rules, evaluation frequency). Logs whose
-    evaluations carry no position (their progress stands in `train_samples`) cannot be checked."""
+    """Every evaluation at its point, none left out, none besides (rules, evaluation frequency). Logs that
+    count samples in `train_samples` and say epoch 1 at every evaluation cannot be checked."""
     rule = rules.schedule_at(record.global_batch_size)
     seen = [evaluated.position for evaluated in record.evaluations]
-    if not seen or rule is None or record.counted == "train_samples":
+    in_samples = record.counted == TRAIN_SAMPLES
+    if not seen or rule is None or (in_samples and set(seen) == {1}):
         return
     first = seen[0]
     refused = rule.refuse(first, rule.period)
@@ -182,6 +183,12 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
             key, line = "eval_accuracy", evaluated.line
             yield finding(record, rules, "schedule", message, line=line, key=key, value=number)
             return
+    if in_samples and abs((record.train_samples or 0) - expected[-1]) > rule.slack:
+        message = (
+            f"{TRAIN_SAMPLES} says that training took {record.train_samples} samples; its last evaluation was "
+            f"due at {expected[-1]:g}."
+        )
+        yield finding(record, rules, "schedule", message, key=TRAIN_SAMPLES, value=record.train_samples)
 
 
 def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:

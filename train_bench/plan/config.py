@@ -68,7 +68,7 @@ class RunConfig:
                   compares the two
     tracking      where the campaign is told besides: wandb, tensorboard, a list of them, or none
     tracking_online  let wandb use the network; without it, it writes files for `wandb sync`
-    tracking_limit_seconds  how long trackers may take after the last run
+    tracking_limit_seconds  how long trackers may take until they are ready and, again, after the last run
     """
 
     benchmark: BenchmarkConfig = MISSING

@@ -150,8 +150,8 @@ TRACKERS: dict[str, type[Wandb] | type[TensorBoard]] = {"wandb": Wandb, "tensorb
 def track(
     name: str, pipe: Connection, folder: Path, config: dict[str, Any], rcp_folder: Path, online: bool
 ) -> None:
-    """Body of the process: do what the pipe tells until it ends. What the tool prints goes to a file; the text of an
-    exception goes back through the pipe."""
+    """Body of the process: do what the pipe tells until it ends. What the tool prints goes to a file. None goes back
+    through the pipe when the tool is ready, and the text of an exception when it fails."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.setsid()
     files = folder / "tracking"
@@ -160,7 +160,9 @@ def track(
         os.dup2(printed.fileno(), 1)
         os.dup2(printed.fileno(), 2)
     try:
-        _follow(TRACKERS[name](folder, config, online=online), pipe, folder, rcp_folder)
+        tracker = TRACKERS[name](folder, config, online=online)
+        pipe.send(None)
+        _follow(tracker, pipe, folder, rcp_folder)
     except Exception as error:
         pipe.send(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
         sys.exit(1)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.event import Event
@@ -47,8 +47,9 @@ def named(asked: Any) -> tuple[str, ...]:
 class Tracking:
     """A watcher that tells one tracker what happens in the campaign of `jobs`, that of finished runs first.
 
-    `config` is told as the configuration. `say` is given the warnings. The tracker judges the finished campaign and
-    has `limit_seconds` for all that it does after the last run; then it is ended.
+    `config` is told as the configuration. `say` is given the warnings. The runs wait until the tracker is ready,
+    because its start would take processor time from the first. The tracker judges the finished campaign. It has
+    `limit_seconds` until it is ready and again for all that it does after the last run; then it is ended.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class Tracking:
         self._told: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._job: Job | None = None
         self._started_ms = 0
+        self._given_up = False
+        self._why: str | None = None
         context = multiprocessing.get_context("spawn")
         self._ours, theirs = context.Pipe()
         folder = jobs[0].folder
@@ -76,9 +79,13 @@ class Tracking:
         self._theirs = theirs
 
     def campaign_started(self, *, total: int, done: int) -> None:
-        """Start the tracker and tell it the runs that have a result already."""
+        """Start the tracker, wait until it is ready and tell it the runs that have a result already."""
         self._process.start()
         self._theirs.close()
+        if not self._ours.poll(self._limit):
+            self._give_up(f"was not ready after {self._limit:g} s")
+            return
+        self._why = self._heard()
         threading.Thread(target=_hand_over, args=(self._told, self._ours), daemon=True).start()
         for job in self._jobs:
             if job.result_file.exists():
@@ -116,24 +123,30 @@ class Tracking:
 
     def campaign_ended(self) -> None:
         """Give the tracker its time to judge and to finish; warn if it needs more, or has failed."""
+        if self._given_up:
+            return
         self._told.put(("end",))
         self._told.put(None)
         self._process.join(self._limit)
         if self._process.is_alive():
-            _kill(self._process)
-            self._say(
-                f"tracking with {self._name} was not finished {self._limit:g} s after the last run and was given up; "
-                f"results are not affected (tracking_limit_seconds)"
-            )
+            self._give_up(f"was not finished {self._limit:g} s after the last run")
         elif self._process.exitcode:
-            why = self._reason() or f"it ended with {self._process.exitcode}"
+            why = self._why or self._heard() or f"it ended with {self._process.exitcode}"
             self._say(f"tracking with {self._name} failed, results are not affected: {why}")
         self._ours.close()
 
-    def _reason(self) -> str | None:
+    def _give_up(self, why: str) -> None:
+        self._given_up = True
+        _kill(self._process)
+        self._say(
+            f"tracking with {self._name} {why} and was given up; results are not affected (tracking_limit_seconds)"
+        )
+
+    def _heard(self) -> str | None:
+        """What the tracker says: None when it is ready, else why it fails."""
         with contextlib.suppress(EOFError, OSError):
             if self._ours.poll():
-                return str(self._ours.recv())
+                return cast("str | None", self._ours.recv())
         return None
 
 

@@ -115,6 +115,10 @@ class Log:
         if facts.eval_samples is not None:
             self._point(constants.EVAL_SAMPLES, facts.eval_samples)
 
+    def samples_used(self, progress: Progress) -> None:
+        """How many samples training took, where `train_samples` means that instead of a size (BERT)."""
+        self._point(constants.TRAIN_SAMPLES, progress.samples)
+
     @contextmanager
     def block(self, mark: Mark) -> Iterator[None]:
         """A block of training up to the next evaluation."""

@@ -63,6 +63,15 @@ def main() -> None:
         state.fail(f"{type(error).__name__}: {error}")
     parallel.leave()
     pulse.stop()
+    _end()
+
+
+def _end() -> None:
+    """End without the interpreter's own ending, in which threads and static objects of native libraries may still
+    abort the process of a run that is finished."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _arrive(job: Job) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from train_bench.job import Job
 from train_bench.parallel import Parallel
+from train_bench.progress import Progress, Unit
 from train_bench.run import caches
 from train_bench.run.events import ABORTED, SUCCESS, Log
 from train_bench.task import Task
@@ -40,7 +41,9 @@ def timed_run(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
 
 
 def _train(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
-    log.data(task.open_data())
+    facts = task.open_data()
+    log.data(facts)
+    status, progress = ABORTED, Progress(samples=0)
     for mark in job.schedule:
         with log.block(mark):
             progress = task.train_until(mark)
@@ -49,7 +52,9 @@ def _train(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
             quality = parallel.from_rank_zero(task.evaluate())
             log.accuracy(mark, quality)
         if job.target.reached(quality):
-            return SUCCESS
-        if quality.diverged:
-            return ABORTED
-    return ABORTED
+            status = SUCCESS
+        if status == SUCCESS or quality.diverged:
+            break
+    if facts.train_samples is None and job.unit is Unit.SAMPLE:
+        log.samples_used(progress)
+    return status

@@ -1,0 +1,311 @@
+"""Annotation files of COCO (Lin et al. 2014) and of anything in their format, as compact arrays.
+
+Everything wrong is refused with the file and the id that is wrong. The one exception is what the
+published files themselves contain: boxes that reach over the border of their image by a few pixels, or
+have no area within it. The former are clipped, the latter left out, and both are counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from train_bench import papers
+from train_bench.bar import bar
+from train_bench.errors import RequestError
+
+log = logging.getLogger(__name__)
+
+ARCHIVES = {
+    "train2017.zip": "cced6f7f71b7629ddf16f17bbcfab6b2",
+    "val2017.zip": "442b8da7639aecaf257c1dceb8ba8c80",
+    "annotations_trainval2017.zip": "f4bbac642086de4f52a3fdda2de5fa2c",
+}
+"""MD5 of the archives of COCO 2017 as they are distributed."""
+
+OVERHANG = 1.0
+"""Pixels by which a box may reach over the border of its image: a corner and an extent that were each
+rounded to whole pixels add up to that, and no file rounds more coarsely (COCO: to hundredths)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotations:
+    """One split. Rows of `boxes`, `labels`, `areas`, `crowd`, `ids` and `segmentations` belong together and
+    are sorted by image; image i has the rows `first[i]` to `first[i + 1]`.
+
+    image_ids   int64 (images,) as the file has them
+    file_names  one per image
+    sizes       int64 (images, 2): height and width in pixels
+    first       int64 (images + 1,)
+    boxes       float32 (rows, 4): x_min, y_min, x_max, y_max in pixels, within the image
+    labels      int64 (rows,): 1 to K, in the order of `category_ids`; 0 is the background
+    areas       float32 (rows,), of the object, in square pixels
+    crowd       bool (rows,)
+    ids         int64 (rows,) as the file has them
+    segmentations  polygons or run lengths as the file has them; empty if they were not asked for
+    clipped, left_out  boxes that reached over the border; boxes without area within the image
+    """
+
+    image_ids: np.ndarray
+    file_names: list[str]
+    sizes: np.ndarray
+    first: np.ndarray
+    boxes: np.ndarray
+    labels: np.ndarray
+    areas: np.ndarray
+    crowd: np.ndarray
+    ids: np.ndarray
+    segmentations: list[Any]
+    category_ids: np.ndarray
+    category_names: list[str]
+    clipped: int
+    left_out: int
+
+    def rows(self, image: int) -> slice:
+        """The rows of image number `image`."""
+        return slice(int(self.first[image]), int(self.first[image + 1]))
+
+    def with_boxes(self) -> np.ndarray:
+        """int64: numbers of the images that have a box."""
+        return np.flatnonzero(np.diff(self.first) > 0)
+
+
+def read(path: Path, *, masks: bool = False) -> Annotations:
+    """The annotation file at `path`; with `masks`, their segmentations too, each checked against the size
+    of its image. Categories are numbered in the order of their ids."""
+    content = _parse(path, masks=masks)
+    categories = sorted(_table(path, content, "categories"), key=lambda entry: entry["id"])
+    category_ids = _unique(path, "categories", categories)
+    images = _table(path, content, "images")
+    image_ids = _unique(path, "images", images)
+    sizes = np.array([[entry["height"], entry["width"]] for entry in images], dtype=np.int64).reshape(-1, 2)
+    if len(sizes) and sizes.min() < 1:
+        raise RequestError(f"{path}: image {image_ids[sizes.min(axis=1) < 1][0]} has a side below 1 pixel.")
+    rows = _table(path, content, "annotations")
+    ids = _unique(path, "annotations", rows)
+    image_of = _positions(path, ids, rows, "image_id", image_ids, "images")
+    labels = _positions(path, ids, rows, "category_id", category_ids, "categories") + 1
+    boxes, clipped = _boxes(path, ids, rows, sizes[image_of])
+    kept = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(axis=1))
+    kept = kept[np.argsort(image_of[kept], kind="stable")]
+    if masks:
+        for row in kept:
+            _check_mask(path, rows[row], sizes[image_of[row]])
+    left_out = len(rows) - len(kept)
+    if clipped or left_out:
+        empty = np.setdiff1d(np.arange(len(rows)), kept)
+        log.warning(
+            "%s: %d boxes that reach over the border were clipped, %d without area were left out %s",
+            *(path, clipped, left_out, f"(annotations {ids[empty][:5].tolist()} ...)" if left_out else ""),
+        )
+    return Annotations(
+        image_ids=image_ids,
+        file_names=[str(entry["file_name"]) for entry in images],
+        sizes=sizes,
+        first=np.searchsorted(image_of[kept], np.arange(len(images) + 1)),
+        boxes=boxes[kept].astype(np.float32),
+        labels=labels[kept],
+        areas=np.array([rows[row].get("area", 0.0) for row in kept], dtype=np.float32),
+        crowd=np.array([bool(rows[row].get("iscrowd", 0)) for row in kept], dtype=bool),
+        ids=ids[kept],
+        segmentations=[rows[row]["segmentation"] for row in kept] if masks else [],
+        category_ids=category_ids,
+        category_names=[str(entry.get("name", entry["id"])) for entry in categories],
+        clipped=clipped,
+        left_out=left_out,
+    )
+
+
+def _parse(path: Path, *, masks: bool) -> Mapping[str, Any]:
+    """The file's content; without `masks`, segmentations are dropped while it is read, which are nearly all
+    of it."""
+
+    def without_mask(entry: dict[str, Any]) -> dict[str, Any]:
+        entry.pop("segmentation", None)
+        return entry
+
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = json.load(file, object_hook=None if masks else without_mask)
+    except OSError as error:
+        raise RequestError(f"The annotation file {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise RequestError(f"The annotation file {path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise RequestError(f"The annotation file {path} holds no JSON object.")
+    return content
+
+
+_NEEDED = {
+    "categories": ("id",),
+    "images": ("id", "file_name", "height", "width"),
+    "annotations": ("id", "image_id", "category_id", "bbox"),
+}
+
+
+def _table(path: Path, content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    entries = content.get(name)
+    if not isinstance(entries, list):
+        raise RequestError(f"{path} has no list '{name}'; an annotation file in COCO format has one.")
+    for number, entry in enumerate(entries):
+        missing = [key for key in _NEEDED[name] if not isinstance(entry, dict) or key not in entry]
+        if missing:
+            raise RequestError(f"{path}: entry {number} of '{name}' lacks {', '.join(missing)}.")
+    return entries
+
+
+def _unique(path: Path, name: str, entries: Iterable[Mapping[str, Any]]) -> np.ndarray:
+    ids = np.array([entry["id"] for entry in entries], dtype=np.int64)
+    values, counts = np.unique(ids, return_counts=True)
+    if (counts > 1).any():
+        raise RequestError(f"{path}: the id {values[counts > 1][0]} occurs more than once in '{name}'.")
+    return ids
+
+
+def _positions(
+    path: Path, ids: np.ndarray, rows: list[dict[str, Any]], key: str, known: np.ndarray, where: str
+) -> np.ndarray:
+    """Where the value of `key` of each row stands among `known`."""
+    wanted = np.array([row[key] for row in rows], dtype=np.int64)
+    order = np.argsort(known, kind="stable")
+    unknown = ~np.isin(wanted, known)
+    if unknown.any():
+        row = int(np.flatnonzero(unknown)[0])
+        raise RequestError(
+            f"{path}: annotation {ids[row]} has {key} {wanted[row]}, which is not in the list '{where}'."
+        )
+    return order[np.searchsorted(known, wanted, sorter=order)] if len(rows) else wanted
+
+
+def _boxes(
+    path: Path, ids: np.ndarray, rows: list[dict[str, Any]], sizes: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """float64 (rows, 4) corners clipped to the images, and how many were changed by that."""
+    for row, annotation in enumerate(rows):
+        if not isinstance(annotation["bbox"], list) or len(annotation["bbox"]) != 4:
+            raise RequestError(
+                f"{path}: annotation {ids[row]} has bbox {annotation['bbox']}; x, y, width, height are needed."
+            )
+    boxes = np.array([row["bbox"] for row in rows], dtype=np.float64).reshape(-1, 4)
+    wrong = ~np.isfinite(boxes).all(axis=1) | (boxes[:, 2:] < 0).any(axis=1)
+    boxes[:, 2:] += boxes[:, :2]
+    limits = sizes[:, ::-1].astype(np.float64)
+    wrong |= (boxes[:, :2] < -OVERHANG).any(axis=1) | (boxes[:, 2:] > limits + OVERHANG).any(axis=1)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise RequestError(
+            f"{path}: the bbox {rows[row]['bbox']} of annotation {ids[row]} is not inside its image of "
+            f"{sizes[row][1]} x {sizes[row][0]} pixels (id {rows[row]['image_id']})."
+        )
+    inside = np.clip(boxes, 0.0, np.concatenate([limits, limits], axis=1))
+    return inside, int((inside != boxes).any(axis=1).sum())
+
+
+def _check_mask(path: Path, annotation: Mapping[str, Any], size: np.ndarray) -> None:
+    """Refuse run lengths of another size than the image's, and what is neither run lengths nor polygons."""
+    mask = annotation.get("segmentation")
+    if isinstance(mask, dict) and "size" in mask and "counts" in mask:
+        if list(mask["size"]) != size.tolist():
+            raise RequestError(
+                f"{path}: the mask of annotation {annotation['id']} has size {mask['size']}; its image "
+                f"(id {annotation['image_id']}) has {size.tolist()} (height, width)."
+            )
+        if isinstance(mask["counts"], list) and sum(mask["counts"]) != int(size.prod()):
+            raise RequestError(
+                f"{path}: the run lengths of annotation {annotation['id']} add up to {sum(mask['counts'])} "
+                f"pixels; its image has {int(size.prod())}."
+            )
+        return
+    good = isinstance(mask, list) and mask and all(len(part) >= 6 and len(part) % 2 == 0 for part in mask)
+    if not good:
+        raise RequestError(
+            f"{path}: annotation {annotation['id']} has no mask: 'segmentation' has to be polygons of three "
+            "points or more, or run lengths."
+        )
+
+
+_ARRAYS = tuple(name for name in Annotations.__dataclass_fields__ if name != "segmentations")
+
+
+def save(found: Annotations, path: Path) -> None:
+    """Write all but the segmentations as plain arrays, in one step. `read` needs seconds and several times
+    the size of a large file, `load` neither."""
+    arrays: dict[str, Any] = {name: np.asarray(getattr(found, name)) for name in _ARRAYS}
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            np.savez(file, **arrays)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise papers.cannot_write(path, error) from error
+
+
+def load(path: Path) -> Annotations:
+    """What `save` wrote; runs no code."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            values = {name: file[name] for name in _ARRAYS}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RequestError(f"{path} cannot be read: {error}. Remove it and prepare again.") from error
+    lists = {name: values[name].tolist() for name in ("file_names", "category_names")}
+    counts = {name: int(values[name]) for name in ("clipped", "left_out")}
+    return Annotations(**{**values, **lists, **counts, "segmentations": []})
+
+
+def pixels(path: Path, size: np.ndarray) -> np.ndarray:
+    """uint8 (height, width, 3) of the image at `path`, which has to have `size` (height, width)."""
+    try:
+        with Image.open(path) as image:
+            found = np.array(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise RequestError(f"The image {path} is missing or corrupt: {error}.") from error
+    if list(found.shape[:2]) != list(size):
+        raise RequestError(
+            f"The image {path} has {found.shape[1]} x {found.shape[0]} pixels; its annotation file says "
+            f"{size[1]} x {size[0]}."
+        )
+    return found
+
+
+def missing_images(folder: Path, annotations: Annotations) -> list[str]:
+    """File names that are annotated but do not lie in `folder`. Lists folders instead of asking for each
+    file, which takes long on a network."""
+    parents = {Path(name).parent for name in annotations.file_names}
+    present = {
+        str(parent / path.name)
+        for parent in parents
+        if (folder / parent).is_dir()
+        for path in (folder / parent).iterdir()
+    }
+    return [name for name in annotations.file_names if name not in present]
+
+
+def update_digest(digest: Any, folder: Path, found: Annotations) -> None:
+    """Feed a hash with all pixels and boxes of a split, one image in memory at a time. Refuses images that
+    are missing, corrupt or of another size than their annotation file says."""
+    for name, size in zip(bar(found.file_names, f"checking {folder.name}"), found.sizes, strict=True):
+        digest.update(pixels(folder / name, size).tobytes())
+    for array in (found.sizes, found.first, found.boxes.astype("<f4"), found.labels):
+        digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+
+
+def check_archive(path: Path) -> None:
+    """Refuse an archive of COCO 2017 whose MD5 is not the published one; reads it in blocks."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    if digest.hexdigest() != ARCHIVES[path.name]:
+        raise RequestError(
+            f"{path} has MD5 {digest.hexdigest()}; that of COCO 2017 is {ARCHIVES[path.name]}. Fetch it again."
+        )

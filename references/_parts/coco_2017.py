@@ -1,0 +1,86 @@
+"""COCO 2017 as it is distributed: three archives, verified and unpacked.
+
+The published layout, which is also that of a prepared folder, is
+
+    annotations/instances_{train,val}2017.json
+    train2017/*.jpg
+    val2017/*.jpg
+
+Whoever reads it adds what it needs beside these.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+import zlib
+from pathlib import Path
+
+from references._parts import coco
+from train_bench import papers
+from train_bench.bar import bar
+from train_bench.errors import RequestError
+
+NOTE = "unpacked.json"
+"""Which archives were unpacked whole, with their digests."""
+
+
+def annotation_file(folder: Path, split: str) -> Path:
+    """Of "train" or "val", in an unpacked folder."""
+    return folder / "annotations" / f"instances_{split}2017.json"
+
+
+def image_folder(folder: Path, split: str) -> Path:
+    """Of "train" or "val", in an unpacked folder."""
+    return folder / f"{split}2017"
+
+
+def prepare(folder: Path, source: Path | None) -> None:
+    """Verify the archives in `source` by their published MD5 and unpack them into `folder`.
+
+    One archive after the other, one file in memory at a time. An archive that was unpacked whole is not
+    asked for again; in one that was interrupted, files that are there in their size are kept. Never
+    downloads.
+    """
+    note = folder / NOTE
+    done = papers.read_json(note) if note.exists() else {}
+    missing = [name for name in coco.ARCHIVES if name not in done]
+    absent = [name for name in missing if source is None or not (source / name).is_file()]
+    if absent:
+        raise RequestError(
+            f"COCO 2017 is prepared from its archives, which are not downloaded for you; in source={source} "
+            f"there is no {', '.join(absent)}. Fetch them from the project's download page (26 GB in all) and "
+            "name their folder with source=FOLDER."
+        )
+    for name in missing:
+        assert source is not None
+        coco.check_archive(source / name)
+        unpack(source / name, folder)
+        done[name] = coco.ARCHIVES[name]
+        papers.write_json(note, done)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Those members of a zip file that are not yet there in their size, each visible only when whole."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for member in bar(opened.infolist(), archive.name):
+                _unpack_member(opened, member, folder)
+    except (OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        raise RequestError(
+            f"{archive} cannot be unpacked into {folder}: {error}. What is unpacked is kept; fetch the archive "
+            "again or make room, and prepare again."
+        ) from error
+
+
+def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
+    target = folder / member.filename
+    if not target.resolve().is_relative_to(folder.resolve()):
+        raise RequestError(f"{archive.filename} has a member outside its folder: {member.filename}.")
+    if member.is_dir() or (target.is_file() and target.stat().st_size == member.file_size):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    with archive.open(member) as packed, part.open("wb") as file:
+        shutil.copyfileobj(packed, file)
+    part.replace(target)

@@ -1,0 +1,285 @@
+"""The data of the language model benchmark: preparing, opening, the order of a run, look-alikes.
+
+The order: epoch after epoch, a fresh permutation of the training set each, form one endless stream of
+examples, and step k trains on positions k GBS to (k + 1) GBS of it. It is a function of the seed and the
+position alone, never of the number of ranks, of micro-batches or of loader processes. Masks are part of the
+prepared examples, as in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from references.bert import packed, sources
+from references.bert.config import Config, Data
+from train_bench import papers
+from train_bench.bar import bar
+from train_bench.errors import RequestError, UnknownName
+from train_bench.seeds import derive
+from train_bench.task import DataFacts
+
+ROUNDS = 6
+"""Of the Feistel network that shuffles; four make a pseudo-random permutation."""
+
+
+class Batch(NamedTuple):
+    """int64 but for the weights.
+
+    tokens, segments   (samples, length)
+    lengths            (samples,), tokens without padding
+    positions, words   (samples, predictions): where something is masked, and what
+    weights            float32 (samples, predictions): 1, or 0 for padding
+    random_next        (samples,): 1 where the second segment does not follow the first
+    """
+
+    tokens: Tensor
+    segments: Tensor
+    lengths: Tensor
+    positions: Tensor
+    words: Tensor
+    weights: Tensor
+    random_next: Tensor
+
+
+def facts(config: Config) -> DataFacts:
+    """Sizes of the data set as configured; touches nothing. `open_examples` verifies them."""
+    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Pack all examples into `folder`, once and for all; verified and resumable per file.
+
+    `source` is the data set as distributed (not needed for generated text). A few thousand examples are in
+    memory at a time where they come ready-made. Returns at once if `folder` is complete. Never downloads.
+    """
+    manifest = packed.read_manifest(folder)
+    if manifest is None:
+        manifest = _make(config, _source(config, source), folder)
+    _check(config, folder, manifest, contents=config.data.verify)
+
+
+def _source(config: Config, source: Path | None) -> sources.Source:
+    origins = {"wikipedia": sources.wikipedia, "text": sources.text}
+    if config.data.origin == "grammar":
+        return sources.generated(config)
+    if config.data.origin not in origins:
+        raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "grammar"])
+    if source is None or not source.is_dir():
+        raise RequestError(
+            f"{config.benchmark} needs the data set '{config.data.origin}' as it is distributed, and it is "
+            f"not downloaded for you (source={source}). Prepare it once: train-bench prepare "
+            f"benchmark={config.benchmark} source=FOLDER_THAT_HOLDS_IT"
+        )
+    return origins[config.data.origin](config, source)
+
+
+def _preprocessing(config: Config) -> dict[str, Any]:
+    """What decides about the packed examples, beside their source."""
+    data = config.data
+    return {
+        "origin": data.origin,
+        "vocabulary": config.model.vocabulary,
+        "sequence_length": data.sequence_length,
+        "predictions": data.predictions,
+        "masked_share": data.masked_share,
+        "copies": data.copies,
+    }
+
+
+def _make(config: Config, source: sources.Source, folder: Path) -> dict:
+    preprocessing = _preprocessing(config)
+    splits: dict[str, list[dict[str, Any]]] = {split: [] for split in packed.SPLITS}
+    work = [(split, number, part) for split in packed.SPLITS for number, part in enumerate(source[split])]
+    for split, number, part in bar(work, "files"):
+        name = f"{split}_{number:05d}"
+        made_from = {"file": part.name, "bytes": part.size, **preprocessing}
+        entry = packed.finished(folder, name, made_from)
+        if entry is None:
+            entry = packed.write_file(folder, name, part.chunks(), made_from)
+        splits[split].append(entry)
+    manifest = {"format": packed.FORMAT, "preprocessing": preprocessing, "splits": splits}
+    papers.write_json(folder / packed.MANIFEST, manifest)
+    return manifest
+
+
+def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
+    if manifest["preprocessing"] != _preprocessing(config):
+        raise RequestError(
+            f"The examples in {folder} were prepared with {manifest['preprocessing']}; {config.benchmark} asks for "
+            f"{_preprocessing(config)}. Remove the folder and prepare again, or choose another data_dir."
+        )
+    packed.verify(folder, manifest, contents=contents)
+    _check_counts(config, folder, {split: packed.samples_of(manifest, split) for split in packed.SPLITS})
+    digest = packed.content_digest(manifest)
+    if config.data.sha256 not in (None, digest):
+        raise RequestError(
+            f"The examples in {folder} have sha256 {digest}; {config.benchmark} is defined on "
+            f"{config.data.sha256}. Remove the folder and prepare again."
+        )
+
+
+def _check_counts(config: Config, folder: Path, counts: dict[str, int]) -> None:
+    """A size that the configuration leaves open has to be above 0."""
+    wanted = {"train": config.train_samples, "val": config.eval_samples}
+    for split, found in counts.items():
+        if found < 1 or wanted[split] not in (None, found):
+            raise RequestError(
+                f"{folder} has {found} examples in its split '{split}'; {config.benchmark} has "
+                f"{wanted[split] or 'at least 1'}."
+            )
+
+
+def open_examples(config: Config) -> tuple[packed.Examples, packed.Examples]:
+    """Training and evaluation examples of `config.data_dir`: the first touch of the data set."""
+    if config.data_dir is None:
+        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
+    folder = Path(config.data_dir)
+    manifest = packed.read_manifest(folder)
+    if manifest is None:
+        raise RequestError(
+            f"There are no prepared data of {config.benchmark} in {folder}; "
+            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
+        )
+    _check(config, folder, manifest, contents=config.data.verify)
+    rows = packed.row_type(config.data.sequence_length, config.data.predictions)
+    train, val = (packed.Examples(folder, split, manifest, rows) for split in packed.SPLITS)
+    return train, val
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffle:
+    """The examples of the stream by position, in constant memory: every epoch another bijection of the set
+    onto itself (Luby and Rackoff 1988, a Feistel network; numbers beyond the set are mapped again)."""
+
+    samples: int
+    seed: int
+
+    def __call__(self, position: int) -> int:
+        """The index of the example at a position of the endless stream."""
+        epoch, value = divmod(position, self.samples)
+        bits = max(1, (max(1, self.samples - 1).bit_length() + 1) // 2)
+        keys = [derive(self.seed, "order", epoch, turn) for turn in range(ROUNDS)]
+        value = _permuted(value, bits, keys)
+        while value >= self.samples:
+            value = _permuted(value, bits, keys)
+        return value
+
+
+def _permuted(value: int, bits: int, keys: list[int]) -> int:
+    """A permutation of the numbers of 2 `bits` bits."""
+    mask = (1 << bits) - 1
+    left, right = value >> bits, value & mask
+    for key in keys:
+        mixed = (right ^ key) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        left, right = right, left ^ (mixed ^ mixed >> 32) & mask
+    return left << bits | right
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Indices of the examples that one rank trains on, a list per micro-batch, from `first_step` on."""
+
+    samples: int
+    seed: int
+    global_batch_size: int
+    microbatches: int
+    rank: int
+    ranks: int
+    first_step: int = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Micro-batches of indices, without end."""
+        share = self.global_batch_size // (self.microbatches * self.ranks)
+        start = self.first_step * self.global_batch_size + self.rank * share
+        shuffle = Shuffle(samples=self.samples, seed=self.seed)
+        while True:
+            yield [shuffle(position) for position in range(start, start + share)]
+            start += share * self.ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSet(Dataset):
+    """Batches by lists of indices; an index beyond the set stands for padding, an example without words.
+
+    With `permuted`, every example has the masked words of the next one.
+    """
+
+    examples: packed.Examples
+    permuted: bool = False
+
+    def __getitem__(self, indices: list[int]) -> Batch:
+        count = len(self.examples)
+        rows = np.zeros(len(indices), dtype=self.examples.rows)
+        for place, index in enumerate(indices):
+            if index < count:
+                rows[place] = self.examples[index]
+                if self.permuted:
+                    other = self.examples[(index + 1) % count]
+                    rows[place]["words"] = np.resize(
+                        other["words"][: other["masked"]], rows["words"].shape[1]
+                    )
+        return as_batch(rows)
+
+
+def as_batch(rows: np.ndarray) -> Batch:
+    """Rows of `packed.row_type` as tensors."""
+    whole = {name: torch.from_numpy(rows[name].astype(np.int64)) for name in rows.dtype.names or ()}
+    length, predictions = rows["tokens"].shape[1], rows["words"].shape[1]
+    return Batch(
+        tokens=whole["tokens"],
+        segments=_between(whole["first"], whole["length"], length),
+        lengths=whole["length"],
+        positions=whole["positions"],
+        words=whole["words"],
+        weights=(torch.arange(predictions) < whole["masked"].unsqueeze(1)).float(),
+        random_next=whole["random_next"],
+    )
+
+
+def _between(starts: Tensor, ends: Tensor, length: int) -> Tensor:
+    places = torch.arange(length)
+    return ((places >= starts.unsqueeze(1)) & (places < ends.unsqueeze(1))).long()
+
+
+def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[int]]:
+    """Every index once over all ranks, in full batches; what fills the last one is `samples`."""
+    mine = list(range(rank, samples, ranks))
+    mine += [samples] * (-len(mine) % batch_size)
+    return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
+
+
+def loader(batches: BatchSet, order: Iterable[list[int]], data: Data, device: torch.device) -> DataLoader:
+    """Batches in the given order, from as many processes as configured."""
+    return DataLoader(
+        batches,
+        batch_size=None,
+        sampler=order,
+        num_workers=data.workers,
+        prefetch_factor=data.prefetch if data.workers else None,
+        persistent_workers=data.workers > 0,
+        pin_memory=device.type == "cuda",
+    )
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
+    """Look-alike of a batch at full length, from a generator of its own: at every masked position stands the
+    word that precedes it, which can be learnt. Reads nothing."""
+    rng = np.random.default_rng(seed)
+    length, predictions = config.data.sequence_length, config.data.predictions
+    rows = np.zeros(samples, dtype=packed.row_type(length, predictions))
+    rows["tokens"] = rng.integers(config.model.vocabulary, size=(samples, length))
+    rows["length"], rows["first"], rows["masked"] = length, length // 2, predictions
+    rows["random_next"] = rng.integers(2, size=samples)
+    for row in rows:
+        row["positions"] = 1 + np.sort(rng.permutation(length - 1)[:predictions])
+        row["words"] = row["tokens"][row["positions"] - 1]
+    return as_batch(rows)

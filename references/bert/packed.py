@@ -1,0 +1,171 @@
+"""Packed examples: rows of one size in plain files, that are memory-mapped and read at random.
+
+A folder of packed examples is
+
+    manifest.json      format, origin, preprocessing; per split the list of its files
+    train_00000.rows   rows of the type that `row_type` gives, one behind the other
+    train_00000.json   what it was made from, examples, bytes and sha256, written last
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from train_bench import papers
+from train_bench.errors import RequestError, WriteError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SPLITS = ("train", "val")
+
+
+def row_type(length: int, predictions: int) -> np.dtype:
+    """One example, unsigned little-endian integers of 16 bits (a vocabulary has at most 65536 words):
+
+    tokens       word ids, 0 behind the end
+    length       tokens without padding
+    first        tokens of the first segment, [CLS] and [SEP] included
+    random_next  1 where the second segment does not follow the first
+    masked       how many positions are to be predicted
+    positions    where they are, 0 behind `masked`
+    words        what stands there in truth
+    """
+    return np.dtype(
+        [
+            ("tokens", "<u2", (length,)),
+            ("length", "<u2"),
+            ("first", "<u2"),
+            ("random_next", "<u2"),
+            ("masked", "<u2"),
+            ("positions", "<u2", (predictions,)),
+            ("words", "<u2", (predictions,)),
+        ]
+    )
+
+
+def write_file(
+    folder: Path, name: str, chunks: Iterable[np.ndarray], made_from: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Save rows, visible only when whole, and say what was saved."""
+    path = folder / f"{name}.rows"
+    part = path.with_suffix(".rows.part")
+    contents = hashlib.sha256()
+    samples = 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            for chunk in chunks:
+                content = chunk.tobytes()
+                contents.update(content)
+                file.write(content)
+                samples += len(chunk)
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise WriteError(
+            f"{path} cannot be written: {error.strerror or error}. Files that are finished are kept; make room "
+            "and prepare again to continue."
+        ) from error
+    entry = {
+        "name": name,
+        "made_from": dict(made_from),
+        "samples": samples,
+        "bytes": path.stat().st_size,
+        "sha256": contents.hexdigest(),
+    }
+    papers.write_json(folder / f"{name}.json", entry)
+    return entry
+
+
+def finished(folder: Path, name: str, made_from: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What `write_file` returned, if the file is whole and was made from the same."""
+    note = folder / f"{name}.json"
+    if not note.exists():
+        return None
+    entry = papers.read_json(note)
+    whole = _size(folder / f"{name}.rows") == entry["bytes"]
+    return entry if whole and entry["made_from"] == made_from else None
+
+
+def content_digest(manifest: Mapping[str, Any]) -> str:
+    """One digest of all examples of all splits."""
+    hashes = [entry["sha256"] for split in SPLITS for entry in manifest["splits"][split]]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def samples_of(manifest: Mapping[str, Any], split: str) -> int:
+    """Examples of a split."""
+    return sum(entry["samples"] for entry in manifest["splits"][split])
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder of packed examples; None if there is none (yet)."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = papers.read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise RequestError(
+            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
+        )
+    return manifest
+
+
+def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None:
+    """Refuse missing or cut files; with `contents`, changed ones too (reads every byte)."""
+    for split in SPLITS:
+        for entry in manifest["splits"][split]:
+            path = folder / f"{entry['name']}.rows"
+            if _size(path) != entry["bytes"]:
+                raise RequestError(
+                    f"{path} has {_size(path)} of {entry['bytes']} bytes; remove {folder} and prepare again."
+                )
+            if contents and digest(path, "sha256") != entry["sha256"]:
+                raise RequestError(
+                    f"{path} is corrupt: its sha256 is not the one of {folder / MANIFEST}; "
+                    f"remove {folder} and prepare again."
+                )
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def digest(path: Path, kind: str) -> str:
+    """The "md5" or "sha256" of a file."""
+    found = hashlib.new(kind)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+class Examples:
+    """One split of a folder of packed examples; maps each file when it is first needed, in whichever process
+    needs it."""
+
+    def __init__(self, folder: Path, split: str, manifest: Mapping[str, Any], rows: np.dtype) -> None:
+        entries = manifest["splits"][split]
+        self._paths = [folder / f"{entry['name']}.rows" for entry in entries]
+        self._ends = np.cumsum([entry["samples"] for entry in entries], dtype=np.int64)
+        self.rows = rows
+        self._maps: dict[int, np.ndarray] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maps": {}}
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: int) -> np.void:
+        """The row of an example."""
+        file = int(np.searchsorted(self._ends, index, side="right"))
+        if file not in self._maps:
+            self._maps[file] = np.memmap(self._paths[file], dtype=self.rows, mode="r")
+        return self._maps[file][index - int(self._ends[file])]

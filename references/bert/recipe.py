@@ -1,0 +1,65 @@
+"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from references._parts.lamb import LAMB
+from references.bert.config import Hyperparameters
+from references.bert.model import tensor_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSchedule:
+    """Linear decay to 0 over T training steps, its start replaced by a warm-up of W steps that counts from
+    step S (reference of the benchmark):
+
+        t - S < W:  base (t - S) / W
+        else:       base (1 - min(t, T) / T)
+    """
+
+    base: float
+    training_steps: int
+    warmup_steps: int
+    start_warmup_step: int
+
+    def __call__(self, step: int) -> float:
+        """The rate of step `step`, counted from 0."""
+        into = step - self.start_warmup_step
+        if into < self.warmup_steps:
+            return self.base * into / self.warmup_steps
+        return self.base * (1.0 - min(step, self.training_steps) / self.training_steps)
+
+
+def optimizer_of(model: nn.Module, asked: Hyperparameters) -> LAMB:
+    """LAMB over `model`, at rate 0 until the schedule speaks. Tensors that the rules call LayerNorm or bias
+    have neither decay nor adaptation."""
+    named = list(model.named_parameters())
+    plain = [tensor for name, tensor in named if _is_plain(tensor_name(name))]
+    adapted = [tensor for name, tensor in named if not _is_plain(tensor_name(name))]
+    return LAMB(
+        [
+            {"params": adapted},
+            {"params": plain, "weight_decay": 0.0, "layer_adaptation": False},
+        ],
+        lr=0.0,
+        betas=(asked.opt_lamb_beta_1, asked.opt_lamb_beta_2),
+        epsilon=asked.opt_epsilon,
+        weight_decay=asked.opt_lamb_weight_decay_rate,
+    )
+
+
+def _is_plain(name: str) -> bool:
+    return "LayerNorm" in name or "bias" in name
+
+
+def schedule_of(asked: Hyperparameters) -> StepSchedule:
+    """Warm-up and decay by steps of the global batch."""
+    return StepSchedule(
+        base=asked.opt_base_learning_rate,
+        training_steps=asked.opt_learning_rate_training_steps,
+        warmup_steps=asked.num_warmup_steps,
+        start_warmup_step=asked.start_warmup_step,
+    )

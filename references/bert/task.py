@@ -1,0 +1,219 @@
+"""Language model pretraining: train BERT until it fills in enough of the masked words of the evaluation set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from references._parts.warm_up import without_trace
+from references.bert import data
+from references.bert.config import Config
+from references.bert.loss import pretraining_loss
+from references.bert.model import Bert, tensor_names
+from references.bert.quality import count_words
+from references.bert.recipe import optimizer_of, schedule_of
+from references.bert.weights import load_start_weights
+from train_bench.errors import RequestError
+from train_bench.parallel import Parallel
+from train_bench.progress import Mark, Progress
+from train_bench.quality import Quality
+from train_bench.seeds import derive
+from train_bench.task import DataFacts
+
+CHECKPOINT = "checkpoint.pt"
+
+
+class Task:
+    """The benchmark `bert` and its smaller scales; see `train_bench.task.Task` for the contract."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._taken = 0
+        self._step = 0
+        self._train: DataLoader | None = None
+        self._eval: DataLoader | None = None
+        self._batches: Iterator[data.Batch] | None = None
+
+    def build(self, seed: int, parallel: Parallel) -> None:
+        """Model, start weights, optimizer, schedule, warm-up. Reads sizes from the configuration only."""
+        config = self.config
+        asked = config.hyperparameters
+        self._seed, self._parallel = seed, parallel
+        self._microbatches = asked.gradient_accumulation_steps
+        _refuse_uneven_batches(config, parallel.size)
+        _refuse_shapes(config)
+        self._share = config.local_batch_size(parallel.size)
+        self._schedule = schedule_of(asked)
+        torch.manual_seed(derive(seed, "weights"))
+        model = Bert(config.model)
+        if config.start_weights is not None:
+            load_start_weights(model, Path(config.start_weights))
+        self._model: nn.Module = model.to(parallel.device)
+        self._names = tensor_names(self._model)
+        if config.compile:
+            self._model.compile()
+        self._optimizer = optimizer_of(self._model, asked)
+        self._forward = parallel.wrap(
+            self._model, self._optimizer, gradient_accumulation_steps=self._microbatches
+        )
+        self._last_loss = torch.zeros((), device=parallel.device)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Steps and an evaluation batch on synthetic data, undone (rules: initialisation may not touch the
+        data set)."""
+        config, parallel = self.config, self._parallel
+        with without_trace(self._model, self._optimizer, parallel):
+            micro = data.synthetic(config, self._share)
+            for _ in range(config.warm_up_steps):
+                self._train_step(iter([micro] * self._microbatches))
+            if config.warm_up_steps:
+                self._forward.eval()
+                self._count(data.synthetic(config, config.data.eval_batch_size))
+        self._taken = self._step = 0
+        self._last_loss = torch.zeros((), device=parallel.device)
+
+    def initialized_tensors(self) -> Sequence[str]:
+        """All parameters, as the rules name them (398 for BERT-Large)."""
+        return self._names
+
+    def open_data(self) -> DataFacts:
+        """Find and check the examples, start the loaders."""
+        config, parallel = self.config, self._parallel
+        train, val = data.open_examples(config)
+        self._examples = data.BatchSet(examples=train, permuted=config.data.permute_labels)
+        mine = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
+        self._eval = data.loader(data.BatchSet(examples=val), mine, config.data, parallel.device)
+        self._batches = self._from_here()
+        return data.facts(config)
+
+    def _from_here(self) -> Iterator[data.Batch]:
+        """The endless stream of this rank's micro-batches from the present step on."""
+        order = data.Order(
+            samples=len(self._examples.examples),
+            seed=self._seed,
+            global_batch_size=self.config.hyperparameters.global_batch_size,
+            microbatches=self._microbatches,
+            rank=self._parallel.rank,
+            ranks=self._parallel.size,
+            first_step=self._taken,
+        )
+        self._train = data.loader(self._examples, order, self.config.data, self._parallel.device)
+        return iter(self._train)
+
+    def train_until(self, mark: Mark) -> Progress:
+        """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
+        was skipped for an overflow; the data do not. Dropout follows the seed, the rank and the step that the
+        call begins with, so that a run continues exactly from a checkpoint between calls."""
+        assert self._batches is not None, "open_data comes first"
+        torch.manual_seed(derive(self._seed, "dropout", self._parallel.rank, self._taken))
+        batch_size = self.config.hyperparameters.global_batch_size
+        self._forward.train()
+        for _ in range(self._taken, math.ceil(mark.count / batch_size)):
+            self._train_step(self._batches)
+        return Progress(samples=self._taken * batch_size)
+
+    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+        """One step of the global batch."""
+        parallel = self._parallel
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._schedule(self._step)
+        for microbatch in range(1, self._microbatches + 1):
+            batch = self._on_device(next(batches))
+            with parallel.forward(last_microbatch=microbatch == self._microbatches):
+                logits = self._forward(batch.tokens, batch.segments, batch.lengths, batch.positions)
+                loss = pretraining_loss(logits, batch.words, batch.weights, batch.random_next)
+                parallel.backward(loss / self._microbatches)
+        self._last_loss = loss.detach()
+        self._step += int(parallel.step(clip_norm=self.config.clip_norm))
+        self._taken += 1
+
+    def _on_device(self, batch: data.Batch) -> data.Batch:
+        return data.Batch(*(part.to(self._parallel.device, non_blocking=True) for part in batch))
+
+    def evaluate(self) -> Quality:
+        """`MLM_accuracy`: the share of all masked words of the evaluation set that are most likely to the
+        model; NaN once the loss or a logit is not finite."""
+        assert self._eval is not None, "open_data comes first"
+        self._forward.eval()
+        counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
+        counts[2] = ~torch.isfinite(self._last_loss)
+        for batch in self._eval:
+            counts += self._count(batch)
+        self._forward.train()
+        right, masked, broken = self._parallel.sum(counts).tolist()
+        return Quality(metrics={"MLM_accuracy": math.nan if broken else right / masked})
+
+    def _count(self, batch: data.Batch) -> Tensor:
+        batch = self._on_device(batch)
+        with self._parallel.inference():
+            logits = self._forward(batch.tokens, batch.segments, batch.lengths, batch.positions)
+        return count_words(logits.words, batch.words, batch.weights)
+
+    def save(self, folder: Path) -> None:
+        """Called by every rank; rank 0 writes, in one step."""
+        if self._parallel.rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            part = folder / f"{CHECKPOINT}.part"
+            state = {
+                "model": self._model.state_dict(),
+                "optimizer": self._optimizer.state_dict(),
+                "parallel": self._parallel.state_dict(),
+                "seed": self._seed,
+                "step": self._step,
+                "taken": self._taken,
+            }
+            torch.save(state, part)
+            part.replace(folder / CHECKPOINT)
+        self._parallel.barrier()
+
+    def load(self, folder: Path) -> None:
+        """Called by every rank after `build`, before or after `open_data`. The order follows the seed of the
+        run that was saved."""
+        device = self._parallel.device
+        state = torch.load(folder / CHECKPOINT, map_location=device, weights_only=True)
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._parallel.load_state_dict(state["parallel"])
+        self._seed, self._step, self._taken = state["seed"], state["step"], state["taken"]
+        if self._batches is not None:
+            self.open_data()
+
+    def close(self) -> None:
+        """Stop the loaders' processes."""
+        self._batches = self._train = self._eval = None
+
+
+def _refuse_uneven_batches(config: Config, ranks: int) -> None:
+    total = config.hyperparameters.global_batch_size
+    parts = ranks * config.hyperparameters.gradient_accumulation_steps
+    if total % parts or total < parts:
+        raise RequestError(
+            f"global_batch_size {total} cannot be divided among {ranks} ranks with "
+            f"{config.hyperparameters.gradient_accumulation_steps} micro-batches each; "
+            f"choose a multiple of {parts}."
+        )
+
+
+def _refuse_shapes(config: Config) -> None:
+    shape, prepared = config.model, config.data
+    if shape.width % shape.heads:
+        raise RequestError(f"model.width {shape.width} cannot be divided among {shape.heads} heads.")
+    if not 4 <= prepared.sequence_length <= min(shape.positions, 65535):
+        raise RequestError(
+            f"data.sequence_length is {prepared.sequence_length}; allowed are 4 to model.positions="
+            f"{shape.positions}."
+        )
+    if not 1 <= prepared.predictions < prepared.sequence_length:
+        raise RequestError(
+            f"data.predictions is {prepared.predictions}; allowed are 1 to {prepared.sequence_length - 1}."
+        )
+    if shape.vocabulary > 65536:
+        raise RequestError(
+            f"model.vocabulary is {shape.vocabulary}; packed examples hold at most 65536 words."
+        )

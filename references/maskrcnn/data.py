@@ -1,0 +1,266 @@
+"""The data of the instance segmentation benchmark: preparing, opening, examples of a run, look-alikes.
+
+A prepared folder has an annotation file in COCO format and a folder of images per split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pycocotools import mask as rle
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from references._parts import coco, coco_2017, digit_scenes
+from references.maskrcnn.config import Config, Data, Hyperparameters
+from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
+from references.maskrcnn.proposals import Size
+from references.maskrcnn.targets import Objects, Polygons
+from train_bench.errors import RequestError, UnknownName
+from train_bench.seeds import derive
+from train_bench.task import DataFacts
+
+SCENES = digit_scenes.Scenes(
+    side=64, train=160, val=60, categories=3, objects=(1, 3), enlarge=(3, 4), filled=True
+)
+NUCLEI = "nuclei.zip"
+FILES = {
+    "coco": {
+        split: (f"annotations/instances_{split}2017.json", f"{split}2017") for split in ("train", "val")
+    },
+    "digits": {split: (f"instances_{split}.json", split) for split in ("train", "val")},
+    "nuclei": {split: (f"instances_{split}.json", ".") for split in ("train", "val")},
+}
+"""Per origin and split: the annotation file and the folder of the images."""
+
+
+def facts(config: Config) -> DataFacts:
+    """Sizes of the data set as configured; touches nothing. `open_splits` verifies them."""
+    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Put the data set into `folder`, once and for all; what is there is kept. Never downloads."""
+    origin = config.data.origin
+    if origin not in FILES:
+        raise UnknownName(what="data origin", name=origin, known=FILES)
+    if origin == "digits":
+        digit_scenes.write(folder, SCENES)
+    elif origin == "coco":
+        coco_2017.prepare(folder, source)
+    else:
+        _unpack_nuclei(config, folder, source)
+    _find_start_weights(config)
+    splits = open_splits(config, folder)
+    if origin != "coco" and not config.data.verify:
+        check_contents(config, splits)
+
+
+def _find_start_weights(config: Config) -> None:
+    file = config.start_weights_file()
+    if file is not None and not file.is_file():
+        raise RequestError(
+            f"{config.benchmark} starts from the backbone weights in {file}, which is not there. Fetch the "
+            "ImageNet weights MSRA/R-50 of Detectron and convert them as references/maskrcnn/README.md "
+            "says, or name the file with benchmark.model.start_weights=FILE."
+        )
+
+
+def _unpack_nuclei(config: Config, folder: Path, source: Path | None) -> None:
+    files = [folder / FILES["nuclei"][split][0] for split in ("train", "val")]
+    if all(file.is_file() for file in files):
+        return
+    archive = (source or folder) / NUCLEI
+    if not archive.is_file():
+        raise RequestError(
+            f"{config.benchmark} needs {NUCLEI}, which is not downloaded for you; {archive} is not there. Name "
+            "the folder that holds it with source=FOLDER."
+        )
+    coco_2017.unpack(archive, folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One split on disk: its annotations, the numbers of the images used, and where they lie."""
+
+    path: Path
+    annotations: coco.Annotations
+    images: np.ndarray
+    folder: Path
+
+
+def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
+    """Training and evaluation split in `folder`: the first touch of the data set."""
+    file = folder / FILES[config.data.origin]["train"][0]
+    if not file.is_file():
+        raise RequestError(
+            f"There are no prepared data of {config.benchmark} in {folder}; "
+            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
+        )
+    splits = _split(config, folder, "train"), _split(config, folder, "val")
+    if config.data.verify:
+        check_contents(config, splits)
+    return splits
+
+
+def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
+    """Decode every image, and compare pixels and annotations with the digest that is known."""
+    digest = hashlib.sha256()
+    for split in splits:
+        coco.update_digest(digest, split.folder, split.annotations)
+        digest.update(json.dumps(split.annotations.segmentations).encode())
+    if config.data.sha256 not in (None, digest.hexdigest()):
+        folder = splits[0].path.parent
+        raise RequestError(
+            f"Images and annotations in {folder} have sha256 {digest.hexdigest()}; {config.benchmark} is "
+            f"defined on {config.data.sha256}. Remove the folder and prepare again."
+        )
+
+
+def _split(config: Config, folder: Path, name: str) -> Split:
+    """Images of a split; in training without those that have no object larger than a pixel."""
+    file, images = FILES[config.data.origin][name]
+    found = coco.read(folder / file, masks=True)
+    used = np.arange(len(found.image_ids))
+    wanted = config.eval_samples
+    if name == "train":
+        wanted = config.train_samples
+        large = (found.boxes[:, 2:] - found.boxes[:, :2] > 1).any(axis=1) & ~found.crowd
+        counts = np.concatenate([[0], np.cumsum(large)])[found.first]
+        used = used[np.diff(counts) > 0]
+    if len(used) != wanted:
+        raise RequestError(
+            f"{folder / file} has {len(used)} images that can be used; {config.benchmark} has {wanted}."
+        )
+    if len(found.category_ids) != config.model.num_classes - 1:
+        raise RequestError(
+            f"{folder / file} has {len(found.category_ids)} categories; with the background, model.num_classes "
+            f"of {config.benchmark} is {config.model.num_classes}."
+        )
+    missing = coco.missing_images(folder / images, found)
+    if missing:
+        raise RequestError(f"{folder / images} lacks {len(missing)} images, {missing[0]} the first of them.")
+    return Split(path=folder / file, annotations=found, images=used, folder=folder / images)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet(Dataset):
+    """Flipped examples by (image, position); the position decides the flip and the draws of the losses."""
+
+    split: Split
+    asked: Hyperparameters
+    flip: float
+    means: list[float]
+    seed: int
+    objects_of: np.ndarray
+    """Image whose objects an image has: itself, unless labels are permuted."""
+
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Objects, int]:
+        image, position = item
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        number, owner = int(self.split.images[image]), int(self.split.images[self.objects_of[image]])
+        found = self.split.annotations
+        before, other = _size(found, number), _size(found, owner)
+        size = resized(*before, self.asked.min_image_size, self.asked.max_image_size)
+        flip = bool(rng.random() < self.flip)
+        pixels = coco.pixels(self.split.folder / found.file_names[number], found.sizes[number])
+        rows = np.arange(len(found.labels))[found.rows(owner)]
+        rows = rows[~found.crowd[rows]]
+        last = torch.tensor([0.0, 0.0, 1.0, 1.0])
+        boxes = boxes_to_network(torch.from_numpy(found.boxes[rows]) - last, other, size, flip=flip)
+        masks = masks_to_network(_masks(found, rows), other, size, flip=flip)
+        objects = Objects(
+            boxes=boxes,
+            labels=torch.from_numpy(found.labels[rows]),
+            masks=masks,
+            seed=int(rng.integers(1 << 62)),
+        )
+        return to_network(pixels, size, self.means, flip=flip), objects, number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSet(Dataset):
+    """Images by number."""
+
+    split: Split
+    asked: Hyperparameters
+    means: list[float]
+
+    def __getitem__(self, number: int) -> tuple[Tensor, None, int]:
+        found = self.split.annotations
+        before = _size(found, number)
+        size = resized(*before, self.asked.min_image_size, self.asked.max_image_size)
+        pixels = coco.pixels(self.split.folder / found.file_names[number], found.sizes[number])
+        return to_network(pixels, size, self.means, flip=False), None, number
+
+
+def _size(found: coco.Annotations, number: int) -> Size:
+    height, width = found.sizes[number].tolist()
+    return height, width
+
+
+def _masks(found: coco.Annotations, rows: np.ndarray) -> Polygons | Tensor:
+    """Polygons if all objects of the image have them, else bitmaps of all."""
+    masks = [found.segmentations[row] for row in rows]
+    if masks and all(isinstance(mask, list) for mask in masks):
+        return [[np.asarray(part, dtype=np.float64) for part in mask] for mask in masks]
+    image = int(np.searchsorted(found.first, rows[0], side="right")) - 1
+    height, width = _size(found, image)
+    encoded = [_encoded(mask, height, width) for mask in masks]
+    return torch.from_numpy(np.ascontiguousarray(rle.decode(encoded).transpose(2, 0, 1)))
+
+
+def _encoded(mask: Any, height: int, width: int) -> Any:
+    if isinstance(mask, list):
+        return rle.merge(rle.frPyObjects(mask, height, width))
+    return rle.frPyObjects(mask, height, width) if isinstance(mask["counts"], list) else mask
+
+
+def owners(split: Split, *, permuted: bool) -> np.ndarray:
+    """The image whose objects each image has: itself, or with `permuted` the next one."""
+    own = np.arange(len(split.images))
+    return np.roll(own, 1) if permuted else own
+
+
+def _together(items: list[tuple[Tensor, Objects | None, int]]) -> Batch:
+    images, objects, indices = zip(*items, strict=True)
+    return collate(images, [each for each in objects if each is not None], indices)
+
+
+def loader(dataset: Dataset, batches: Iterable, data: Data, device: torch.device) -> DataLoader:
+    """Batches of `dataset` in the given order, from as many processes as configured."""
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,
+        collate_fn=_together,
+        num_workers=data.workers,
+        prefetch_factor=data.prefetch if data.workers else None,
+        persistent_workers=data.workers > 0,
+        pin_memory=device.type == "cuda",
+    )
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
+    """Look-alike of a batch, from a generator of its own: noise, with a brighter rectangle as the object of
+    each image. Reads nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    side, width = config.hyperparameters.min_image_size, config.hyperparameters.max_image_size
+    images = 60.0 * torch.randn(samples, 3, side, width, generator=generator)
+    objects = []
+    for image in images:
+        x, y = torch.randint(side // 2, (2,), generator=generator).tolist()
+        extent = side // 4
+        image[:, y : y + extent, x : x + extent] += 100.0
+        masks = torch.zeros(1, side, width, dtype=torch.uint8)
+        masks[0, y : y + extent, x : x + extent] = 1
+        box = torch.tensor([[x, y, x + extent - 1, y + extent - 1]], dtype=torch.float32)
+        label = 1 + torch.randint(config.model.num_classes - 1, (1,), generator=generator)
+        objects.append(Objects(boxes=box, labels=label, masks=masks, seed=derive(seed, "synthetic")))
+    return collate(list(images), objects, list(range(samples)))

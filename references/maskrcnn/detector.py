@@ -1,0 +1,182 @@
+"""The two stages put together: losses in training, detections in an evaluation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision import ops
+
+from references.maskrcnn.boxes import BOX_WEIGHTS, RPN_WEIGHTS, encode, grid_anchors
+from references.maskrcnn.config import Config
+from references.maskrcnn.model import BOX_SIDE, MASK_SIDE, Network
+from references.maskrcnn.proposals import Detected, Size, best_of_batch, best_of_image, detect, propose
+from references.maskrcnn.targets import Objects, draw, inside, mask_targets, match
+
+RPN_ABOVE, RPN_BELOW, RPN_POSITIVE, RPN_BETA = 0.7, 0.3, 0.5, 1 / 9
+ROI_ABOVE, ROI_POSITIVE = 0.5, 0.25
+CANONICAL_LEVEL = 2
+"""Index of the level from which an RoI of the canonical size is pooled (P4)."""
+
+Losses = dict[str, Tensor]
+
+
+class Detector(nn.Module):
+    """A network and the way in which it is trained and asked."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.network = Network(config.model)
+        self.asked, self.shape = config.detection, config.model
+        self.candidates = config.hyperparameters.num_image_candidates
+        self._anchors: dict[tuple[int, int, int, torch.device], Tensor] = {}
+
+    def forward(
+        self, images: Tensor, sizes: list[Size], objects: list[Objects] | None = None
+    ) -> Losses | list[Detected]:
+        """(samples, 3, h, w) images padded to one size -> the five losses if `objects` are given, else what
+        was found in each image."""
+        levels = self.network.fpn(self.network.backbone(images))
+        logits, codes = self.network.rpn(levels)
+        anchors = [self._grid(number, level) for number, level in enumerate(levels)]
+        training = objects is not None
+        candidates = self.asked.train_candidates if training else self.asked.eval_candidates
+        boxes, scores = propose(
+            logits, codes, anchors, sizes, candidates=candidates, nms_above=self.asked.proposal_nms
+        )
+        pooled_levels = [level.contiguous() for level in levels[:-1]]
+        if objects is None:
+            return self._detect(pooled_levels, best_of_image(boxes, scores, self.asked.eval_proposals), sizes)
+        generators = [torch.Generator(images.device).manual_seed(each.seed) for each in objects]
+        losses = self._proposal_losses(
+            torch.cat(logits, 1), torch.cat(codes, 1), torch.cat(anchors), sizes, objects, generators
+        )
+        boxes = best_of_batch(boxes, scores, self.candidates)
+        return losses | self._region_losses(pooled_levels, boxes, objects, generators)
+
+    def _grid(self, number: int, level: Tensor) -> Tensor:
+        """Anchors of a level, kept for the next image of its size."""
+        rows, columns = level.shape[-2:]
+        key = (number, rows, columns, level.device)
+        if key not in self._anchors:
+            stride = (4 if self.shape.stem_pool else 2) * 2**number
+            size = self.shape.anchor_sizes[number]
+            self._anchors[key] = grid_anchors(size, stride, rows, columns).to(level.device)
+        return self._anchors[key]
+
+    def _proposal_losses(
+        self,
+        logits: Tensor,
+        codes: Tensor,
+        anchors: Tensor,
+        sizes: list[Size],
+        objects: list[Objects],
+        generators: list[torch.Generator],
+    ) -> Losses:
+        """Over all sampled anchors of the micro-batch: the mean cross entropy of the objectness, and the
+        smooth L1 of the positives' codes divided by the number of sampled anchors."""
+        chosen_logits, truths, chosen_codes, wanted = [], [], [], []
+        for image, (truth, size, generator) in enumerate(zip(objects, sizes, generators, strict=True)):
+            usable = inside(anchors, *size).nonzero().squeeze(1)
+            matches = match(truth.boxes, anchors[usable], above=RPN_ABOVE, below=RPN_BELOW, claim=True)
+            positive, negative = draw(matches, self.asked.anchors_sampled, RPN_POSITIVE, generator)
+            chosen_logits.append(logits[image, usable[torch.cat([positive, negative])]])
+            truths.append(logits.new_ones(len(positive)))
+            truths.append(logits.new_zeros(len(negative)))
+            chosen_codes.append(codes[image, usable[positive]])
+            wanted.append(encode(truth.boxes[matches[positive]], anchors[usable[positive]], RPN_WEIGHTS))
+        sampled = torch.cat(chosen_logits)
+        count = max(len(sampled), 1)
+        return {
+            "objectness": functional.binary_cross_entropy_with_logits(
+                sampled, torch.cat(truths), reduction="sum"
+            )
+            / count,
+            "rpn_box": functional.smooth_l1_loss(
+                torch.cat(chosen_codes), torch.cat(wanted), beta=RPN_BETA, reduction="sum"
+            )
+            / count,
+        }
+
+    def _region_losses(
+        self,
+        levels: list[Tensor],
+        boxes: list[Tensor],
+        objects: list[Objects],
+        generators: list[torch.Generator],
+    ) -> Losses:
+        """Over all sampled RoIs: the mean cross entropy of the class, the smooth L1 of the positives' codes
+        divided by the number of RoIs; over the positives and pixels, the mean cross entropy of the mask."""
+        rois, labels, wanted, masks = [], [], [], []
+        for truth, proposed, generator in zip(objects, boxes, generators, strict=True):
+            every = torch.cat([proposed, truth.boxes])
+            matches = match(truth.boxes, every, above=ROI_ABOVE, below=ROI_ABOVE, claim=False)
+            positive, negative = draw(matches, self.asked.rois_sampled, ROI_POSITIVE, generator)
+            which = matches[positive]
+            rois.append(every[torch.cat([positive, negative])])
+            labels.append(torch.cat([truth.labels[which], torch.zeros_like(negative)]))
+            wanted.append(encode(truth.boxes[which], every[positive], BOX_WEIGHTS))
+            masks.append(mask_targets(truth, which, every[positive]))
+        label = torch.cat(labels)
+        positive = (label > 0).nonzero().squeeze(1)
+        placed = _placed(rois)
+        logits, codes = self.network.box(self._pool(levels, placed, BOX_SIDE))
+        mask_logits = self.network.mask(self._pool(levels, placed[positive], MASK_SIDE // 2))
+        target = torch.cat(masks)
+        mask_sum = functional.binary_cross_entropy_with_logits(
+            _of_class(mask_logits, label[positive]), target, reduction="sum"
+        )
+        count = max(len(label), 1)
+        return {
+            "class": functional.cross_entropy(logits, label, reduction="sum") / count,
+            "box": functional.smooth_l1_loss(
+                codes[positive, label[positive]], torch.cat(wanted), reduction="sum"
+            )
+            / count,
+            "mask": mask_sum / max(target.numel(), 1),
+        }
+
+    def _detect(self, levels: list[Tensor], proposed: list[Tensor], sizes: list[Size]) -> list[Detected]:
+        logits, codes = self.network.box(self._pool(levels, _placed(proposed), BOX_SIDE))
+        counts = [len(rois) for rois in proposed]
+        parts = zip(logits.split(counts), codes.split(counts), proposed, sizes, strict=True)
+        found = [detect(*part, self.asked) for part in parts]
+        placed = _placed([boxes for boxes, _, _ in found])
+        every = torch.cat([labels for _, _, labels in found])
+        masks = _of_class(self.network.mask(self._pool(levels, placed, MASK_SIDE // 2)), every).sigmoid()
+        split = masks.split([len(labels) for _, _, labels in found])
+        return [
+            Detected(boxes=boxes, scores=scores, labels=labels, masks=mask)
+            for (boxes, scores, labels), mask in zip(found, split, strict=True)
+        ]
+
+    def _pool(self, levels: list[Tensor], placed: Tensor, side: int) -> Tensor:
+        """RoIAlign (not aligned, as in the reference) of all images' RoIs, each from the level of its size:
+        floor(4 + log2(sqrt(area) / 224 + 1e-6)) in the full benchmark."""
+        sides = placed[:, 3:] - placed[:, 1:3] + 1
+        relative = sides.prod(dim=1).sqrt() / self.shape.canonical_size
+        number = (CANONICAL_LEVEL + torch.log2(relative + 1e-6)).floor().clamp(0, len(levels) - 1)
+        finest = 4 if self.shape.stem_pool else 2
+        pooled, order = [], []
+        for index, level in enumerate(levels):
+            mine = (number == index).nonzero().squeeze(1)
+            scale = 1.0 / (finest * 2**index)
+            pooled.append(
+                ops.roi_align(
+                    level, placed[mine].to(level.dtype), side, scale, self.asked.sampling_ratio, aligned=False
+                )
+            )
+            order.append(mine)
+        return torch.cat(pooled)[torch.cat(order).argsort()]
+
+
+def _placed(rois: list[Tensor]) -> Tensor:
+    """Boxes per image -> (n, 5) with the number of the image in front."""
+    return torch.cat(
+        [torch.cat([boxes.new_full((len(boxes), 1), image), boxes], 1) for image, boxes in enumerate(rois)]
+    )
+
+
+def _of_class(masks: Tensor, labels: Tensor) -> Tensor:
+    """(n, classes, 28, 28) -> (n, 28, 28): the channel of each label."""
+    return masks[torch.arange(len(labels), device=masks.device), labels]

@@ -1,0 +1,55 @@
+"""Which images are trained on together, and when: a function of the seed and the epoch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from train_bench.seeds import derive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Micro-batches of one rank, each a list of (image, position), from `first_step` on, without end.
+
+    Every epoch is a random permutation without replacement, in which images of one orientation are put
+    together: the next global batch is that of the orientation which has its images complete first. The
+    few that are left of an orientation at the end of an epoch make the start of its next batch, so every
+    batch is full, and an epoch has floor or ceil(images / batch) of them. `position` numbers the images
+    trained on since the start, in the order of the stream.
+    """
+
+    tall: np.ndarray
+    """bool (images,): higher than wide."""
+    seed: int
+    global_batch_size: int
+    microbatches: int
+    rank: int
+    ranks: int
+    first_step: int = 0
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        share = self.global_batch_size // (self.microbatches * self.ranks)
+        for step, batch in enumerate(self._batches()):
+            if step < self.first_step:
+                continue
+            for microbatch in range(self.microbatches):
+                start = (microbatch * self.ranks + self.rank) * share
+                places = range(start, start + share)
+                yield [(batch[place], step * self.global_batch_size + place) for place in places]
+
+    def _batches(self) -> Iterator[list[int]]:
+        """Global batches of images."""
+        waiting: tuple[list[int], list[int]] = ([], [])
+        epoch = 0
+        while True:
+            rng = np.random.default_rng(derive(self.seed, "order", epoch))
+            for image in rng.permutation(len(self.tall)).tolist():
+                group = waiting[int(self.tall[image])]
+                group.append(image)
+                if len(group) == self.global_batch_size:
+                    yield group.copy()
+                    group.clear()
+            epoch += 1

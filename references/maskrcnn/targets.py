@@ -1,0 +1,125 @@
+"""What the losses compare with: which anchors and RoIs are objects, which of them are drawn, and the masks
+of those drawn. Ren et al. (2015), section 3.1.2; He et al. (2017), section 3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from pycocotools import mask as rle
+from torch import Tensor
+from torchvision import ops
+
+from references.maskrcnn.boxes import as_edges, iou
+from references.maskrcnn.model import MASK_SIDE
+
+BACKGROUND, BETWEEN = -1, -2
+"""Matches that are no object: background, and what is neither."""
+
+Polygons = Sequence[Sequence[np.ndarray]]
+"""Per object its polygons, each float64 (x, y, x, y, ...) in pixels of the image."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objects:
+    """The objects of one image in pixels of the image as the network sees it.
+
+    boxes  float32 (n, 4), first and last pixels
+    labels int64 (n,), from 1
+    masks  polygons, or uint8 (n, height, width)
+    seed   of the draws that are made for this image
+    """
+
+    boxes: Tensor
+    labels: Tensor
+    masks: Polygons | Tensor
+    seed: int
+
+    def to(self, device: torch.device) -> Objects:
+        """With the tensors on `device`."""
+        return self._with(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Objects:
+        """With the tensors in memory that a GPU reads directly; a loader asks for it by this name."""
+        return self._with(Tensor.pin_memory)
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> Objects:
+        return replace(
+            self,
+            boxes=change(self.boxes),
+            labels=change(self.labels),
+            masks=change(self.masks) if isinstance(self.masks, Tensor) else self.masks,
+        )
+
+
+def match(truth: Tensor, boxes: Tensor, *, above: float, below: float, claim: bool) -> Tensor:
+    """int64 (boxes,): the object of `truth` that each box overlaps most if their IoU is at least `above`,
+    `BACKGROUND` if it is less than `below`, else `BETWEEN`.
+
+    With `claim`, the boxes with the highest IoU that an object has with any, ties included, are matched to
+    the object that they overlap most, however little that is ("low-quality matches").
+    """
+    if not len(truth):
+        return torch.full((len(boxes),), BACKGROUND, device=boxes.device)
+    overlap = iou(truth, boxes)
+    best, found = overlap.max(dim=0)
+    matches = torch.where(best >= above, found, BETWEEN)
+    matches = torch.where(best < below, BACKGROUND, matches)
+    if claim:
+        claimed = (overlap == overlap.amax(dim=1, keepdim=True)).any(dim=0)
+        matches = torch.where(claimed, found, matches)
+    return matches
+
+
+def inside(anchors: Tensor, height: int, width: int) -> Tensor:
+    """bool (anchors,): which lie within the image."""
+    first, last = anchors.split(2, dim=-1)
+    return (first >= 0).all(dim=-1) & (last < last.new_tensor([width, height])).all(dim=-1)
+
+
+def draw(
+    matches: Tensor, count: int, positive_share: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Indices of at most `count` examples: objects up to their share, then background; both at random."""
+    positive = (matches >= 0).nonzero().squeeze(1)
+    negative = (matches == BACKGROUND).nonzero().squeeze(1)
+    positives = min(len(positive), int(count * positive_share))
+    negatives = min(len(negative), count - positives)
+    return _some(positive, positives, generator), _some(negative, negatives, generator)
+
+
+def _some(indices: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    if count == len(indices):
+        return indices
+    order = torch.randperm(len(indices), generator=generator, device=indices.device)
+    return indices[order[:count]]
+
+
+def mask_targets(objects: Objects, which: Tensor, boxes: Tensor) -> Tensor:
+    """float32 (n, 28, 28): the mask of object `which[i]` inside `boxes[i]`, of zeros and ones."""
+    if isinstance(objects.masks, Tensor):
+        return _from_bitmaps(objects.masks, which, boxes)
+    return _from_polygons(objects.masks, which, boxes)
+
+
+def _from_bitmaps(masks: Tensor, which: Tensor, boxes: Tensor) -> Tensor:
+    """A pixel of a target is the average of those it covers, rounded."""
+    rois = torch.cat([which.unsqueeze(1).to(boxes.dtype), as_edges(boxes)], dim=1)
+    pooled = ops.roi_align(masks.unsqueeze(1).to(boxes.dtype), rois, MASK_SIDE, aligned=True)
+    return (pooled.squeeze(1) >= 0.5).to(boxes.dtype)
+
+
+def _from_polygons(masks: Polygons, which: Tensor, boxes: Tensor) -> Tensor:
+    """The polygon moved to the corner of the box, scaled to 28 pixels and rasterised by the COCO API."""
+    if not len(boxes):
+        return boxes.new_zeros((0, MASK_SIDE, MASK_SIDE))
+    corners = boxes.cpu().double().numpy()
+    scales = MASK_SIDE / np.maximum(corners[:, 2:] - corners[:, :2], 1.0)
+    encoded = []
+    for index, corner, scale in zip(which.tolist(), corners[:, :2], scales, strict=True):
+        moved = [((part.reshape(-1, 2) - corner) * scale).ravel().tolist() for part in masks[index]]
+        encoded.append(rle.merge(rle.frPyObjects(moved, MASK_SIDE, MASK_SIDE)))
+    decoded = rle.decode(encoded).transpose(2, 0, 1)
+    return torch.from_numpy(np.ascontiguousarray(decoded)).to(boxes.device, boxes.dtype)

@@ -1,0 +1,216 @@
+"""The data of the single-shot detection benchmark: preparing, opening, examples of a run, look-alikes.
+
+A prepared folder has, per split, an annotation file in COCO format, the same annotations as arrays
+(`<split>.npz`), and a folder of images as they were distributed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from references._parts import coco, coco_2017, digit_scenes
+from references.ssd import start_weights
+from references.ssd.config import Config, Data
+from references.ssd.images import for_evaluation, for_training
+from references.ssd.priors import match, priors
+from train_bench.errors import RequestError, UnknownName
+from train_bench.task import DataFacts
+
+SPLITS = ("train", "val")
+ORIGINS = ("coco", "digits", "bccd")
+BCCD = "BCCD.zip"
+
+Batch = tuple[Tensor, Tensor, Tensor]
+"""uint8 (samples, 3, side, side), float32 (samples, priors, 4) offsets, int64 (samples, priors) classes."""
+
+
+def facts(config: Config) -> DataFacts:
+    """Sizes of the data set as configured; touches nothing. `open_splits` verifies them."""
+    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
+
+
+def scenes(config: Config) -> digit_scenes.Scenes:
+    """What the generated scenes of the mini scale look like."""
+    return digit_scenes.Scenes(
+        side=config.model.image_size,
+        train=config.train_samples or 0,
+        val=config.eval_samples or 0,
+        categories=config.model.num_classes,
+        objects=(1, 3),
+        enlarge=(3, 4),
+    )
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Put the data set into `folder`, once and for all; verified and resumable. Never downloads.
+
+    Every image is decoded once where the data set has a digest or is small; COCO's archives have theirs.
+    """
+    origin = config.data.origin
+    if origin not in ORIGINS:
+        raise UnknownName(what="data origin", name=origin, known=ORIGINS)
+    file = config.start_weights_file()
+    if file is not None:
+        start_weights.check(file)
+    if origin == "digits":
+        digit_scenes.write(folder, scenes(config))
+    elif origin == "coco":
+        coco_2017.prepare(folder, source)
+    elif not all(_places(config, folder, split)[0].exists() for split in SPLITS):
+        _unpack_bccd(config, folder, source)
+    for split in SPLITS:
+        annotations, _, arrays = _places(config, folder, split)
+        if not arrays.exists() or arrays.stat().st_mtime_ns < annotations.stat().st_mtime_ns:
+            coco.save(coco.read(annotations), arrays)
+    splits = open_splits(config, folder)
+    if origin != "coco" and not config.data.verify:
+        check_contents(config, splits)
+
+
+def _unpack_bccd(config: Config, folder: Path, source: Path | None) -> None:
+    if source is None or not (source / BCCD).is_file():
+        raise RequestError(
+            f"{config.benchmark} is prepared from {BCCD} (JPEGImages/ and instances_<split>.json), which is not "
+            f"downloaded for you; it is not in source={source}. Name its folder with source=FOLDER."
+        )
+    coco_2017.unpack(source / BCCD, folder)
+
+
+def _places(config: Config, folder: Path, split: str) -> tuple[Path, Path, Path]:
+    """Of a split: annotation file, folder of images, arrays of the annotations."""
+    arrays = folder / f"{split}.npz"
+    if config.data.origin == "coco":
+        return coco_2017.annotation_file(folder, split), coco_2017.image_folder(folder, split), arrays
+    images = folder / split if config.data.origin == "digits" else folder
+    return folder / f"instances_{split}.json", images, arrays
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One split on disk: its annotation file, what that says, the numbers of the images that are used, and
+    where they lie."""
+
+    path: Path
+    annotations: coco.Annotations
+    images: np.ndarray
+    folder: Path
+
+    def pixels(self, number: int) -> np.ndarray:
+        """uint8 (height, width, 3) of image `number` of the annotation file."""
+        return coco.pixels(self.folder / self.annotations.file_names[number], self.annotations.sizes[number])
+
+
+def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
+    """Training and evaluation split in `folder`: the first touch of the data set."""
+    train, val = (_split(config, folder, split) for split in SPLITS)
+    if config.data.verify:
+        check_contents(config, (train, val))
+    return train, val
+
+
+def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
+    """Decode every image, and compare pixels and boxes with the digest that is known."""
+    digest = hashlib.sha256()
+    for split in splits:
+        coco.update_digest(digest, split.folder, split.annotations)
+    if config.data.sha256 not in (None, digest.hexdigest()):
+        raise RequestError(
+            f"Images and annotations in {splits[0].path.parent} have sha256 {digest.hexdigest()}; "
+            f"{config.benchmark} is defined on {config.data.sha256}. Remove the folder and prepare again."
+        )
+
+
+def _split(config: Config, folder: Path, split: str) -> Split:
+    """Images of a split; in training those that have a box."""
+    path, images, arrays = _places(config, folder, split)
+    if not arrays.is_file():
+        raise RequestError(
+            f"There are no prepared data of {config.benchmark} in {folder}; "
+            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
+        )
+    found = coco.load(arrays)
+    used = found.with_boxes() if split == "train" else np.arange(len(found.image_ids))
+    wanted = config.train_samples if split == "train" else config.eval_samples
+    if len(used) != wanted:
+        raise RequestError(
+            f"{path} has {len(used)} images that can be used; {config.benchmark} has {wanted} in '{split}'."
+        )
+    if len(found.category_ids) != config.model.num_classes:
+        raise RequestError(
+            f"{path} has {len(found.category_ids)} categories; model.num_classes of {config.benchmark} is "
+            f"{config.model.num_classes}."
+        )
+    missing = coco.missing_images(images, found)
+    if missing:
+        raise RequestError(f"{images} lacks {len(missing)} images, {missing[0]} the first of them.")
+    return Split(path=path, annotations=found, images=used, folder=images)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet(Dataset):
+    """Augmented images with the targets of all prior boxes, by (index, position); the position decides the
+    augmentation."""
+
+    split: Split
+    data: Data
+    prior: Tensor
+    side: int
+    max_samples: int
+    seed: int
+
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        index, position = item
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        number, owner = int(self.split.images[index]), self._owner(index)
+        found = self.split.annotations
+        rows = found.rows(owner)
+        height, width = found.sizes[owner]
+        boxes = found.boxes[rows].astype(np.float64) / [width, height, width, height]
+        pixels, kept, boxes = for_training(
+            self.split.pixels(number), boxes, self.data, self.side, self.max_samples, rng
+        )
+        labels = torch.from_numpy(found.labels[rows][kept])
+        return pixels, *match(torch.from_numpy(boxes).float(), labels, self.prior)
+
+    def _owner(self, index: int) -> int:
+        """The image whose boxes an image has: itself, or with `permute_labels` the next one."""
+        return int(self.split.images[(index + self.data.permute_labels) % len(self.split.images)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSet(Dataset):
+    """Images with their index; an index beyond the end is padding."""
+
+    split: Split
+    side: int
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        number = int(self.split.images[index % len(self.split.images)])
+        return for_evaluation(self.split.pixels(number), self.side), index
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
+    """Look-alike of a batch, from a generator of its own: bright squares, one per image, whose colour is
+    their class; these can be learnt. Reads nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    side, classes = config.model.image_size, config.model.num_classes
+    colours = torch.randint(120, 256, (classes, 3, 1, 1), generator=generator, dtype=torch.uint8)
+    images = torch.randint(0, 100, (samples, 3, side, side), generator=generator, dtype=torch.uint8)
+    prior = priors(config.model)
+    targets = []
+    for image in images:
+        label = int(torch.randint(classes, (1,), generator=generator))
+        extent = int(torch.randint(side // 4, side // 2, (1,), generator=generator))
+        top, left = torch.randint(0, side - extent, (2,), generator=generator).tolist()
+        image[:, top : top + extent, left : left + extent] = colours[label]
+        box = torch.tensor([[left, top, left + extent, top + extent]]) / side
+        targets.append(match(box, torch.tensor([label + 1]), prior))
+    offsets, labels = (torch.stack(parts) for parts in zip(*targets, strict=True))
+    return images, offsets, labels

@@ -1,0 +1,70 @@
+"""One image at a time: crop, flip, resizing and colour jitter of training, resizing of an evaluation.
+
+Both transforms give uint8 pixels; the batch is normalised on the device. Resizing is Pillow's bilinear
+filter, which changes the aspect ratio.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import functional
+
+from references.ssd.config import Data
+from references.ssd.crop import draw_crop
+
+
+def for_training(
+    pixels: np.ndarray,
+    boxes: np.ndarray,
+    data: Data,
+    side: int,
+    max_samples: int,
+    rng: np.random.Generator,
+) -> tuple[Tensor, np.ndarray, np.ndarray]:
+    """uint8 (3, side, side), the numbers of the boxes that are kept, and these boxes (n, 4).
+
+    `pixels` is uint8 (height, width, 3), `boxes` (n > 0, 4) has corners as shares of the image. The crop is
+    cut at whole pixels, rounded down.
+    """
+    height, width = pixels.shape[:2]
+    crop, kept, boxes = draw_crop(boxes, max_samples, rng)
+    left, right = int(crop[0] * width), int(crop[2] * width)
+    top, bottom = int(crop[1] * height), int(crop[3] * height)
+    pixels = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
+    if rng.random() < data.flip:
+        pixels = np.ascontiguousarray(pixels[:, ::-1])
+        boxes = np.stack([1.0 - boxes[:, 2], boxes[:, 1], 1.0 - boxes[:, 0], boxes[:, 3]], axis=1)
+    return as_tensor(jitter(resize(pixels, side), data, rng)), kept, boxes
+
+
+def for_evaluation(pixels: np.ndarray, side: int) -> Tensor:
+    """uint8 (height, width, 3) -> uint8 (3, side, side)."""
+    return as_tensor(resize(pixels, side))
+
+
+def resize(pixels: np.ndarray, side: int) -> Image.Image:
+    """uint8 (height, width, 3) -> a square image."""
+    return Image.fromarray(pixels).resize((side, side), Image.Resampling.BILINEAR)
+
+
+def jitter(image: Image.Image, data: Data, rng: np.random.Generator) -> Image.Image:
+    """Brightness, contrast, saturation and hue by factors drawn anew, in an order drawn anew."""
+    changes = (
+        (functional.adjust_brightness, 1.0, data.brightness),
+        (functional.adjust_contrast, 1.0, data.contrast),
+        (functional.adjust_saturation, 1.0, data.saturation),
+        (functional.adjust_hue, 0.0, data.hue),
+    )
+    for number in rng.permutation(len(changes)):
+        change, middle, reach = changes[number]
+        if reach:
+            image = change(image, float(rng.uniform(middle - reach, middle + reach)))
+    return image
+
+
+def as_tensor(image: Image.Image) -> Tensor:
+    """An RGB image as uint8 (3, height, width)."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()

@@ -1,0 +1,39 @@
+"""From the detections of all ranks to the metric of the benchmark."""
+
+from __future__ import annotations
+
+import numpy as np
+from pycocotools.coco import COCO
+
+from references._parts import coco_ap
+from references._parts.coco import Annotations
+from references.ssd.detections import Found
+from train_bench.parallel import Parallel
+
+COLUMNS = 7
+"""image_id, x, y, width, height (pixels of the original image), score, category_id: the rows that pycocotools
+takes as an array."""
+
+
+def rows(found: Found, annotations: Annotations, number: int) -> np.ndarray:
+    """float64 (detections, 7) of image `number` of the annotation file."""
+    corners, scores, labels = (part.double().cpu().numpy() for part in found)
+    height, width = annotations.sizes[number]
+    corners = corners * [width, height, width, height]
+    table = np.empty((len(scores), COLUMNS))
+    table[:, 0] = annotations.image_ids[number]
+    table[:, 1:3], table[:, 3:5] = corners[:, :2], corners[:, 2:] - corners[:, :2]
+    table[:, 5] = scores
+    table[:, 6] = annotations.category_ids[labels.astype(np.int64) - 1]
+    return table
+
+
+def average_precision(truth: COCO | None, mine: list[np.ndarray], parallel: Parallel) -> float:
+    """bbox AP@[.5:.95] of all ranks' rows against all images of `truth`, which rank 0 has; elsewhere 0.
+    Every image has to have been given to exactly one rank."""
+    shares = parallel.gather_objects(np.concatenate([np.empty((0, COLUMNS)), *mine]))
+    if shares is None or truth is None:
+        return 0.0
+    table = np.concatenate(shares)
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    return coco_ap.average_precision(truth, table)

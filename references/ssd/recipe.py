@@ -1,0 +1,60 @@
+"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from references.ssd.config import Config, Hyperparameters
+from train_bench.errors import RequestError
+
+MOMENTUM = 0.9
+DECAY = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDecay:
+    """Linear warm-up, then a tenth after each boundary (reference of the benchmark), for step t = 0, 1, ...
+    of `batch` samples, W steps of warm-up and the factor f:
+
+        t < W:   base - (W - t) base / (W 2^f)
+        always:  times 0.1 for each boundary e with t batch >= e samples
+    """
+
+    base: float
+    warmup_steps: int
+    warmup_factor: int
+    boundary_epochs: tuple[int, ...]
+    samples: int
+    batch: int
+
+    def __call__(self, step: int) -> float:
+        """The rate of step `step`, counted from 0."""
+        missing = max(0, self.warmup_steps - step) / (max(1, self.warmup_steps) * 2**self.warmup_factor)
+        passed = sum(step * self.batch >= epoch * self.samples for epoch in self.boundary_epochs)
+        return self.base * (1.0 - missing) * DECAY**passed
+
+
+def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimizer:
+    """Momentum SGD over all of `model`, batch norm and biases decayed like the rest, at rate 0 until the
+    schedule speaks."""
+    return torch.optim.SGD(
+        model.parameters(), lr=0.0, momentum=MOMENTUM, weight_decay=asked.opt_weight_decay, foreach=True
+    )
+
+
+def schedule_of(config: Config) -> StepDecay:
+    """Warm-up in steps, decay in epochs of the training set."""
+    if config.train_samples is None:
+        raise RequestError("train_samples is not set; the learning rate counts epochs.")
+    asked = config.hyperparameters
+    return StepDecay(
+        base=asked.opt_base_learning_rate,
+        warmup_steps=asked.opt_learning_rate_warmup_steps,
+        warmup_factor=asked.opt_learning_rate_warmup_factor,
+        boundary_epochs=tuple(asked.opt_learning_rate_decay_boundary_epochs),
+        samples=config.train_samples,
+        batch=asked.global_batch_size,
+    )

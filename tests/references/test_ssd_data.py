@@ -1,0 +1,236 @@
+"""The data of single-shot detection: preparing, what is wrong with them, order, crops, targets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from references._parts import coco
+from references._parts.stream import Order, evaluation_order, loader
+from references.ssd import data, images
+from references.ssd.config import Config
+from references.ssd.priors import decode, match, priors
+from tests.references.configs import ssd
+from train_bench.errors import RequestError
+
+BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd"
+
+
+@pytest.fixture
+def spoilt(mini_ssd: Config, tmp_path: Path) -> Config:
+    """The mini benchmark with a copy of its data, to be broken."""
+    shutil.copytree(str(mini_ssd.data_dir), tmp_path / "scenes")
+    mini_ssd.data_dir = str(tmp_path / "scenes")
+    return mini_ssd
+
+
+def with_annotation(config: Config, **fields: object) -> Path:
+    """Change the first training annotation and ask for the arrays anew."""
+    folder = Path(str(config.data_dir))
+    path = folder / "instances_train.json"
+    content = json.loads(path.read_text())
+    content["annotations"][0].update(fields)
+    path.write_text(json.dumps(content))
+    (folder / "train.npz").unlink()
+    return folder
+
+
+def test_prepared_scenes_are_those_of_the_recorded_digest(mini_ssd: Config) -> None:
+    assert mini_ssd.data.sha256 is not None and mini_ssd.data.verify
+    train, val = data.open_splits(mini_ssd, Path(str(mini_ssd.data_dir)))
+    assert (len(train.images), len(val.images)) == (mini_ssd.train_samples, mini_ssd.eval_samples)
+
+
+def test_a_changed_pixel_is_found(spoilt: Config) -> None:
+    folder = Path(str(spoilt.data_dir))
+    path = next((folder / "val").glob("*.png"))
+    pixels = np.array(Image.open(path))
+    pixels[0, 0, 0] ^= 1
+    Image.fromarray(pixels).save(path)
+    with pytest.raises(RequestError, match=r"have sha256 .*; ssd_mini is defined on"):
+        data.open_splits(spoilt, folder)
+
+
+def test_a_corrupt_image_is_named(spoilt: Config) -> None:
+    folder = Path(str(spoilt.data_dir))
+    (folder / "train" / "000007.png").write_bytes(b"no image")
+    with pytest.raises(RequestError, match=r"train/000007\.png is missing or corrupt"):
+        data.prepare(spoilt, folder, None)
+    spoilt.data.verify = False
+    train, _ = data.open_splits(spoilt, folder)
+    with pytest.raises(RequestError, match=r"train/000007\.png is missing or corrupt"):
+        train.pixels(6)
+
+
+def test_a_missing_image_is_named(spoilt: Config) -> None:
+    folder = Path(str(spoilt.data_dir))
+    (folder / "val" / "000003.png").unlink()
+    with pytest.raises(RequestError, match=r"val lacks 1 images, 000003\.png the first"):
+        data.open_splits(spoilt, folder)
+
+
+def test_a_box_outside_its_image_is_named(spoilt: Config) -> None:
+    folder = with_annotation(spoilt, bbox=[60, 10, 30, 10])
+    with pytest.raises(
+        RequestError, match=r"instances_train\.json: the bbox .* of annotation 1 is not inside"
+    ):
+        data.prepare(spoilt, folder, None)
+
+
+def test_a_category_that_is_not_listed_is_named(spoilt: Config) -> None:
+    folder = with_annotation(spoilt, category_id=77)
+    with pytest.raises(RequestError, match="annotation 1 has category_id 77, which is not in the list"):
+        data.prepare(spoilt, folder, None)
+
+
+def test_a_box_without_area_is_left_out_and_said(spoilt: Config, caplog: pytest.LogCaptureFixture) -> None:
+    folder = with_annotation(spoilt, bbox=[3, 3, 0, 5])
+    spoilt.data.sha256 = None
+    found = coco.read(folder / "instances_train.json")
+    assert found.left_out == 1
+    assert r"without area were left out (annotations [1]" in caplog.text
+
+
+def test_other_counts_than_configured_are_refused(mini_ssd: Config) -> None:
+    mini_ssd.eval_samples = 79
+    with pytest.raises(RequestError, match="has 80 images that can be used; ssd_mini has 79 in 'val'"):
+        data.open_splits(mini_ssd, Path(str(mini_ssd.data_dir)))
+
+
+def test_unprepared_data_and_missing_sources_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="prepare them with `train-bench prepare benchmark=ssd_mini`"):
+        data.open_splits(ssd("ssd_mini"), tmp_path)
+    with pytest.raises(RequestError, match=r"Fetch torchvision's resnet34-333f7ec4\.pth"):
+        data.prepare(ssd("ssd", f"data_dir={tmp_path}"), tmp_path, None)
+    with pytest.raises(RequestError, match=r"there is no train2017\.zip, val2017\.zip"):
+        data.prepare(ssd("ssd", "model.start_weights=null"), tmp_path, tmp_path)
+    with pytest.raises(RequestError, match=r"prepared from BCCD\.zip"):
+        data.prepare(ssd("ssd_bccd"), tmp_path, None)
+    with pytest.raises(RequestError, match="data origin 'voc'"):
+        data.prepare(ssd("ssd_mini", "data.origin=voc"), tmp_path, None)
+
+
+def training_set(config: Config) -> data.TrainingSet:
+    train, _ = data.open_splits(config, Path(str(config.data_dir)))
+    return data.TrainingSet(
+        split=train,
+        data=config.data,
+        prior=priors(config.model),
+        side=config.model.image_size,
+        max_samples=config.hyperparameters.max_samples,
+        seed=5,
+    )
+
+
+def test_examples_follow_the_position_and_not_the_loader(mini_ssd: Config) -> None:
+    examples = training_set(mini_ssd)
+    order = Order(samples=160, seed=3, global_batch_size=8, microbatches=1, rank=0, ranks=1)
+    for workers in (0, 2):
+        stream = iter(loader(examples, order, workers=workers, prefetch=2, device=torch.device("cpu")))
+        for expected in (next(iter(order)),):
+            batch = next(stream)
+            alone = [examples[item] for item in expected]
+            for part, values in zip(batch, zip(*alone, strict=True), strict=True):
+                assert torch.equal(part, torch.stack(values))
+    first, second = examples[0, 0], examples[0, 1]
+    assert not torch.equal(first[0], second[0])
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), [(1, 1), (2, 1), (1, 2), (4, 2)])
+def test_ranks_and_micro_batches_share_one_stream(ranks: int, microbatches: int) -> None:
+    whole = Order(samples=10, seed=1, global_batch_size=8, microbatches=1, rank=0, ranks=1)
+    expected = [batch for batch, _ in zip(whole, range(5), strict=False)]
+    for step, batch in enumerate(expected):
+        shares: list[tuple[int, int]] = []
+        streams = [
+            iter(
+                Order(
+                    samples=10,
+                    seed=1,
+                    global_batch_size=8,
+                    microbatches=microbatches,
+                    rank=rank,
+                    ranks=ranks,
+                    first_step=step,
+                )
+            )
+            for rank in range(ranks)
+        ]
+        for _ in range(microbatches):
+            for stream in streams:
+                shares += next(stream)
+        assert shares == batch
+    indices = [index for batch in expected for index, _ in batch]
+    assert [sorted(indices[first : first + 10]) for first in (0, 10, 20, 30)] == [list(range(10))] * 4
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+def test_every_evaluation_sample_comes_once(ranks: int) -> None:
+    batches = [batch for rank in range(ranks) for batch in evaluation_order(20, 4, rank, ranks)]
+    assert all(len(batch) == 4 for batch in batches)
+    assert sorted(index for batch in batches for index in batch if index < 20) == list(range(20))
+
+
+def test_permuted_boxes_are_those_of_another_image(mini_ssd: Config) -> None:
+    mini_ssd.data.permute_labels = True
+    examples = training_set(mini_ssd)
+    owners = [examples._owner(index) for index in range(len(examples.split.images))]
+    assert sorted(owners) == list(range(160))
+    assert all(owner != index for index, owner in enumerate(owners))
+
+
+def test_an_untouched_image_keeps_its_pixels_and_its_boxes(mini_ssd: Config) -> None:
+    asked = mini_ssd.data
+    asked.brightness = asked.contrast = asked.saturation = asked.hue = asked.flip = 0.0
+
+    class Whole(np.random.Generator):
+        def integers(self, *args: object, **kwargs: object) -> int:  # type: ignore[override]
+            return 0
+
+    rng = Whole(np.random.Philox(1))
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
+    boxes = np.array([[0.1, 0.2, 0.5, 0.4]])
+    for flip in (0.0, 1.0):
+        asked.flip = flip
+        image, kept, found = images.for_training(pixels, boxes, asked, 64, 1, rng)
+        assert kept.tolist() == [0]
+        expected = pixels[:, ::-1] if flip else pixels
+        assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
+        assert found == pytest.approx(np.array([[0.5, 0.2, 0.9, 0.4]]) if flip else boxes)
+
+
+def test_colours_change_within_their_reach(mini_ssd: Config) -> None:
+    asked = mini_ssd.data
+    asked.contrast = asked.saturation = asked.hue = 0.0
+    grey = Image.fromarray(np.full((4, 4, 3), 200, np.uint8))
+    rng = np.random.default_rng(0)
+    levels = [np.array(images.jitter(grey, asked, rng)).mean() for _ in range(200)]
+    assert 174 <= min(levels) < 180 and 220 < max(levels) <= 225
+
+
+def test_targets_give_the_boxes_back(mini_ssd: Config) -> None:
+    prior = priors(mini_ssd.model)
+    boxes = torch.tensor([[0.1, 0.1, 0.4, 0.45], [0.5, 0.55, 0.9, 0.95]])
+    offsets, classes = match(boxes, torch.tensor([2, 3]), prior)
+    for box, label in zip(boxes, (2, 3), strict=True):
+        mine = classes == label
+        assert mine.any()
+        torch.testing.assert_close(decode(offsets[mine], prior[mine]), box.expand(int(mine.sum()), 4))
+
+
+@pytest.mark.skipif(not BCCD.is_dir(), reason="no blood cells beside the checkout")
+def test_blood_cells_are_prepared_and_again_at_once(tmp_path: Path) -> None:
+    config = ssd("ssd_bccd", f"data_dir={tmp_path}")
+    data.prepare(config, tmp_path, BCCD)
+    stamp = (tmp_path / "train.npz").stat().st_mtime_ns
+    data.prepare(config, tmp_path, None)
+    assert (tmp_path / "train.npz").stat().st_mtime_ns == stamp
+    image, offsets, classes = training_set(config)[0, 0]
+    assert image.shape == (3, 128, 128) and image.dtype == torch.uint8
+    assert offsets.shape == (len(priors(config.model)), 4) and (classes > 0).any()

@@ -1,0 +1,82 @@
+"""The mini target asks for more than answers that do not look at the image reach on the same scenes."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from references._parts import coco_ap
+from references._parts.coco import Annotations
+from references.ssd import data
+from references.ssd.config import Config
+from tests.references.configs import ssd
+from train_bench.rules import ruleset
+
+BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd"
+
+
+def target(name: str) -> float:
+    return ruleset.load("mini-1.0").benchmark(name).target.thresholds[0].value
+
+
+def mean_boxes(train: Annotations, steps: int) -> np.ndarray:
+    """(n, 6) x, y, width, height as shares, score, label: per class the mean box of the training set, scored
+    by how frequent the class is; with more than one step, boxes of the mean extent at that many places per
+    axis, the middle ones scored highest."""
+    image_of = np.repeat(np.arange(len(train.image_ids)), np.diff(train.first))
+    shares = train.boxes / np.tile(train.sizes[image_of][:, ::-1], 2)
+    found = []
+    for label in np.unique(train.labels):
+        mine = shares[train.labels == label]
+        extent = (mine[:, 2:] - mine[:, :2]).mean(axis=0)
+        frequent = len(mine) / len(shares)
+        if steps == 1:
+            found.append([*mine[:, :2].mean(axis=0), *extent, frequent, label])
+            continue
+        for places in itertools.product(np.linspace(0.0, 1.0, steps), repeat=2):
+            corner = np.array(places) * (1.0 - extent)
+            middle = 1.0 - np.abs(np.array(places) - 0.5).sum()
+            found.append([*corner, *extent, frequent * (0.5 + middle / 2), label])
+    return np.array(found)
+
+
+def precision_of(boxes: np.ndarray, split: data.Split) -> float:
+    """AP of the same boxes on every image of `split`."""
+    rows = []
+    found = split.annotations
+    for image_id, (height, width) in zip(found.image_ids, found.sizes, strict=True):
+        table = np.empty((len(boxes), 7))
+        table[:, 0] = image_id
+        table[:, 1:5] = boxes[:, :4] * [width, height, width, height]
+        table[:, 5], table[:, 6] = boxes[:, 4], found.category_ids[boxes[:, 5].astype(int) - 1]
+        rows.append(table)
+    return coco_ap.average_precision(coco_ap.index(split.path), np.concatenate(rows))
+
+
+def best_without_looking(config: Config) -> float:
+    train, val = data.open_splits(config, Path(str(config.data_dir)))
+    return max(precision_of(mean_boxes(train.annotations, steps), val) for steps in (1, 2, 3, 4, 6))
+
+
+def test_no_answer_without_the_image_comes_near_the_mini_target(
+    mini_ssd: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blind = best_without_looking(mini_ssd)
+    with capsys.disabled():
+        print(f"\nmAP of mean boxes {blind:.4f}, target {target('ssd_mini')}")  # noqa: T201
+    assert 0.0 < blind < target("ssd_mini") / 2
+
+
+@pytest.mark.skipif(not BCCD.is_dir(), reason="no blood cells beside the checkout")
+def test_no_answer_without_the_image_comes_near_the_target_of_blood_cells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ssd("ssd_bccd", f"data_dir={tmp_path}")
+    data.prepare(config, tmp_path, BCCD)
+    blind = best_without_looking(config)
+    with capsys.disabled():
+        print(f"\nmAP of mean boxes {blind:.4f}, target {target('ssd_bccd')}")  # noqa: T201
+    assert 0.0 < blind < target("ssd_bccd") / 2
