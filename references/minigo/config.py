@@ -73,6 +73,8 @@ class Search:
     soft_exponent        of the visit counts, there and in the targets of these moves
     resign_between       the threshold of a game is drawn from here; a side below it resigns
     pass_alive_after     passes in a game from which settled points are not played
+    passes_from          moves of a game before which nobody passes who can move otherwise; networks that know
+                         nothing would end their games before there is anything to learn from
     games_at_once        games of a rank that share the network's batches
     """
 
@@ -88,6 +90,7 @@ class Search:
     soft_exponent: float = 0.98
     resign_between: list[float]
     pass_alive_after: int = 4
+    passes_from: int = 0
     games_at_once: int = 128
 
 
@@ -95,12 +98,14 @@ class Search:
 class Match:
     """The games against the target model: no resignation, no fast moves, no noise.
 
-    games     half of them with each colour
-    readouts  visits per move
+    games       half of them with each colour
+    readouts    visits per move
+    soft_moves  moves of a game that are drawn from the visit counts, as in self-play
     """
 
     games: int = 256
     readouts: int = 100
+    soft_moves: int = 30
 
 
 @dataclass(slots=True, kw_only=True)

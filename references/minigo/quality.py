@@ -49,7 +49,8 @@ class Match:
                     search.incorporate(trees, leaves[:found], policies, values, self.manner, self.geometry)
             for place in np.flatnonzero(running & (trees.visits[:, 0] >= goals)).tolist():
                 ply = int(positions.ply[place])
-                action = choose(trees.tries[place, 0], ply, config, rngs[place])
+                soft = config.search.soft_exponent if ply < config.match.soft_moves else None
+                action = choose(trees.tries[place, 0], soft, rngs[place])
                 game.play(positions, place, action, self.geometry)
                 search.plant(trees, positions, place)
                 if game.is_over(int(positions.passes_in_a_row[place]), ply + 1, points):

@@ -80,12 +80,14 @@ class Manner(NamedTuple):
     virtual_losses      leaves per tree and batch
     value_init_penalty  by how much a move that was not tried is worse than its node, for the mover
     pass_alive_after    passes in a game from which moves on points that are settled are not considered
+    passes_from         moves of a game before which a pass is considered only where there is no other move
     """
 
     komi: float
     virtual_losses: int
     value_init_penalty: float
     pass_alive_after: int
+    passes_from: int
 
 
 def new_trees(games: int, nodes: int, points: int) -> Trees:
@@ -214,7 +216,8 @@ def back_up(trees: Trees, game: int, node: int, value: float) -> None:
 def mark_legal(
     trees: Trees, positions: Positions, game: int, node: int, manner: Manner, geometry: Geometry
 ) -> None:
-    """Prior 0 for the moves of a node that are legal in the game that leads to it, -1 for all others."""
+    """Prior 0 for the moves of a node that are legal in the game that leads to it and considered, -1 for all
+    others."""
     points = trees.board.shape[2]
     legal, keys = np.empty(points + 1, np.bool_), np.empty(points, np.uint64)
     board = trees.board[game, node]
@@ -233,6 +236,8 @@ def mark_legal(
             above = trees.parent[game, above]
         if again:
             trees.prior[game, node, point] = -1.0
+    if trees.ply[game, node] < manner.passes_from and np.any(trees.prior[game, node, :points] >= 0.0):
+        trees.prior[game, node, points] = -1.0
 
 
 @compiled

@@ -56,6 +56,7 @@ def manner_of(config: Config) -> search.Manner:
         virtual_losses=asked.virtual_losses,
         value_init_penalty=asked.value_init_penalty,
         pass_alive_after=asked.pass_alive_after,
+        passes_from=asked.passes_from,
     )
 
 
@@ -69,18 +70,17 @@ def salt_of(rng: np.random.Generator) -> np.uint64:
     return rng.integers(2**64, dtype=np.uint64)
 
 
-def softened(tries: np.ndarray, ply: int, config: Config) -> np.ndarray:
-    """float64 (n + 1,), sums to 1: visit counts as a distribution, in the first moves with the exponent."""
-    power = config.search.soft_exponent if ply < config.search.soft_moves else 1.0
-    shares = tries.astype(np.float64) ** power
+def softened(tries: np.ndarray, exponent: float) -> np.ndarray:
+    """float64 (n + 1,), sums to 1: visit counts to this power as a distribution."""
+    shares = tries.astype(np.float64) ** exponent
     return shares / shares.sum()
 
 
-def choose(tries: np.ndarray, ply: int, config: Config, rng: np.random.Generator) -> int:
-    """In the first moves of a game an action drawn from the visit counts, later the most visited one."""
-    if ply >= config.search.soft_moves:
+def choose(tries: np.ndarray, exponent: float | None, rng: np.random.Generator) -> int:
+    """An action drawn from the visit counts to this power; None: the most visited one."""
+    if exponent is None:
         return int(tries.argmax())
-    bounds = softened(tries, ply, config).cumsum()
+    bounds = softened(tries, exponent).cumsum()
     return min(int(np.searchsorted(bounds, rng.random(), side="right")), int(np.flatnonzero(tries)[-1]))
 
 
@@ -162,12 +162,13 @@ class SelfPlay:
 
     def _move(self, this: _Game, lane: int) -> Record | None:
         """Make the move that was looked for; the record if the game is over with it."""
-        ply = int(self.positions.ply[lane])
+        asked, ply = self.config.search, int(self.positions.ply[lane])
+        soft = asked.soft_exponent if ply < asked.soft_moves else None
         if this.slow:
-            self._learn(this, lane, ply)
+            self._learn(this, lane, soft or 1.0)
         if search.root_value(self.trees, lane) < this.resign_below:
             return self._record(this, winner=-int(self.positions.to_play[lane]), margin=None)
-        action = choose(self.trees.tries[lane, 0], ply, self.config, this.rng)
+        action = choose(self.trees.tries[lane, 0], soft, this.rng)
         game.play(self.positions, lane, action, self.geometry)
         this.moves.append(action)
         if game.is_over(int(self.positions.passes_in_a_row[lane]), ply + 1, self.points):
@@ -177,13 +178,13 @@ class SelfPlay:
         self._look_for_a_move(this, lane)
         return None
 
-    def _learn(self, this: _Game, lane: int, ply: int) -> None:
+    def _learn(self, this: _Game, lane: int, exponent: float) -> None:
         planes = np.empty((game.PLANES, self.points), np.uint8)
         recent, to_play = self.positions.recent[lane], self.positions.to_play[lane]
         game.write_planes(planes, recent, to_play, self.geometry, self.geometry.symmetries[0])
         this.planes.append(np.packbits(planes))
         tries = search.pruned_tries(self.trees, lane)
-        this.policies.append(softened(tries, ply, self.config).astype(np.float16))
+        this.policies.append(softened(tries, exponent).astype(np.float16))
 
     def _record(self, this: _Game, *, winner: int, margin: float | None) -> Record:
         packed = -(-game.PLANES * self.points // 8)

@@ -46,7 +46,7 @@ def searched(
     """The trees of all games, grown to `goal` visits."""
     count, points = len(positions.ply), size * size
     manner = manner or search.Manner(
-        komi=0.5, virtual_losses=4, value_init_penalty=0.25, pass_alive_after=999
+        komi=0.5, virtual_losses=4, value_init_penalty=0.25, pass_alive_after=999, passes_from=0
     )
     geometry = game.geometry(size)
     if trees is None:
@@ -179,19 +179,18 @@ def test_settled_points_are_not_considered_once_enough_passes_were_made(
 ) -> None:
     positions, size = position_of(".X.XO XXXXO OOOOO ..... .....", game.BLACK)
     positions.passes[0] = passes
-    manner = search.Manner(komi=0.5, virtual_losses=1, value_init_penalty=0.0, pass_alive_after=4)
+    manner = search.Manner(komi=0.5, virtual_losses=1, value_init_penalty=0.0, pass_alive_after=4, passes_from=0)
     trees = searched(positions, size, 2, nothing_known, manner=manner)
     assert (trees.prior[0, 0, [0, 2]] >= 0.0).tolist() == [considered, considered]
     assert (trees.prior[0, 0, [15, 25]] > 0.0).all()
 
 
-def test_soft_moves_follow_the_visits_and_later_ones_the_most_visited() -> None:
-    config = minigo("minigo_mini", "search.soft_moves=3", "search.soft_exponent=0.98")
+def test_a_drawn_move_follows_the_visits_and_else_it_is_the_most_visited_one() -> None:
     tries = np.array([0, 30, 0, 10, 0], np.int32)
     rng = np.random.default_rng(0)
-    assert {choose(tries, 3, config, rng) for _ in range(50)} == {1}
-    drawn = np.bincount([choose(tries, 2, config, rng) for _ in range(4000)], minlength=5) / 4000
-    expected = softened(tries, 2, config)
+    assert {choose(tries, None, rng) for _ in range(50)} == {1}
+    drawn = np.bincount([choose(tries, 0.98, rng) for _ in range(4000)], minlength=5) / 4000
+    expected = softened(tries, 0.98)
     assert expected[1] == pytest.approx(30**0.98 / (30**0.98 + 10**0.98))
     assert drawn == pytest.approx(expected, abs=0.03)
 
