@@ -179,7 +179,9 @@ def test_settled_points_are_not_considered_once_enough_passes_were_made(
 ) -> None:
     positions, size = position_of(".X.XO XXXXO OOOOO ..... .....", game.BLACK)
     positions.passes[0] = passes
-    manner = search.Manner(komi=0.5, virtual_losses=1, value_init_penalty=0.0, pass_alive_after=4, passes_from=0)
+    manner = search.Manner(
+        komi=0.5, virtual_losses=1, value_init_penalty=0.0, pass_alive_after=4, passes_from=0
+    )
     trees = searched(positions, size, 2, nothing_known, manner=manner)
     assert (trees.prior[0, 0, [0, 2]] >= 0.0).tolist() == [considered, considered]
     assert (trees.prior[0, 0, [15, 25]] > 0.0).all()
