@@ -173,6 +173,19 @@ def test_what_was_learnt_behind_a_move_is_kept_when_it_is_played() -> None:
     assert (more.tries[1, 0] >= before[1]).all()
 
 
+@pytest.mark.parametrize(("ply", "considered"), [(5, False), (6, True)])
+def test_nobody_passes_early_in_a_game_where_that_is_asked_for(ply: int, considered: bool) -> None:
+    """On the other board every point is taken or suicide, so that a pass is all there is."""
+    manner = search.Manner(
+        komi=0.5, virtual_losses=1, value_init_penalty=0.0, pass_alive_after=99, passes_from=6
+    )
+    for picture, only_pass in (("X... .... .... ....", False), (".X.X XXXX XXXX X.XX", True)):
+        positions, size = position_of(picture, game.WHITE)
+        positions.ply[0] = ply
+        trees = searched(positions, size, 1, nothing_known, manner=manner)
+        assert (trees.prior[0, 0, size * size] > 0.0) == (considered or only_pass)
+
+
 @pytest.mark.parametrize(("passes", "considered"), [(3, True), (4, False)])
 def test_settled_points_are_not_considered_once_enough_passes_were_made(
     passes: int, considered: bool
@@ -199,7 +212,8 @@ def test_a_drawn_move_follows_the_visits_and_else_it_is_the_most_visited_one() -
 
 @pytest.fixture(scope="module")
 def records():
-    config = minigo("minigo_mini", "search.games_at_once=6", "search.readouts=12", "search.fast_readouts=6")
+    asked = ("model.board_size=5", "search.games_at_once=6", "search.readouts=12", "search.fast_readouts=6")
+    config = minigo("minigo_mini", *asked)
     play = SelfPlay(config)
     return config, {record.number: record for record in play.play(nothing_known, range(10), seed=7)}
 

@@ -24,7 +24,7 @@ from train_bench.seeds import derive
 SMALL = (
     *("model.board_size=4", "model.channels=4", "model.blocks=1", "model.value_width=4"),
     *("search.readouts=8", "search.fast_readouts=4", "search.games_at_once=4", "search.komi=1.5"),
-    *("match.games=12", "match.readouts=8", "warm_up_steps=0"),
+    *("match.games=12", "match.readouts=8", "warm_up_steps=0", "opponent=untrained"),
     *("hyperparameters.min_selfplay_games_per_generation=6", "hyperparameters.global_batch_size=12"),
 )
 
@@ -264,6 +264,7 @@ def test_training_goes_on_from_start_weights_and_their_step(tiny: Config, tmp_pa
     task = built(tiny, seed=3)
     weights.write(tmp_path / "start.npz", task._model, 5000)
     tiny.starts_from, tiny.start_weights = "checkpoint", str(tmp_path / "start.npz")
+    tiny.hyperparameters.lr_boundaries, tiny.hyperparameters.lr_rates = [1000], [0.05, 0.01]
     started = built(tiny, seed=4)
     assert same(list(started._model.parameters()), list(task._model.parameters()))
     started._train_step(iter([data.synthetic(tiny, 12)]))
