@@ -29,6 +29,7 @@ from rich.console import Console
 from torch.nn import functional
 
 from launchers.inline import parallel as inline
+from references._parts import stream
 from references._parts.warm_up import without_trace
 from references.resnet import data
 from references.resnet.config import Config
@@ -123,7 +124,7 @@ def bare(config: Config, job: Job, epochs: int) -> float:
 
     start = time.perf_counter()
     train, val = data.open_images(config)
-    order = data.Order(
+    order = stream.Order(
         samples=len(train.labels),
         seed=SEED,
         global_batch_size=batch_size,
@@ -132,12 +133,12 @@ def bare(config: Config, job: Job, epochs: int) -> float:
         ranks=1,
     )
     training = data.TrainingSet(images=train, data=config.data, seed=derive(SEED, "augmentation"))
-    batches = iter(data.loader(training, order, config.data, torch.device("cpu")))
-    evaluation = data.loader(
+    batches = iter(stream.loader(training, config.data, torch.device("cpu"), batch_sampler=order))
+    evaluation = stream.loader(
         data.EvaluationSet(images=val, data=config.data),
-        data.evaluation_order(len(val.labels), config.data.eval_batch_size, 0, 1),
         config.data,
         torch.device("cpu"),
+        batch_sampler=stream.evaluation_order(len(val.labels), config.data.eval_batch_size, 0, 1),
     )
     step = 0
     for epoch in range(epochs):

@@ -33,6 +33,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from launchers._parts.ddp import BUFFERS_STAY_LOCAL
+from references._parts import stream
 from references.resnet import data
 from references.resnet.config import Config
 from references.resnet.model import ResNet
@@ -153,7 +154,7 @@ def bare(job: Job) -> float:
 
     start = time.perf_counter()
     train, val = data.open_images(config)
-    order = data.Order(
+    order = stream.Order(
         samples=len(train.labels),
         seed=job.seed,
         global_batch_size=batch_size,
@@ -162,17 +163,17 @@ def bare(job: Job) -> float:
         ranks=ranks,
     )
     training = data.TrainingSet(images=train, data=config.data, seed=derive(job.seed, "augmentation"))
-    batches = iter(data.loader(training, order, config.data, device))
+    batches = iter(stream.loader(training, config.data, device, batch_sampler=order))
     step = 0
     while step * batch_size < job.schedule[-1].count:
         train_step(step, *next(batches))
         step += 1
     wrapped.eval()
-    evaluation = data.loader(
+    evaluation = stream.loader(
         data.EvaluationSet(images=val, data=config.data),
-        data.evaluation_order(len(val.labels), config.data.eval_batch_size, rank, ranks),
         config.data,
         device,
+        batch_sampler=stream.evaluation_order(len(val.labels), config.data.eval_batch_size, rank, ranks),
     )
     correct = torch.zeros((), dtype=torch.int64, device=device)
     with torch.no_grad():

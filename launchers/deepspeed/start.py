@@ -53,7 +53,8 @@ class Launcher:
         if stage > 0 and optimizer not in ELEMENTWISE:
             return (
                 f"launcher.zero_stage={stage} divides tensors among ranks, which is exact for the optimizers "
-                f"{', '.join(ELEMENTWISE)}; this benchmark's is {optimizer}. Use launcher.zero_stage=0."
+                f"{', '.join(ELEMENTWISE)}; this benchmark's is {optimizer or 'none of them'}. "
+                f"Use launcher.zero_stage=0."
             )
         return None
 

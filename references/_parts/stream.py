@@ -8,8 +8,9 @@ ranks, of micro-batches or of loader processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -53,20 +54,25 @@ def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> li
     return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
 
 
-def loader(
-    dataset: Dataset,
-    batches: Iterable[list],
-    *,
-    workers: int,
-    prefetch: int,
-    device: torch.device,
-) -> DataLoader:
-    """Batches of `dataset` in the given order, from as many processes as configured."""
+class Asked(Protocol):
+    """What a configuration says about loading: processes per rank, and batches that each one holds ready."""
+
+    workers: int | None
+    prefetch: int
+
+
+def loader(dataset: Dataset, asked: Asked, device: torch.device, **order: Any) -> DataLoader:
+    """Examples of `dataset` in the order of `order` (a `sampler`, or what else `DataLoader` takes), from as many
+    processes as asked. Where that is None, on a GPU one for every processor of the rank but one, and on a CPU none,
+    as training takes them all there."""
+    workers = asked.workers
+    if workers is None:
+        workers = max(1, torch.get_num_threads() - 1) if device.type == "cuda" else 0
     return DataLoader(
         dataset,
-        batch_sampler=batches,
         num_workers=workers,
-        prefetch_factor=prefetch if workers else None,
+        prefetch_factor=asked.prefetch if workers else None,
         persistent_workers=workers > 0,
         pin_memory=device.type == "cuda",
+        **order,
     )

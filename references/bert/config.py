@@ -69,7 +69,9 @@ class Data:
     sha256            digest that the packed examples together must have; None: not checked
     verify            hash the packed files whenever they are opened; else only their sizes are compared
     eval_batch_size   examples per rank in an evaluation step
-    workers           loader processes per rank; 0 loads in the training process
+    pack              put several short examples of a batch into one row, where they do not see each other;
+                      changes no number beyond rounding and dropout
+    workers           loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch          batches that each worker holds ready
     permute_labels    give every training example the masked words of another one: nothing can be learnt
     """
@@ -88,7 +90,8 @@ class Data:
     sha256: str | None = None
     verify: bool = False
     eval_batch_size: int
-    workers: int = 0
+    pack: bool = False
+    workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
 
@@ -113,7 +116,7 @@ class Config(task.BenchmarkConfig):
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("start_weights", "data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),
-        "warm_up_steps",
+        *("data.pack", "warm_up_steps"),
     )
 
     def local_batch_size(self, ranks: int) -> int:

@@ -8,7 +8,7 @@ prepared examples, as in the reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from references.bert import packed, sources
-from references.bert.config import Config, Data
+from references.bert.config import Config
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
@@ -38,6 +38,8 @@ class Batch(NamedTuple):
     positions, words   (samples, predictions): where something is masked, and what
     weights            float32 (samples, predictions): 1, or 0 for padding
     random_next        (samples,): 1 where the second segment does not follow the first
+    packing            (rows, length): the token, counted over the whole batch, that stands there; -1: none.
+                       None: every example has a row of its own
     """
 
     tokens: Tensor
@@ -47,6 +49,7 @@ class Batch(NamedTuple):
     words: Tensor
     weights: Tensor
     random_next: Tensor
+    packing: Tensor | None = None
 
 
 def facts(config: Config) -> DataFacts:
@@ -210,11 +213,12 @@ class Order:
 class BatchSet(Dataset):
     """Batches by lists of indices; an index beyond the set stands for padding, an example without words.
 
-    With `permuted`, every example has the masked words of the next one.
+    With `permuted`, every example has the masked words of the next one; with `pack`, several share a row.
     """
 
     examples: packed.Examples
     permuted: bool = False
+    pack: bool = False
 
     def __getitem__(self, indices: list[int]) -> Batch:
         count = len(self.examples)
@@ -227,10 +231,29 @@ class BatchSet(Dataset):
                     rows[place]["words"] = np.resize(
                         other["words"][: other["masked"]], rows["words"].shape[1]
                     )
-        return as_batch(rows)
+        return as_batch(rows, pack=self.pack)
 
 
-def as_batch(rows: np.ndarray) -> Batch:
+def packing_of(lengths: Tensor, row_length: int) -> Tensor:
+    """`Batch.packing` by first fit, the longest example first (Johnson 1973: at most 11/9 of the fewest rows, and
+    4)."""
+    taken: list[int] = []
+    placed: list[tuple[int, int, Tensor]] = []
+    counts = lengths.clamp(min=1).tolist()
+    for example in sorted(range(len(counts)), key=counts.__getitem__, reverse=True):
+        count = counts[example]
+        row = next((row for row, used in enumerate(taken) if used + count <= row_length), len(taken))
+        if row == len(taken):
+            taken.append(0)
+        placed.append((row, taken[row], example * row_length + torch.arange(count)))
+        taken[row] += count
+    packing = torch.full((len(taken), row_length), -1)
+    for row, start, tokens in placed:
+        packing[row, start : start + len(tokens)] = tokens
+    return packing
+
+
+def as_batch(rows: np.ndarray, *, pack: bool = False) -> Batch:
     """Rows of `packed.row_type` as tensors."""
     whole = {name: torch.from_numpy(rows[name].astype(np.int64)) for name in rows.dtype.names or ()}
     length, predictions = rows["tokens"].shape[1], rows["words"].shape[1]
@@ -242,32 +265,13 @@ def as_batch(rows: np.ndarray) -> Batch:
         words=whole["words"],
         weights=(torch.arange(predictions) < whole["masked"].unsqueeze(1)).float(),
         random_next=whole["random_next"],
+        packing=packing_of(whole["length"], length) if pack else None,
     )
 
 
 def _between(starts: Tensor, ends: Tensor, length: int) -> Tensor:
     places = torch.arange(length)
     return ((places >= starts.unsqueeze(1)) & (places < ends.unsqueeze(1))).long()
-
-
-def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[int]]:
-    """Every index once over all ranks, in full batches; what fills the last one is `samples`."""
-    mine = list(range(rank, samples, ranks))
-    mine += [samples] * (-len(mine) % batch_size)
-    return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
-
-
-def loader(batches: BatchSet, order: Iterable[list[int]], data: Data, device: torch.device) -> DataLoader:
-    """Batches in the given order, from as many processes as configured."""
-    return DataLoader(
-        batches,
-        batch_size=None,
-        sampler=order,
-        num_workers=data.workers,
-        prefetch_factor=data.prefetch if data.workers else None,
-        persistent_workers=data.workers > 0,
-        pin_memory=device.type == "cuda",
-    )
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
@@ -282,4 +286,4 @@ def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
     for row in rows:
         row["positions"] = 1 + np.sort(rng.permutation(length - 1)[:predictions])
         row["words"] = row["tokens"][row["positions"] - 1]
-    return as_batch(rows)
+    return as_batch(rows, pack=config.data.pack)

@@ -64,7 +64,7 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(shape.dropout)
 
     def forward(self, hidden: Tensor, scores_added: Tensor) -> Tensor:
-        """(samples, length, width); `scores_added` is (samples, 1, 1, length), per key."""
+        """(samples, length, width); `scores_added` is per key (samples, 1, 1, length) or per query and key."""
         query, key, value = (self._split(part(hidden)) for part in (self.query, self.key, self.value))
         mixed = functional.scaled_dot_product_attention(
             query,
@@ -127,17 +127,40 @@ class Bert(nn.Module):
         self.sentences = nn.Linear(shape.width, 2)
         self.apply(_initialize)
 
-    def forward(self, tokens: Tensor, segments: Tensor, lengths: Tensor, positions: Tensor) -> Logits:
+    def forward(
+        self,
+        tokens: Tensor,
+        segments: Tensor,
+        lengths: Tensor,
+        positions: Tensor,
+        packing: Tensor | None = None,
+    ) -> Logits:
         """int64: tokens and segments (samples, length), lengths without padding (samples,), masked positions
-        (samples, predictions)."""
-        padding = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
-        scores_added = (padding * MASKED_SCORE)[:, None, None, :]
+        (samples, predictions), and the rows of `data.Batch.packing` where examples share them."""
         hidden = self.embeddings(tokens, segments)
-        for layer in self.layers:
-            hidden = layer(hidden, scores_added)
+        if packing is None:
+            padding = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
+            hidden = self._encode(hidden, (padding * MASKED_SCORE)[:, None, None, :])
+        else:
+            hidden = self._encode_packed(hidden, packing)
         at_masks = hidden.gather(1, positions.unsqueeze(2).expand(-1, -1, hidden.shape[2]))
         words = self.words(at_masks, self.embeddings.word.weight)
         return Logits(words, self.sentences(torch.tanh(self.pooler(hidden[:, 0]))))
+
+    def _encode(self, hidden: Tensor, scores_added: Tensor) -> Tensor:
+        for layer in self.layers:
+            hidden = layer(hidden, scores_added)
+        return hidden
+
+    def _encode_packed(self, hidden: Tensor, packing: Tensor) -> Tensor:
+        """Computed in shared rows, where a token sees those of its own example alone; zero for padding."""
+        tokens, width = hidden.flatten(0, 1).shape
+        owners = packing.div(hidden.shape[1], rounding_mode="floor")
+        apart = owners.unsqueeze(2) != owners.unsqueeze(1)
+        rows = self._encode(hidden.flatten(0, 1)[packing.clamp(min=0)], (apart * MASKED_SCORE).unsqueeze(1))
+        unpacked = rows.new_zeros(tokens + 1, width)  # the last one takes what stands for nothing
+        unpacked = unpacked.index_copy(0, packing.where(packing >= 0, tokens).flatten(), rows.flatten(0, 1))
+        return unpacked[:tokens].view_as(hidden)
 
 
 def _initialize(module: nn.Module) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from references._parts import checkpoint, stream
 from references._parts.warm_up import without_trace
 from references.bert import data
 from references.bert.config import Config
 from references.bert.loss import pretraining_loss
-from references.bert.model import Bert, tensor_names
+from references.bert.model import Bert, Logits, tensor_names
 from references.bert.quality import count_words
 from references.bert.recipe import optimizer_of, schedule_of
 from references.bert.weights import load_start_weights
@@ -24,8 +25,6 @@ from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
-
-CHECKPOINT = "checkpoint.pt"
 
 
 class Task:
@@ -86,11 +85,16 @@ class Task:
         """Find and check the examples, start the loaders."""
         config, parallel = self.config, self._parallel
         train, val = data.open_examples(config)
-        self._examples = data.BatchSet(examples=train, permuted=config.data.permute_labels)
-        mine = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
-        self._eval = data.loader(data.BatchSet(examples=val), mine, config.data, parallel.device)
+        packed = config.data.pack
+        self._examples = data.BatchSet(examples=train, permuted=config.data.permute_labels, pack=packed)
+        mine = stream.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
+        self._eval = self._loader(data.BatchSet(examples=val, pack=packed), mine)
         self._batches = self._from_here()
         return data.facts(config)
+
+    def _loader(self, batches: data.BatchSet, order: Iterable[list[int]]) -> DataLoader:
+        device = self._parallel.device
+        return stream.loader(batches, self.config.data, device, batch_size=None, sampler=order)
 
     def _from_here(self) -> Iterator[data.Batch]:
         """The endless stream of this rank's micro-batches from the present step on."""
@@ -103,7 +107,7 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = data.loader(self._examples, order, self.config.data, self._parallel.device)
+        self._train = self._loader(self._examples, order)
         return iter(self._train)
 
     def train_until(self, mark: Mark) -> Progress:
@@ -126,7 +130,7 @@ class Task:
         for microbatch in range(1, self._microbatches + 1):
             batch = self._on_device(next(batches))
             with parallel.forward(last_microbatch=microbatch == self._microbatches):
-                logits = self._forward(batch.tokens, batch.segments, batch.lengths, batch.positions)
+                logits = self._logits(batch)
                 loss = pretraining_loss(logits, batch.words, batch.weights, batch.random_next)
                 parallel.backward(loss / self._microbatches)
         self._last_loss = loss.detach()
@@ -134,7 +138,19 @@ class Task:
         self._taken += 1
 
     def _on_device(self, batch: data.Batch) -> data.Batch:
-        return data.Batch(*(part.to(self._parallel.device, non_blocking=True) for part in batch))
+        device = self._parallel.device
+        there = {
+            name: part.to(device, non_blocking=True)
+            for name, part in batch._asdict().items()
+            if part is not None
+        }
+        return data.Batch(**there)
+
+    def _logits(self, batch: data.Batch) -> Logits:
+        logits: Logits = self._forward(
+            batch.tokens, batch.segments, batch.lengths, batch.positions, batch.packing
+        )
+        return logits
 
     def evaluate(self) -> Quality:
         """`MLM_accuracy`: the share of all masked words of the evaluation set that are most likely to the
@@ -152,35 +168,19 @@ class Task:
     def _count(self, batch: data.Batch) -> Tensor:
         batch = self._on_device(batch)
         with self._parallel.inference():
-            logits = self._forward(batch.tokens, batch.segments, batch.lengths, batch.positions)
+            logits = self._logits(batch)
         return count_words(logits.words, batch.words, batch.weights)
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
-        if self._parallel.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f"{CHECKPOINT}.part"
-            state = {
-                "model": self._model.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "parallel": self._parallel.state_dict(),
-                "seed": self._seed,
-                "step": self._step,
-                "taken": self._taken,
-            }
-            torch.save(state, part)
-            part.replace(folder / CHECKPOINT)
-        self._parallel.barrier()
+        counters = {"seed": self._seed, "step": self._step, "taken": self._taken}
+        checkpoint.save(folder, self._parallel, self._model, self._optimizer, counters)
 
     def load(self, folder: Path) -> None:
-        """Called by every rank after `build`, before or after `open_data`. The order follows the seed of the
-        run that was saved."""
-        device = self._parallel.device
-        state = torch.load(folder / CHECKPOINT, map_location=device, weights_only=True)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._parallel.load_state_dict(state["parallel"])
-        self._seed, self._step, self._taken = state["seed"], state["step"], state["taken"]
+        """Called by every rank after `build`, before or after `open_data`. The order follows the
+        seed of the run that was saved."""
+        counters = checkpoint.load(folder, self._parallel, self._model, self._optimizer)
+        self._seed, self._step, self._taken = (counters[name] for name in ("seed", "step", "taken"))
         if self._batches is not None:
             self.open_data()
 

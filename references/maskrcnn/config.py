@@ -105,7 +105,7 @@ class Data:
     flip            probability of a horizontal flip in training
     means           subtracted from blue, green, red (0 to 255); nothing is divided by a deviation
     eval_batch_size images per rank in an evaluation step
-    workers         loader processes per rank; 0 loads in the training process
+    workers         loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch        batches that each worker holds ready
     permute_labels  give every training image the objects of another one: nothing can be learnt
     """
@@ -116,7 +116,7 @@ class Data:
     flip: float = 0.5
     means: list[float] = field(default_factory=lambda: [102.9801, 115.9465, 122.7717])
     eval_batch_size: int = 1
-    workers: int = 0
+    workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
 

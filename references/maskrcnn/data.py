@@ -18,7 +18,7 @@ from pycocotools import mask as rle
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from references._parts import coco, coco_2017, digit_scenes
+from references._parts import coco, coco_2017, digit_scenes, stream
 from references.maskrcnn.config import Config, Data, Hyperparameters
 from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
 from references.maskrcnn.proposals import Size
@@ -234,17 +234,9 @@ def _together(items: list[tuple[Tensor, Objects | None, int]]) -> Batch:
     return collate(images, [each for each in objects if each is not None], indices)
 
 
-def loader(dataset: Dataset, batches: Iterable, data: Data, device: torch.device) -> DataLoader:
+def loader(dataset: Dataset, data: Data, device: torch.device, batches: Iterable) -> DataLoader:
     """Batches of `dataset` in the given order, from as many processes as configured."""
-    return DataLoader(
-        dataset,
-        batch_sampler=batches,
-        collate_fn=_together,
-        num_workers=data.workers,
-        prefetch_factor=data.prefetch if data.workers else None,
-        persistent_workers=data.workers > 0,
-        pin_memory=device.type == "cuda",
-    )
+    return stream.loader(dataset, data, device, batch_sampler=batches, collate_fn=_together)
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader
 
-from references._parts import coco_ap
+from references._parts import checkpoint, coco_ap
 from references._parts.warm_up import without_trace
 from references.maskrcnn import data, start_weights
 from references.maskrcnn.config import Config
@@ -25,8 +25,6 @@ from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
-
-CHECKPOINT = "checkpoint.pt"
 
 
 class Task:
@@ -106,7 +104,7 @@ class Task:
         mine = list(range(parallel.rank, len(self._val.images), parallel.size))
         size = config.data.eval_batch_size
         batches = [mine[first : first + size] for first in range(0, len(mine), size)]
-        self._eval = data.loader(eval_set, batches, config.data, parallel.device)
+        self._eval = data.loader(eval_set, config.data, parallel.device, batches)
         self._truth = coco_ap.index(self._val.path) if parallel.rank == 0 else None
         self._batches = self._from_here()
         return DataFacts(train_samples=len(train.images), eval_samples=len(self._val.images))
@@ -124,7 +122,7 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        return iter(data.loader(self._train_set, order, self.config.data, self._parallel.device))
+        return iter(data.loader(self._train_set, self.config.data, self._parallel.device, order))
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
@@ -184,31 +182,14 @@ class Task:
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
-        self._parallel.sync_buffers()
-        if self._parallel.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f"{CHECKPOINT}.part"
-            state = {
-                "model": self._model.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "parallel": self._parallel.state_dict(),
-                "seed": self._seed,
-                "step": self._step,
-                "taken": self._taken,
-            }
-            torch.save(state, part)
-            part.replace(folder / CHECKPOINT)
-        self._parallel.barrier()
+        counters = {"seed": self._seed, "step": self._step, "taken": self._taken}
+        checkpoint.save(folder, self._parallel, self._model, self._optimizer, counters)
 
     def load(self, folder: Path) -> None:
-        """Called by every rank after `build`, before or after `open_data`. Order and augmentation
-        follow the seed of the run that was saved."""
-        device = self._parallel.device
-        state = torch.load(folder / CHECKPOINT, map_location=device, weights_only=True)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._parallel.load_state_dict(state["parallel"])
-        self._seed, self._step, self._taken = state["seed"], state["step"], state["taken"]
+        """Called by every rank after `build`, before or after `open_data`. Order and augmentation follow the
+        seed of the run that was saved."""
+        counters = checkpoint.load(folder, self._parallel, self._model, self._optimizer)
+        self._seed, self._step, self._taken = (counters[name] for name in ("seed", "step", "taken"))
         if self._batches is not None:
             self.open_data()
 

@@ -84,7 +84,7 @@ class Data:
     flip            probability of a horizontal flip
     means           subtracted from red, green, blue (0 to 255); nothing is divided by a deviation
     eval_batch_size images per rank in an evaluation step
-    workers         loader processes per rank; 0 loads in the training process
+    workers         loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch        batches that each worker holds ready
     permute_labels  give every training image the label of another one: nothing can be learnt
     """
@@ -103,7 +103,7 @@ class Data:
     flip: float = 0.5
     means: list[float] = field(default_factory=lambda: [123.68, 116.78, 103.94])
     eval_batch_size: int
-    workers: int = 0
+    workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
 

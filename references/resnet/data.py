@@ -1,11 +1,4 @@
-"""The data of the image classification benchmark: preparing, opening, the order of a run, look-alikes.
-
-The order: epoch after epoch, a fresh permutation of the training set each, form one endless stream of
-examples, and step k trains on positions k GBS to (k + 1) GBS of it. A batch may so span two epochs
-(rules, "Data": mixed batch); every example comes exactly once per epoch and every batch is full.
-Order and augmentation are functions of the seed and the position alone, never of the number of ranks,
-of micro-batches or of loader processes.
-"""
+"""The data of the image classification benchmark: preparing, opening, examples of a run, look-alikes."""
 
 from __future__ import annotations
 
@@ -16,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from references.resnet import shards, sources
 from references.resnet.config import Config, Data
@@ -24,7 +17,6 @@ from references.resnet.images import decode, for_evaluation, for_training
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
-from train_bench.seeds import derive
 from train_bench.task import DataFacts
 
 PADDING_LABEL = -1
@@ -164,34 +156,6 @@ def open_images(config: Config) -> tuple[shards.Images, shards.Images]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """Positions of the stream that one rank trains on, a list per micro-batch, from `first_step` on."""
-
-    samples: int
-    seed: int
-    global_batch_size: int
-    microbatches: int
-    rank: int
-    ranks: int
-    first_step: int = 0
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        """Micro-batches of (index of the example, its position in the stream), without end."""
-        share = self.global_batch_size // (self.microbatches * self.ranks)
-        epoch, order = -1, np.zeros(0, dtype=np.int64)
-        start = self.first_step * self.global_batch_size + self.rank * share
-        while True:
-            batch = []
-            for position in range(start, start + share):
-                if position // self.samples != epoch:
-                    epoch = position // self.samples
-                    order = np.random.default_rng(derive(self.seed, "order", epoch)).permutation(self.samples)
-                batch.append((int(order[position % self.samples]), position))
-            yield batch
-            start += share * self.ranks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSet(Dataset):
     """Augmented examples by (index, position); the position decides the augmentation."""
 
@@ -218,27 +182,6 @@ class EvaluationSet(Dataset):
         pixels, _ = self.images[index % count]
         label = int(self.images.labels[index]) if index < count else PADDING_LABEL
         return for_evaluation(pixels, self.data), label
-
-
-def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[int]]:
-    """Every index once over all ranks, in full batches; what fills the last one is >= `samples`."""
-    mine = list(range(rank, samples, ranks))
-    mine += [samples] * (-len(mine) % batch_size)
-    return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
-
-
-def loader(
-    dataset: Dataset, batches: Order | list[list[int]], data: Data, device: torch.device
-) -> DataLoader:
-    """Batches of `dataset` in the given order, from as many processes as configured."""
-    return DataLoader(
-        dataset,
-        batch_sampler=batches,
-        num_workers=data.workers,
-        prefetch_factor=data.prefetch if data.workers else None,
-        persistent_workers=data.workers > 0,
-        pin_memory=device.type == "cuda",
-    )
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

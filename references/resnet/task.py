@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
+from references._parts import checkpoint, stream
 from references._parts.warm_up import without_trace
 from references.resnet import data
 from references.resnet.config import Config
@@ -22,8 +23,6 @@ from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
-
-CHECKPOINT = "checkpoint.pt"
 
 
 class Task:
@@ -86,17 +85,17 @@ class Task:
         self._train_images = data.TrainingSet(
             images=train, data=config.data, seed=derive(self._seed, "augmentation")
         )
-        batches = data.evaluation_order(
+        batches = stream.evaluation_order(
             len(val.labels), config.data.eval_batch_size, parallel.rank, parallel.size
         )
         eval_set = data.EvaluationSet(images=val, data=config.data)
-        self._eval = data.loader(eval_set, batches, config.data, parallel.device)
+        self._eval = stream.loader(eval_set, config.data, parallel.device, batch_sampler=batches)
         self._batches = self._from_here()
         return DataFacts(train_samples=len(train.labels), eval_samples=len(val.labels))
 
     def _from_here(self) -> Iterator[data.Batch]:
         """The endless stream of this rank's micro-batches from the present step on."""
-        order = data.Order(
+        order = stream.Order(
             samples=len(self._train_images.images.labels),
             seed=self._seed,
             global_batch_size=self.config.hyperparameters.global_batch_size,
@@ -105,7 +104,9 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = data.loader(self._train_images, order, self.config.data, self._parallel.device)
+        self._train = stream.loader(
+            self._train_images, self.config.data, self._parallel.device, batch_sampler=order
+        )
         return iter(self._train)
 
     def train_until(self, mark: Mark) -> Progress:
@@ -163,31 +164,14 @@ class Task:
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
-        self._parallel.sync_buffers()
-        if self._parallel.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f"{CHECKPOINT}.part"
-            state = {
-                "model": self._model.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "parallel": self._parallel.state_dict(),
-                "seed": self._seed,
-                "step": self._step,
-                "taken": self._taken,
-            }
-            torch.save(state, part)
-            part.replace(folder / CHECKPOINT)
-        self._parallel.barrier()
+        counters = {"seed": self._seed, "step": self._step, "taken": self._taken}
+        checkpoint.save(folder, self._parallel, self._model, self._optimizer, counters)
 
     def load(self, folder: Path) -> None:
-        """Called by every rank after `build`, before or after `open_data`. Order and augmentation
-        follow the seed of the run that was saved."""
-        device = self._parallel.device
-        state = torch.load(folder / CHECKPOINT, map_location=device, weights_only=True)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._parallel.load_state_dict(state["parallel"])
-        self._seed, self._step, self._taken = state["seed"], state["step"], state["taken"]
+        """Called by every rank after `build`, before or after `open_data`. Order and augmentation follow the
+        seed of the run that was saved."""
+        counters = checkpoint.load(folder, self._parallel, self._model, self._optimizer)
+        self._seed, self._step, self._taken = (counters[name] for name in ("seed", "step", "taken"))
         if self._batches is not None:
             self.open_data()
 

@@ -79,7 +79,7 @@ class Data:
     hue             a shift is drawn from -x to x, as a share of the circle of hues
     means, deviations   of red, green, blue, as shares of the full intensity
     eval_batch_size images per rank in an evaluation step
-    workers         loader processes per rank; 0 loads in the training process
+    workers         loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch        batches that each worker holds ready
     permute_labels  give every training image the boxes of another one: nothing can be learnt
     """
@@ -95,7 +95,7 @@ class Data:
     means: list[float] = field(default_factory=lambda: [0.485, 0.456, 0.406])
     deviations: list[float] = field(default_factory=lambda: [0.229, 0.224, 0.225])
     eval_batch_size: int
-    workers: int = 0
+    workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
 

@@ -128,7 +128,8 @@ def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
 
 
 def _split(config: Config, folder: Path, split: str) -> Split:
-    """Images of a split; in training those that have a box."""
+    """Images of a split that have a box: those without train nobody, and in an evaluation nothing is looked for in
+    them, though they count as samples (reference of the benchmark)."""
     path, images, arrays = _places(config, folder, split)
     if not arrays.is_file():
         raise RequestError(
@@ -136,11 +137,12 @@ def _split(config: Config, folder: Path, split: str) -> Split:
             f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
         )
     found = coco.load(arrays)
-    used = found.with_boxes() if split == "train" else np.arange(len(found.image_ids))
+    used = found.with_boxes()
+    counted = len(used) if split == "train" else len(found.image_ids)
     wanted = config.train_samples if split == "train" else config.eval_samples
-    if len(used) != wanted:
+    if counted != wanted:
         raise RequestError(
-            f"{path} has {len(used)} images that can be used; {config.benchmark} has {wanted} in '{split}'."
+            f"{path} has {counted} images that can be used; {config.benchmark} has {wanted} in '{split}'."
         )
     if len(found.category_ids) != config.model.num_classes:
         raise RequestError(

@@ -11,7 +11,7 @@ from pycocotools.coco import COCO
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from references._parts import coco_ap, stream
+from references._parts import checkpoint, coco_ap, stream
 from references._parts.warm_up import without_trace
 from references.ssd import data, quality, start_weights
 from references.ssd.config import Config
@@ -26,8 +26,6 @@ from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
-
-CHECKPOINT = "checkpoint.pt"
 
 
 class Task:
@@ -113,17 +111,9 @@ class Task:
             len(self._val.images), config.data.eval_batch_size, parallel.rank, parallel.size
         )
         eval_set = data.EvaluationSet(split=self._val, side=config.model.image_size)
-        self._eval = self._loader(eval_set, mine)
+        self._eval = stream.loader(eval_set, config.data, parallel.device, batch_sampler=mine)
         self._batches = self._from_here()
-        return DataFacts(train_samples=len(train.images), eval_samples=len(self._val.images))
-
-    def _loader(
-        self, dataset: data.TrainingSet | data.EvaluationSet, order: stream.Order | list[list[int]]
-    ) -> DataLoader:
-        asked = self.config.data
-        return stream.loader(
-            dataset, order, workers=asked.workers, prefetch=asked.prefetch, device=self._parallel.device
-        )
+        return DataFacts(train_samples=len(train.images), eval_samples=len(self._val.annotations.image_ids))
 
     def _from_here(self) -> Iterator[data.Batch]:
         """The endless stream of this rank's micro-batches from the present step on."""
@@ -136,7 +126,9 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = self._loader(self._train_set, order)
+        self._train = stream.loader(
+            self._train_set, self.config.data, self._parallel.device, batch_sampler=order
+        )
         return iter(self._train)
 
     def train_until(self, mark: Mark) -> Progress:
@@ -199,31 +191,14 @@ class Task:
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
-        self._parallel.sync_buffers()
-        if self._parallel.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f"{CHECKPOINT}.part"
-            state = {
-                "model": self._model.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "parallel": self._parallel.state_dict(),
-                "seed": self._seed,
-                "step": self._step,
-                "taken": self._taken,
-            }
-            torch.save(state, part)
-            part.replace(folder / CHECKPOINT)
-        self._parallel.barrier()
+        counters = {"seed": self._seed, "step": self._step, "taken": self._taken}
+        checkpoint.save(folder, self._parallel, self._model, self._optimizer, counters)
 
     def load(self, folder: Path) -> None:
-        """Called by every rank after `build`, before or after `open_data`. Order and augmentation
-        follow the seed of the run that was saved."""
-        device = self._parallel.device
-        state = torch.load(folder / CHECKPOINT, map_location=device, weights_only=True)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._parallel.load_state_dict(state["parallel"])
-        self._seed, self._step, self._taken = state["seed"], state["step"], state["taken"]
+        """Called by every rank after `build`, before or after `open_data`. Order and augmentation follow the
+        seed of the run that was saved."""
+        counters = checkpoint.load(folder, self._parallel, self._model, self._optimizer)
+        self._seed, self._step, self._taken = (counters[name] for name in ("seed", "step", "taken"))
         if self._batches is not None:
             self.open_data()
 

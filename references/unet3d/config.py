@@ -43,12 +43,14 @@ class Hyperparameters(task.Hyperparameters):
 class Model:
     """The shape of the network.
 
-    channels      per resolution, the finest first; each one after the first halves the volume's sides
-    num_classes   background included
+    channels        per resolution, the finest first; each one after the first halves the volume's sides
+    num_classes     background included
+    channels_last   memory layout; changes no number beyond rounding
     """
 
     channels: list[int]
     num_classes: int = 3
+    channels_last: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +70,7 @@ class Data:
     noise             probability of Gaussian noise, its deviation uniform in `noise_range`
     eval_padding      intensity around an evaluation volume
     eval_windows      windows per forward pass of an evaluation
-    workers           loader processes per rank; 0 loads in the training process
+    workers           loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch          batches that each worker holds ready
     permute_labels    give every training volume the labels of another one: nothing can be learnt
     """
@@ -89,7 +91,7 @@ class Data:
     noise_range: list[float] = field(default_factory=lambda: [0.0, 0.1])
     eval_padding: float = -2.2
     eval_windows: int = 1
-    workers: int = 0
+    workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
 
@@ -112,7 +114,8 @@ class Config(task.BenchmarkConfig):
         "hyperparameters.opt_learning_rate_warmup_epochs",
         "hyperparameters.opt_learning_rate_decay_boundary_epochs",
         "hyperparameters.opt_learning_rate_decay_factor",
-        *("data.verify", "data.eval_windows", "data.workers", "data.prefetch", "warm_up_steps"),
+        *("data.verify", "data.eval_windows", "data.workers", "data.prefetch"),
+        *("model.channels_last", "warm_up_steps"),
     )
     """The rules fix oversampling, the input shapes and the overlap."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from references.unet3d import cases, sources
 from references.unet3d.config import Config, Data
@@ -251,27 +251,6 @@ def evaluation_order(shapes: list[tuple[int, ...]], rank: int, ranks: int) -> li
     """Every case once over all ranks, the largest first, so that ranks have about as much to do."""
     by_size = sorted(range(len(shapes)), key=lambda index: -int(np.prod(shapes[index])))
     return by_size[rank::ranks]
-
-
-def training_loader(dataset: TrainingSet, order: Order, data: Data, device: torch.device) -> DataLoader:
-    """Batches of crops without end, from as many processes as configured."""
-    return DataLoader(dataset, batch_sampler=order, **_loading(data, device))
-
-
-def evaluation_loader(
-    dataset: EvaluationSet, order: list[int], data: Data, device: torch.device
-) -> DataLoader:
-    """Whole volumes one by one, from as many processes as configured."""
-    return DataLoader(dataset, batch_size=None, sampler=order, **_loading(data, device))
-
-
-def _loading(data: Data, device: torch.device) -> dict[str, Any]:
-    return {
-        "num_workers": data.workers,
-        "prefetch_factor": data.prefetch if data.workers else None,
-        "persistent_workers": data.workers > 0,
-        "pin_memory": device.type == "cuda",
-    }
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from references._parts import checkpoint, stream
 from references._parts.warm_up import without_trace
 from references.unet3d import data, quality
 from references.unet3d.config import Config
@@ -22,8 +23,6 @@ from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
-
-CHECKPOINT = "checkpoint.pt"
 
 
 class Task:
@@ -48,7 +47,8 @@ class Task:
         self._share = asked.global_batch_size // (parallel.size * self._microbatches)
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
-        self._model: nn.Module = UNet3D(config.model).to(parallel.device)
+        layout = torch.channels_last_3d if config.model.channels_last else torch.contiguous_format
+        self._model: nn.Module = UNet3D(config.model).to(parallel.device).to(memory_format=layout)
         self._names = tensor_names(self._model)
         if config.compile:
             self._model.compile()
@@ -96,7 +96,9 @@ class Task:
         )
         self._eval_set = data.EvaluationSet(volumes=val)
         mine = data.evaluation_order(val.shapes, parallel.rank, parallel.size)
-        self._eval = data.evaluation_loader(self._eval_set, mine, config.data, parallel.device)
+        self._eval = stream.loader(
+            self._eval_set, config.data, parallel.device, batch_size=None, sampler=mine
+        )
         self._batches = self._from_here()
         return DataFacts(train_samples=len(train), eval_samples=len(val))
 
@@ -109,7 +111,9 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = data.training_loader(self._train_set, order, self.config.data, self._parallel.device)
+        self._train = stream.loader(
+            self._train_set, self.config.data, self._parallel.device, batch_sampler=order
+        )
         return iter(self._train)
 
     def train_until(self, mark: Mark) -> Progress:
@@ -178,30 +182,14 @@ class Task:
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
-        if self._parallel.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f"{CHECKPOINT}.part"
-            state = {
-                "model": self._model.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "parallel": self._parallel.state_dict(),
-                "seed": self._seed,
-                "step": self._step,
-                "taken": self._taken,
-            }
-            torch.save(state, part)
-            part.replace(folder / CHECKPOINT)
-        self._parallel.barrier()
+        counters = {"seed": self._seed, "step": self._step, "taken": self._taken}
+        checkpoint.save(folder, self._parallel, self._model, self._optimizer, counters)
 
     def load(self, folder: Path) -> None:
-        """Called by every rank after `build`, before or after `open_data`. Order and augmentation
-        follow the seed of the run that was saved."""
-        device = self._parallel.device
-        state = torch.load(folder / CHECKPOINT, map_location=device, weights_only=True)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._parallel.load_state_dict(state["parallel"])
-        self._seed, self._step, self._taken = state["seed"], state["step"], state["taken"]
+        """Called by every rank after `build`, before or after `open_data`. Order and augmentation follow the
+        seed of the run that was saved."""
+        counters = checkpoint.load(folder, self._parallel, self._model, self._optimizer)
+        self._seed, self._step, self._taken = (counters[name] for name in ("seed", "step", "taken"))
         if self._batches is not None:
             self.open_data()
 

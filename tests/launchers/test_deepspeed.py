@@ -11,7 +11,7 @@ from launchers.deepspeed.config import Config, Starter
 from launchers.deepspeed.start import Launcher
 from launchers.torchrun.config import Config as TorchrunConfig
 from launchers.torchrun.start import Launcher as Torchrun
-from tests.references.configs import resnet
+from tests.references.configs import bert, resnet
 from tests.run.fakes import job
 from train_bench.launcher import Death
 
@@ -75,6 +75,8 @@ def test_gpus_that_its_launcher_would_not_choose_are_refused_to_it_alone(monkeyp
 @pytest.mark.parametrize("stage", [1, 2])
 def test_pieces_of_tensors_are_refused_to_optimizers_that_look_at_whole_ones(stage):
     assert "this benchmark's is lars" in refusal("resnet", zero_stage=stage)
+    named_nowhere = Launcher(Config(zero_stage=stage)).refuse(bert("bert_mini"))
+    assert named_nowhere is not None and "this benchmark's is none of them" in named_nowhere
     assert refusal("resnet_sgd", zero_stage=stage) is None
     assert refusal("resnet", zero_stage=0) is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shutil
 import struct
 from collections import Counter
@@ -12,6 +13,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 import pytest
+import torch
 
 from references.bert import data, grammar, packed, sources, tfrecord
 from references.bert.config import Config
@@ -377,13 +379,6 @@ def test_the_order_is_that_of_the_stream_whatever_the_ranks_and_micro_batches() 
     assert first_steps(1, 1) == first_steps(2, 1) == first_steps(2, 2)
 
 
-def test_every_evaluation_example_comes_once_over_all_ranks() -> None:
-    parts = [data.evaluation_order(10, 4, rank, 3) for rank in range(3)]
-    indices = [index for batches in parts for batch in batches for index in batch]
-    assert sorted(index for index in indices if index < 10) == list(range(10))
-    assert all(len(batch) == 4 for batches in parts for batch in batches)
-
-
 def test_permuted_words_are_those_of_another_example(mini_bert: Config) -> None:
     train, _ = data.open_examples(mini_bert)
     honest, permuted = (data.BatchSet(examples=train, permuted=how)[[3, 4]] for how in (False, True))
@@ -420,3 +415,13 @@ def test_text_that_is_none_is_refused(tmp_path: Path, content: bytes | None, wor
         (tmp_path / "test.txt").write_bytes(content)
     with pytest.raises(RequestError, match=words):
         data.prepare(bert("bert_wikitext"), tmp_path / "packed", tmp_path)
+
+
+def test_examples_share_rows_by_first_fit_and_every_token_stands_once() -> None:
+    lengths = np.random.default_rng(0).integers(1, 33, 40)
+    packing = data.packing_of(torch.from_numpy(lengths), 32)
+    standing = packing[packing >= 0]
+    expected = [32 * number + token for number, count in enumerate(lengths) for token in range(count)]
+    assert sorted(standing.tolist()) == expected
+    assert math.ceil(lengths.sum() / 32) <= len(packing) <= 11 / 9 * math.ceil(lengths.sum() / 32) + 4
+    assert data.packing_of(torch.tensor([3, 2, 3]), 5).tolist() == [[0, 1, 2, 5, 6], [10, 11, 12, -1, -1]]

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from references.bert.config import Model
+from references.bert.data import packing_of
 from references.bert.loss import pretraining_loss
 from references.bert.model import Bert, Logits, gelu, tensor_name, tensor_names
 from references.bert.recipe import optimizer_of, schedule_of
@@ -75,6 +76,23 @@ def test_gelu_is_its_tanh_form() -> None:
     x = np.linspace(-4, 4, 33)
     expected = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     np.testing.assert_allclose(gelu(torch.from_numpy(x)).numpy(), expected, atol=1e-12)
+
+
+def test_examples_that_share_rows_do_not_see_each_other(small: Bert) -> None:
+    tokens, segments, _, positions = tokens_of(5)
+    lengths = torch.tensor([6, 9, 3, 7, 0])
+    packing = packing_of(lengths, 9)
+    assert len(packing) == 3
+    gradients = []
+    for rows in (None, packing):
+        small.zero_grad()
+        logits = small(tokens, segments, lengths, positions[:, :1], rows)
+        (logits.words[:4].square().mean() + logits.sentences[:4].square().mean()).backward()
+        gradients.append((logits, [weight.grad.clone() for weight in small.parameters()]))
+    (apart, one), (together, other) = gradients
+    torch.testing.assert_close(together.words[:4], apart.words[:4])
+    torch.testing.assert_close(together.sentences[:4], apart.sentences[:4])
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)
 
 
 def test_padding_changes_nothing(small: Bert) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import subprocess
 import sys
@@ -79,6 +80,23 @@ def test_opening_the_data_announces_their_sizes(tiny: Config) -> None:
     task = built(tiny)
     assert task.open_data() == data.facts(tiny)
     task.close()
+
+
+def test_sharing_rows_changes_neither_training_nor_quality(tiny: Config) -> None:
+    tiny.model.dropout = 0.0
+    tasks = []
+    for pack in (False, True):
+        tiny.data.pack = pack
+        task = built(copy.deepcopy(tiny))
+        task.open_data()
+        task.train_until(mark(16))
+        tasks.append(task)
+    for one, other in zip(*(weights(task) for task in tasks), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    apart, together = (task.evaluate().metrics["MLM_accuracy"] for task in tasks)
+    assert together == pytest.approx(apart, abs=2e-3)
+    for task in tasks:
+        task.close()
 
 
 def test_training_twice_advances_by_whole_batches(tiny: Config) -> None:
@@ -296,7 +314,7 @@ def test_a_step_of_bert_large_at_512_tokens_changes_every_tensor_and_stays_below
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_are_the_same_from_loader_processes(tiny: Config, workers: int) -> None:
-    tiny.data.workers = workers
+    tiny.data.workers, tiny.data.pack = workers, True
     task = built(tiny)
     task.open_data()
     assert task._batches is not None

@@ -153,7 +153,7 @@ def test_loader_processes_change_no_example(mini_maskrcnn: Config) -> None:
         mini_maskrcnn.data.workers = workers
         examples = training_set(mini_maskrcnn)
         tall = np.zeros(len(examples.split.images), dtype=bool)
-        stream = iter(data.loader(examples, order(tall=tall), mini_maskrcnn.data, torch.device("cpu")))
+        stream = iter(data.loader(examples, mini_maskrcnn.data, torch.device("cpu"), order(tall=tall)))
         batches.append([next(stream) for _ in range(3)])
         del stream
     for alone, helped in zip(*batches, strict=True):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from references._parts import stream
 from references.resnet import data, shards, sources
 from references.resnet.config import Config
 from tests.references.configs import resnet
@@ -203,45 +204,6 @@ def test_permuted_labels_touch_the_training_set_alone(mini: Config) -> None:
     assert (train.labels == permuted.labels).mean() < 0.2
 
 
-def order(**changes: int) -> data.Order:
-    asked = {"samples": 50, "seed": 7, "global_batch_size": 12, "microbatches": 1, "rank": 0, "ranks": 1}
-    return data.Order(**{**asked, **changes})
-
-
-def take(stream: data.Order, count: int) -> list[list[tuple[int, int]]]:
-    return list(itertools.islice(stream, count))
-
-
-def test_every_epoch_visits_every_example_once_in_another_order() -> None:
-    flat = [index for batch in take(order(), 25) for index, _ in batch]
-    epochs = [flat[first : first + 50] for first in range(0, 300, 50)]
-    assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
-    assert epochs[0] != epochs[1]
-
-
-@pytest.mark.parametrize(("ranks", "microbatches"), [(2, 1), (3, 2), (1, 4)])
-def test_ranks_and_microbatches_share_the_same_global_batches(ranks: int, microbatches: int) -> None:
-    whole = take(order(), 10)
-    parts = [
-        take(order(rank=r, ranks=ranks, microbatches=microbatches), 10 * microbatches) for r in range(ranks)
-    ]
-    for step, batch in enumerate(whole):
-        mine = [parts[r][step * microbatches + m] for m in range(microbatches) for r in range(ranks)]
-        assert [item for part in mine for item in part] == batch
-
-
-def test_the_order_follows_the_seed_and_can_start_anywhere() -> None:
-    assert take(order(), 9)[5:] == take(order(first_step=5), 4)
-    assert take(order(), 3) != take(order(seed=8), 3)
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
-def test_an_evaluation_sees_every_example_once_in_full_batches(ranks: int) -> None:
-    batches = [batch for r in range(ranks) for batch in data.evaluation_order(50, 8, r, ranks)]
-    assert {len(batch) for batch in batches} == {8}
-    assert sorted(index for batch in batches for index in batch if index < 50) == list(range(50))
-
-
 def test_padding_has_a_label_that_no_prediction_equals(mini: Config) -> None:
     _, val = data.open_images(mini)
     _, label = data.EvaluationSet(images=val, data=mini.data)[900]
@@ -261,9 +223,10 @@ def test_worker_processes_deliver_the_same_batches_in_the_same_order(mini: Confi
     seen = {}
     for workers in (0, 2):
         mini.data.workers = workers
-        stream = iter(data.loader(items, order(samples=897), mini.data, torch.device("cpu")))
-        seen[workers] = [next(stream) for _ in range(4)]
-        del stream
+        order = stream.Order(samples=897, seed=7, global_batch_size=12, microbatches=1, rank=0, ranks=1)
+        batches = iter(stream.loader(items, mini.data, torch.device("cpu"), batch_sampler=order))
+        seen[workers] = [next(batches) for _ in range(4)]
+        del batches
     for (images, labels), (other_images, other_labels) in zip(seen[0], seen[2], strict=True):
         assert torch.equal(images, other_images) and torch.equal(labels, other_labels)
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
-from references._parts import coco
-from references._parts.stream import Order, evaluation_order, loader
+from references._parts import coco, stream
 from references.ssd import data, images
 from references.ssd.config import Config
 from references.ssd.priors import decode, match, priors
+from references.ssd.task import Task
 from tests.references.configs import ssd
+from tests.references.one_rank import OneRank
 from train_bench.errors import RequestError
 
 BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd"
@@ -97,6 +98,26 @@ def test_a_box_without_area_is_left_out_and_said(spoilt: Config, caplog: pytest.
     assert r"without area were left out (annotations [1]" in caplog.text
 
 
+def test_an_evaluation_image_without_a_box_counts_but_nothing_is_looked_for_in_it(spoilt: Config) -> None:
+    folder = Path(str(spoilt.data_dir))
+    path = folder / "instances_val.json"
+    content = json.loads(path.read_text())
+    bare = content["images"][5]["id"]
+    content["annotations"] = [each for each in content["annotations"] if each["image_id"] != bare]
+    path.write_text(json.dumps(content))
+    (folder / "val.npz").unlink()
+    spoilt.data.sha256 = None
+    data.prepare(spoilt, folder, None)
+    task = Task(spoilt)
+    task.build(1, OneRank())
+    assert task.open_data().eval_samples == 80
+    assert task._eval is not None
+    assert [index for _, indices in task._eval for index in indices.tolist() if index < 79] == list(range(79))
+    assert 5 not in task._val.images and len(task._val.images) == 79
+    assert task.evaluate().metrics["mAP"] >= 0.0
+    task.close()
+
+
 def test_other_counts_than_configured_are_refused(mini_ssd: Config) -> None:
     mini_ssd.eval_samples = 79
     with pytest.raises(RequestError, match="has 80 images that can be used; ssd_mini has 79 in 'val'"):
@@ -130,51 +151,15 @@ def training_set(config: Config) -> data.TrainingSet:
 
 def test_examples_follow_the_position_and_not_the_loader(mini_ssd: Config) -> None:
     examples = training_set(mini_ssd)
-    order = Order(samples=160, seed=3, global_batch_size=8, microbatches=1, rank=0, ranks=1)
+    order = stream.Order(samples=160, seed=3, global_batch_size=8, microbatches=1, rank=0, ranks=1)
     for workers in (0, 2):
-        stream = iter(loader(examples, order, workers=workers, prefetch=2, device=torch.device("cpu")))
-        for expected in (next(iter(order)),):
-            batch = next(stream)
-            alone = [examples[item] for item in expected]
-            for part, values in zip(batch, zip(*alone, strict=True), strict=True):
-                assert torch.equal(part, torch.stack(values))
+        mini_ssd.data.workers = workers
+        batch = next(iter(stream.loader(examples, mini_ssd.data, torch.device("cpu"), batch_sampler=order)))
+        alone = [examples[item] for item in next(iter(order))]
+        for part, values in zip(batch, zip(*alone, strict=True), strict=True):
+            assert torch.equal(part, torch.stack(values))
     first, second = examples[0, 0], examples[0, 1]
     assert not torch.equal(first[0], second[0])
-
-
-@pytest.mark.parametrize(("ranks", "microbatches"), [(1, 1), (2, 1), (1, 2), (4, 2)])
-def test_ranks_and_micro_batches_share_one_stream(ranks: int, microbatches: int) -> None:
-    whole = Order(samples=10, seed=1, global_batch_size=8, microbatches=1, rank=0, ranks=1)
-    expected = [batch for batch, _ in zip(whole, range(5), strict=False)]
-    for step, batch in enumerate(expected):
-        shares: list[tuple[int, int]] = []
-        streams = [
-            iter(
-                Order(
-                    samples=10,
-                    seed=1,
-                    global_batch_size=8,
-                    microbatches=microbatches,
-                    rank=rank,
-                    ranks=ranks,
-                    first_step=step,
-                )
-            )
-            for rank in range(ranks)
-        ]
-        for _ in range(microbatches):
-            for stream in streams:
-                shares += next(stream)
-        assert shares == batch
-    indices = [index for batch in expected for index, _ in batch]
-    assert [sorted(indices[first : first + 10]) for first in (0, 10, 20, 30)] == [list(range(10))] * 4
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
-def test_every_evaluation_sample_comes_once(ranks: int) -> None:
-    batches = [batch for rank in range(ranks) for batch in evaluation_order(20, 4, rank, ranks)]
-    assert all(len(batch) == 4 for batch in batches)
-    assert sorted(index for batch in batches for index in batch if index < 20) == list(range(20))
 
 
 def test_permuted_boxes_are_those_of_another_image(mini_ssd: Config) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from scipy import ndimage
 
+from references._parts import stream
 from references.unet3d import cases, data, sources, volumes
 from references.unet3d.config import Config
 from references.unet3d.organs import organs
@@ -424,10 +425,10 @@ def test_loader_processes_change_no_crop_and_share_the_boxes_that_they_find(mini
     for workers in (0, 2):
         mini_unet3d.data.workers = workers
         crops = training_set(mini_unet3d)
-        stream = iter(data.training_loader(crops, order, mini_unet3d.data, torch.device("cpu")))
-        batches.append([next(stream) for _ in range(4)])
+        loaded = iter(stream.loader(crops, mini_unet3d.data, torch.device("cpu"), batch_sampler=order))
+        batches.append([next(loaded) for _ in range(4)])
         known.append(int(crops.known.sum()))
-        del stream
+        del loaded
     for alone, helped in zip(*batches, strict=True):
         assert torch.equal(alone[0], helped[0]) and torch.equal(alone[1], helped[1])
     assert 0 < known[0] <= known[1]

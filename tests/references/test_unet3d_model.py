@@ -14,7 +14,7 @@ from torch import nn
 
 from references.unet3d.config import Model
 from references.unet3d.loss import dice_and_cross_entropy
-from references.unet3d.model import UNet3D, tensor_names
+from references.unet3d.model import InstanceNorm, UNet3D, tensor_names
 from references.unet3d.recipe import optimizer_of, schedule_of
 from tests.references.configs import unet3d
 from train_bench.errors import UnknownName
@@ -77,6 +77,29 @@ def test_norms_start_as_the_identity_and_keep_no_statistics(full: UNet3D) -> Non
     for layer in norms:
         assert layer.eps == 1e-5 and not layer.track_running_stats
         assert bool((layer.weight == 1).all()) and bool((layer.bias == 0).all())
+
+
+def test_the_memory_layout_changes_no_number_beyond_rounding() -> None:
+    torch.manual_seed(0)
+    plain, last = UNet3D(Model(channels=[4, 6, 8])), UNet3D(Model(channels=[4, 6, 8]))
+    last.load_state_dict(plain.state_dict())
+    last.to(memory_format=torch.channels_last_3d)
+    layouts = []
+    for layer in last.modules():
+        if isinstance(layer, InstanceNorm):
+            layer.register_forward_hook(
+                lambda _module, _args, out: layouts.append(
+                    out.is_contiguous(memory_format=torch.channels_last_3d)
+                )
+            )
+    volumes, labels = torch.randn(2, 1, 16, 16, 16), torch.randint(3, (2, 1, 16, 16, 16))
+    for network in (plain, last):
+        dice_and_cross_entropy(network(volumes), labels).backward()
+    assert layouts and all(layouts)
+    torch.testing.assert_close(last(volumes), plain(volumes), rtol=1e-4, atol=1e-5)
+    for one, other in zip(last.parameters(), plain.parameters(), strict=True):
+        assert one.grad is not None
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-5)
 
 
 def test_the_loss_is_half_cross_entropy_and_half_dice_of_the_foreground() -> None:

@@ -84,6 +84,7 @@ class Tracking:
         self._theirs.close()
         if not self._ours.poll(self._limit):
             self._give_up(f"was not ready after {self._limit:g} s")
+            self._ours.close()
             return
         self._why = self._heard()
         threading.Thread(target=_hand_over, args=(self._told, self._ours), daemon=True).start()

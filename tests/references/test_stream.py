@@ -1,0 +1,66 @@
+"""The order of a run, and the processes that load it."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from references._parts import stream
+
+
+def order(**changes: int) -> stream.Order:
+    asked = {"samples": 50, "seed": 7, "global_batch_size": 12, "microbatches": 1, "rank": 0, "ranks": 1}
+    return stream.Order(**{**asked, **changes})
+
+
+def take(items: stream.Order, count: int) -> list[list[tuple[int, int]]]:
+    return list(itertools.islice(items, count))
+
+
+def test_every_epoch_visits_every_example_once_in_another_order() -> None:
+    flat = [index for batch in take(order(), 25) for index, _ in batch]
+    epochs = [flat[first : first + 50] for first in range(0, 300, 50)]
+    assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), [(2, 1), (3, 2), (1, 4)])
+def test_ranks_and_microbatches_share_the_same_global_batches(ranks: int, microbatches: int) -> None:
+    whole = take(order(), 10)
+    parts = [
+        take(order(rank=r, ranks=ranks, microbatches=microbatches), 10 * microbatches) for r in range(ranks)
+    ]
+    for step, batch in enumerate(whole):
+        mine = [parts[r][step * microbatches + m] for m in range(microbatches) for r in range(ranks)]
+        assert [item for part in mine for item in part] == batch
+
+
+def test_the_order_follows_the_seed_and_can_start_anywhere() -> None:
+    assert take(order(), 9)[5:] == take(order(first_step=5), 4)
+    assert take(order(), 3) != take(order(seed=8), 3)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+def test_an_evaluation_sees_every_example_once_in_full_batches(ranks: int) -> None:
+    batches = [batch for r in range(ranks) for batch in stream.evaluation_order(50, 8, r, ranks)]
+    assert {len(batch) for batch in batches} == {8}
+    assert sorted(index for batch in batches for index in batch if index < 50) == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "processes"), [(None, "cpu", 0), (None, "cuda", 2), (0, "cuda", 0), (1, "cpu", 1)]
+)
+def test_without_a_number_loading_takes_the_processors_that_training_leaves(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, device: str, processes: int
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    examples = TensorDataset(torch.arange(4))
+    loader = stream.loader(
+        examples, SimpleNamespace(workers=asked, prefetch=2), torch.device(device), batch_sampler=[[0, 1]]
+    )
+    assert loader.num_workers == processes
+    assert loader.pin_memory == (device == "cuda")
