@@ -1,5 +1,5 @@
 """Make the opponent of minigo_mini: the benchmark's own network after a few generations of seed 1, which met
-nobody but itself.
+nobody but itself. Its generations are twice as large as the benchmark's, and half as many are learnt from.
 
     python bench/opponent.py [GENERATIONS [FILE]]
 """
@@ -23,6 +23,12 @@ from train_bench.plan import discover
 
 SEED = 1
 GENERATIONS = 6
+OVERRIDES = (
+    "opponent=untrained",
+    "data.window_size=4",
+    "data.train_filter=1.0",
+    "hyperparameters.min_selfplay_games_per_generation=256",
+)
 FILE = discover.ROOT / "references" / "minigo" / "mini_opponent.npz"
 
 
@@ -30,8 +36,8 @@ def main() -> None:
     """Train and write."""
     generations = int(sys.argv[1]) if len(sys.argv) > 1 else GENERATIONS
     file = Path(sys.argv[2]) if len(sys.argv) > 2 else FILE
-    words = ["benchmark=minigo_mini", "benchmark.opponent=untrained", "device=cpu"]
-    job = one_run(words, lambda marks: marks[:generations]).jobs[0]
+    words = [f"benchmark.{word}" for word in OVERRIDES]
+    job = one_run(["benchmark=minigo_mini", "device=cpu", *words], lambda marks: marks[:generations]).jobs[0]
     config = cattrs.structure(job.config, Config)
     with tempfile.TemporaryDirectory() as scratch:
         task = Task(replace(config, keep_folder=scratch))

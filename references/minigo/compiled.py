@@ -28,7 +28,7 @@ def _kept_in() -> str:
 
 
 if "NUMBA_CACHE_DIR" not in os.environ:
-    numba.config.CACHE_DIR = _kept_in()
+    cast(Any, numba.config).CACHE_DIR = _kept_in()
 
 
 def compiled(function: F) -> F:
