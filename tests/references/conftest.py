@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from references.bert.config import Config as BertConfig
-from references.bert.data import prepare as prepare_text
 from references.maskrcnn.config import Config as MaskRCNNConfig
-from references.maskrcnn.data import prepare as prepare_silhouettes
 from references.resnet.config import Config
-from references.resnet.data import prepare
 from references.ssd.config import Config as SSDConfig
-from references.ssd.data import prepare as prepare_scenes
 from references.unet3d.config import Config as UNet3DConfig
-from references.unet3d.data import prepare as prepare_volumes
+from tests.references import configs
 from tests.references.configs import bert, maskrcnn, resnet, ssd, unet3d
 
 
@@ -27,11 +26,23 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def digits_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a reference's mini data, which are prepared when first asked for."""
+
+    @functools.cache
+    def folder_of(reference: str) -> Path:
+        folder = tmp_path_factory.mktemp(reference)
+        config = getattr(configs, reference)(f"{reference}_mini")
+        importlib.import_module(f"references.{reference}.data").prepare(config, folder, None)
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def digits_folder(prepared: Callable[[str], Path]) -> Path:
     """The handwritten digits, packed."""
-    folder = tmp_path_factory.mktemp("digits")
-    prepare(resnet("resnet_mini"), folder, None)
-    return folder
+    return prepared("resnet")
 
 
 @pytest.fixture
@@ -43,11 +54,9 @@ def mini(digits_folder: Path) -> Config:
 
 
 @pytest.fixture(scope="session")
-def organs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def organs_folder(prepared: Callable[[str], Path]) -> Path:
     """The generated volumes, prepared."""
-    folder = tmp_path_factory.mktemp("organs")
-    prepare_volumes(unet3d("unet3d_mini"), folder, None)
-    return folder
+    return prepared("unet3d")
 
 
 @pytest.fixture
@@ -59,11 +68,9 @@ def mini_unet3d(organs_folder: Path) -> UNet3DConfig:
 
 
 @pytest.fixture(scope="session")
-def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scenes_folder(prepared: Callable[[str], Path]) -> Path:
     """The scenes of digits that single-shot detection learns from, prepared."""
-    folder = tmp_path_factory.mktemp("scenes")
-    prepare_scenes(ssd("ssd_mini"), folder, None)
-    return folder
+    return prepared("ssd")
 
 
 @pytest.fixture
@@ -75,11 +82,9 @@ def mini_ssd(scenes_folder: Path) -> SSDConfig:
 
 
 @pytest.fixture(scope="session")
-def silhouettes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def silhouettes_folder(prepared: Callable[[str], Path]) -> Path:
     """The scenes of digits with masks that instance segmentation learns from, prepared."""
-    folder = tmp_path_factory.mktemp("silhouettes")
-    prepare_silhouettes(maskrcnn("maskrcnn_mini"), folder, None)
-    return folder
+    return prepared("maskrcnn")
 
 
 @pytest.fixture
@@ -91,11 +96,9 @@ def mini_maskrcnn(silhouettes_folder: Path) -> MaskRCNNConfig:
 
 
 @pytest.fixture(scope="session")
-def language_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def language_folder(prepared: Callable[[str], Path]) -> Path:
     """The generated text, packed."""
-    folder = tmp_path_factory.mktemp("language")
-    prepare_text(bert("bert_mini"), folder, None)
-    return folder
+    return prepared("bert")
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
-"""A Parallel for one process in fp32, and one for several ranks simulated one after the other."""
+"""A Parallel for one process in fp32, and one for several ranks that are threads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -79,3 +81,42 @@ class OneRank:
 
     def leave(self) -> None:
         pass
+
+
+class Meeting:
+    """Where ranks that are threads of this process bring what they have."""
+
+    def __init__(self, ranks: int) -> None:
+        self.barrier = threading.Barrier(ranks)
+        self.brought: dict[int, Any] = {}
+
+    def all(self, rank: int, value: Any) -> list[Any]:
+        """What every rank brought, in order of rank."""
+        self.brought[rank] = value
+        self.barrier.wait()
+        found = [self.brought[number] for number in sorted(self.brought)]
+        self.barrier.wait()
+        return found
+
+
+class OneOfSeveral(OneRank):
+    """A rank that adds up and gathers with the others; for evaluations, as gradients stay its own."""
+
+    def __init__(self, meeting: Meeting, *, rank: int, size: int) -> None:
+        super().__init__(rank=rank, size=size)
+        self.meeting = meeting
+
+    def sum(self, value: torch.Tensor) -> torch.Tensor:
+        return torch.stack(self.meeting.all(self.rank, value)).sum(dim=0)
+
+    def gather_objects(self, value: Any) -> list[Any] | None:
+        found = self.meeting.all(self.rank, value)
+        return found if self.rank == 0 else None
+
+
+def in_threads(ranks: int, work: Callable[[OneOfSeveral], Any]) -> list[Any]:
+    """What `work` returns on each of several ranks that run at the same time."""
+    meeting = Meeting(ranks)
+    members = [OneOfSeveral(meeting, rank=rank, size=ranks) for rank in range(ranks)]
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(work, members))

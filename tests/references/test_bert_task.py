@@ -19,26 +19,14 @@ from references.bert.quality import count_words
 from references.bert.task import Task
 from tests.references.configs import bert
 from tests.references.one_rank import OneRank
+from tests.references.tasks import mark, same, weights
 from train_bench.errors import RequestError
-from train_bench.progress import Mark
-
-
-def mark(samples: int) -> Mark:
-    return Mark(count=samples, epoch_num=1, first_epoch_num=1, epoch_count=1)
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
     task = Task(config)
     task.build(seed, parallel or OneRank())
     return task
-
-
-def weights(task: Task) -> list[torch.Tensor]:
-    return [tensor.detach().clone() for tensor in task._model.state_dict().values()]
-
-
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.fixture
@@ -49,37 +37,6 @@ def tiny(mini_bert: Config) -> Config:
     mini_bert.hyperparameters.global_batch_size = 4
     mini_bert.warm_up_steps = 0
     return mini_bert
-
-
-LISTENER = """
-import sys
-opened = []
-sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
-from tests.references.configs import bert
-from tests.references.one_rank import OneRank
-from references.bert.task import Task
-config = bert("bert_mini", "data_dir=" + sys.argv[1], "model.width=16")
-task = Task(config)
-task.build(1, OneRank())
-touched = [name for name in opened if name.startswith(sys.argv[1])]
-assert not touched, touched
-task.open_data()
-assert any(name.startswith(sys.argv[1]) for name in opened)
-"""
-
-
-def test_building_touches_no_data(language_folder: Path) -> None:
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", LISTENER, str(language_folder)], cwd=root, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_opening_the_data_announces_their_sizes(tiny: Config) -> None:
-    task = built(tiny)
-    assert task.open_data() == data.facts(tiny)
-    task.close()
 
 
 def test_sharing_rows_changes_neither_training_nor_quality(tiny: Config) -> None:
@@ -99,29 +56,6 @@ def test_sharing_rows_changes_neither_training_nor_quality(tiny: Config) -> None
         task.close()
 
 
-def test_training_twice_advances_by_whole_batches(tiny: Config) -> None:
-    task = built(tiny)
-    task.open_data()
-    assert task.train_until(mark(6)).samples == 8
-    first = weights(task)
-    assert task.train_until(mark(9)).samples == 12
-    assert task.train_until(mark(12)).samples == 12
-    assert not same(first, weights(task))
-    task.close()
-
-
-def test_a_skipped_step_holds_the_schedule_and_not_the_data(tiny: Config) -> None:
-    class Overflowing(OneRank):
-        def step(self, *, clip_norm: float | None = None) -> bool:
-            return super().step(clip_norm=clip_norm) and self.steps_taken != 1
-
-    task = built(tiny, parallel=Overflowing())
-    task.open_data()
-    assert task.train_until(mark(16)).samples == 16
-    assert task._step == 3
-    task.close()
-
-
 def test_gradients_are_clipped_to_a_norm_of_one(tiny: Config) -> None:
     class Noting(OneRank):
         def step(self, *, clip_norm: float | None = None) -> bool:
@@ -132,57 +66,6 @@ def test_gradients_are_clipped_to_a_norm_of_one(tiny: Config) -> None:
     task = built(tiny, parallel=parallel)
     task._train_step(iter([data.synthetic(tiny, 4)]))
     assert parallel.clipped_at == 1.0
-
-
-def test_the_loss_falls_on_synthetic_batches(tiny: Config) -> None:
-    tiny.model.dropout = 0.0
-    task = built(tiny)
-    batch = data.synthetic(tiny, 4)
-    task._forward.train()
-    losses = []
-    for _ in range(60):
-        task._train_step(iter([batch]))
-        losses.append(float(task._last_loss))
-    assert losses[-1] < 0.9 * losses[0]
-
-
-def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(tiny: Config) -> None:
-    ends = []
-    for seed in (1, 1, 2):
-        task = built(tiny, seed)
-        task.open_data()
-        task.train_until(mark(12))
-        ends.append((weights(task), task.evaluate().metrics["MLM_accuracy"]))
-        task.close()
-    assert same(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
-    assert not same(ends[0][0], ends[2][0])
-
-
-def test_the_warm_up_leaves_no_trace(tiny: Config) -> None:
-    ends = []
-    for steps in (0, 2):
-        tiny.warm_up_steps = steps
-        task = built(tiny)
-        task.open_data()
-        task.train_until(mark(12))
-        ends.append(weights(task))
-        task.close()
-    assert same(*ends)
-
-
-def test_a_saved_run_continues_exactly(tiny: Config, tmp_path: Path) -> None:
-    straight = built(tiny)
-    straight.open_data()
-    straight.train_until(mark(8))
-    straight.save(tmp_path)
-    straight.train_until(mark(16))
-    resumed = built(tiny, seed=2)
-    resumed.open_data()
-    resumed.load(tmp_path)
-    resumed.train_until(mark(16))
-    assert same(weights(straight), weights(resumed))
-    for task in (straight, resumed):
-        task.close()
 
 
 def test_accumulated_gradients_are_the_mean_over_micro_batches(tiny: Config) -> None:
@@ -241,20 +124,6 @@ def test_a_loss_that_is_not_finite_makes_the_quality_nan(tiny: Config) -> None:
     task._last_loss = torch.tensor(math.nan)
     assert math.isnan(task.evaluate().metrics["MLM_accuracy"])
     task.close()
-
-
-def test_evaluation_changes_nothing_that_training_sees(tiny: Config) -> None:
-    ends = []
-    for looks in (0, 1):
-        task = built(tiny)
-        task.open_data()
-        task.train_until(mark(8))
-        for _ in range(looks):
-            task.evaluate()
-        task.train_until(mark(16))
-        ends.append(weights(task))
-        task.close()
-    assert same(*ends)
 
 
 def test_training_starts_from_the_start_weights(tiny: Config, tmp_path: Path) -> None:

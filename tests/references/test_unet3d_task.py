@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,16 +14,12 @@ from references.unet3d import data
 from references.unet3d.config import Config
 from references.unet3d.task import Task
 from tests.references.configs import unet3d
-from tests.references.one_rank import OneRank
+from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
+from tests.references.tasks import mark, weights
 from train_bench.errors import RequestError
-from train_bench.progress import Mark
 
 GIB = 2**30
 HIPPOCAMPUS = Path(__file__).parents[3] / "shared" / "data" / "hippocampus"
-
-
-def mark(samples: int) -> Mark:
-    return Mark(count=samples, epoch_num=1, first_epoch_num=1, epoch_count=1)
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
@@ -34,101 +28,12 @@ def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Tas
     return task
 
 
-def weights(task: Task) -> list[torch.Tensor]:
-    return [tensor.detach().clone() for tensor in task._model.state_dict().values()]
-
-
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
 @pytest.fixture
 def tiny(mini_unet3d: Config) -> Config:
     """The mini benchmark with fewer channels and without warm-up."""
     mini_unet3d.model.channels = [4, 8]
     mini_unet3d.warm_up_steps = 0
     return mini_unet3d
-
-
-LISTENER = """
-import sys
-opened = []
-sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
-from tests.references.configs import unet3d
-from tests.references.one_rank import OneRank
-from references.unet3d.task import Task
-config = unet3d("unet3d_mini", "data_dir=" + sys.argv[1], "model.channels=[4,8]")
-task = Task(config)
-task.build(1, OneRank())
-touched = [name for name in opened if name.startswith(sys.argv[1])]
-assert not touched, touched
-assert "nibabel" not in sys.modules
-task.open_data()
-assert any(name.startswith(sys.argv[1]) for name in opened)
-"""
-
-
-def test_building_touches_no_data(organs_folder: Path) -> None:
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", LISTENER, str(organs_folder)], cwd=root, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_opening_the_data_announces_their_sizes(tiny: Config) -> None:
-    task = built(tiny)
-    assert task.open_data() == data.facts(tiny)
-    task.close()
-
-
-def test_training_twice_advances_by_whole_batches(tiny: Config) -> None:
-    tiny.hyperparameters.global_batch_size = 4
-    task = built(tiny)
-    task.open_data()
-    assert task.train_until(mark(6)).samples == 8
-    first = weights(task)
-    assert task.train_until(mark(9)).samples == 12
-    assert task.train_until(mark(12)).samples == 12
-    assert not same(first, weights(task))
-    task.close()
-
-
-def test_a_skipped_step_holds_the_schedule_and_not_the_data(tiny: Config) -> None:
-    class Overflowing(OneRank):
-        def step(self, *, clip_norm: float | None = None) -> bool:
-            return super().step(clip_norm=clip_norm) and self.steps_taken != 1
-
-    tiny.hyperparameters.global_batch_size = 2
-    task = built(tiny, parallel=Overflowing())
-    task.open_data()
-    assert task.train_until(mark(8)).samples == 8
-    assert task._step == 3
-    task.close()
-
-
-def test_the_loss_falls_on_synthetic_batches(tiny: Config) -> None:
-    tiny.hyperparameters.opt_learning_rate_warmup_epochs = 0
-    task = built(tiny)
-    batch = data.synthetic(tiny, 4)
-    task._forward.train()
-    losses = []
-    for _ in range(15):
-        task._train_step(iter([batch]))
-        losses.append(float(task._last_loss))
-    assert losses[-1] < 0.7 * losses[0]
-
-
-def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(tiny: Config) -> None:
-    ends = []
-    for seed in (1, 1, 2):
-        task = built(tiny, seed)
-        task.open_data()
-        task.train_until(mark(12))
-        ends.append((weights(task), task.evaluate().metrics["DICE"]))
-        task.close()
-    assert same(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
-    assert not same(ends[0][0], ends[2][0])
 
 
 def test_micro_batches_change_nothing_but_rounding(tiny: Config) -> None:
@@ -144,79 +49,6 @@ def test_micro_batches_change_nothing_but_rounding(tiny: Config) -> None:
     torch.testing.assert_close(ends[0], ends[1], atol=1e-4, rtol=1e-4)
 
 
-def test_the_warm_up_leaves_no_trace(tiny: Config) -> None:
-    ends = []
-    for steps in (0, 2):
-        tiny.warm_up_steps = steps
-        parallel = OneRank()
-        task = built(tiny, parallel=parallel)
-        assert parallel.steps_taken == 0 and task._optimizer.state_dict()["state"] == {}
-        generator = torch.rand(1).item()
-        task.open_data()
-        task.train_until(mark(8))
-        ends.append((weights(task), generator))
-        task.close()
-    assert same(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
-
-
-def test_an_evaluation_changes_nothing_that_training_sees(tiny: Config) -> None:
-    ends = []
-    for looks in (0, 1):
-        task = built(tiny)
-        task.open_data()
-        task.train_until(mark(8))
-        for _ in range(looks):
-            task.evaluate()
-        task.train_until(mark(16))
-        ends.append(weights(task))
-        task.close()
-    assert same(*ends)
-
-
-def test_a_saved_run_continues_identically(tiny: Config, tmp_path: Path) -> None:
-    straight = built(tiny)
-    straight.open_data()
-    straight.train_until(mark(12))
-    straight.save(tmp_path)
-    straight.train_until(mark(24))
-    for opened_first in (True, False):
-        resumed = built(tiny, seed=99)
-        if opened_first:
-            resumed.open_data()
-        resumed.load(tmp_path)
-        if not opened_first:
-            resumed.open_data()
-        assert resumed.train_until(mark(24)).samples == 24
-        assert same(weights(straight), weights(resumed))
-        assert resumed.evaluate() == straight.evaluate()
-        resumed.close()
-    straight.close()
-
-
-class Meeting:
-    """Where ranks that are threads of this process add up their tensors."""
-
-    def __init__(self, ranks: int) -> None:
-        self.barrier = threading.Barrier(ranks)
-        self.brought: dict[int, torch.Tensor] = {}
-
-    def sum(self, rank: int, value: torch.Tensor) -> torch.Tensor:
-        self.brought[rank] = value
-        self.barrier.wait()
-        total = torch.stack(list(self.brought.values())).sum(dim=0)
-        self.barrier.wait()
-        return total
-
-
-class OneOfSeveral(OneRank):
-    def __init__(self, meeting: Meeting, *, rank: int, size: int) -> None:
-        super().__init__(rank=rank, size=size)
-        self.meeting = meeting
-
-    def sum(self, value: torch.Tensor) -> torch.Tensor:
-        return self.meeting.sum(self.rank, value)
-
-
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_several_ranks_find_the_quality_that_one_finds(tiny: Config, tmp_path: Path, ranks: int) -> None:
     tiny.hyperparameters.global_batch_size = 6
@@ -226,39 +58,17 @@ def test_several_ranks_find_the_quality_that_one_finds(tiny: Config, tmp_path: P
     alone.save(tmp_path)
     expected = alone.evaluate().metrics["DICE"]
     alone.close()
-    meeting = Meeting(ranks)
-    found: dict[int, Any] = {}
 
-    def one(rank: int) -> None:
-        task = built(tiny, parallel=OneOfSeveral(meeting, rank=rank, size=ranks))
+    def found(parallel: OneOfSeveral) -> float:
+        task = built(tiny, parallel=parallel)
         task.load(tmp_path)
         task.open_data()
-        found[rank] = task.evaluate().metrics["DICE"]
+        metric = task.evaluate().metrics["DICE"]
         task.close()
+        return metric
 
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(ranks)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
     assert 0.0 < expected < 1.0
-    assert found == {rank: pytest.approx(expected, abs=1e-12) for rank in range(ranks)}
-
-
-def test_a_diverged_run_reports_not_a_number(tiny: Config) -> None:
-    task = built(tiny)
-    task.open_data()
-    assert math.isfinite(task.evaluate().metrics["DICE"])
-    with torch.no_grad():
-        next(task._model.parameters()).fill_(math.nan)
-    assert task.evaluate().diverged
-    task.close()
-
-
-def test_a_batch_that_ranks_cannot_share_is_refused(tiny: Config) -> None:
-    tiny.hyperparameters.global_batch_size = 4
-    with pytest.raises(RequestError, match="global_batch_size 4 cannot be divided among 3 ranks"):
-        built(tiny, parallel=OneRank(size=3))
+    assert in_threads(ranks, found) == [pytest.approx(expected, abs=1e-12)] * ranks
 
 
 @pytest.mark.parametrize("shape", [[20, 20, 18], [20, 20], [4, 20, 20]])
@@ -283,7 +93,7 @@ def test_an_epoch_is_padded_to_whole_batches(batch: int, padded: int) -> None:
 FULL_STEP = """
 import math, resource, torch
 from tests.references.configs import unet3d
-from tests.references.one_rank import OneRank
+from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from references.unet3d import data
 from references.unet3d.task import Task
 torch.set_num_threads(2)

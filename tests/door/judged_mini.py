@@ -1,0 +1,71 @@
+"""One run of a mini benchmark on two ranks through the command line, and its two judges, ours and the official one."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from mlperf_logging.compliance_checker import mlp_compliance
+
+from tests.door.test_bad_input import train_bench
+from train_bench.rules.ruleset import ROUNDS
+
+
+class OneRun(NamedTuple):
+    """Of which reference, the folder of the campaign, and what the command answered."""
+
+    reference: str
+    folder: Path
+    answer: subprocess.CompletedProcess[str]
+
+    @property
+    def log(self):
+        return (self.folder / "result_0.txt").read_text()
+
+    @property
+    def counted(self):
+        """What the score says of the run."""
+        (run,) = json.loads((self.folder / "score.json").read_text())["runs"]
+        return run
+
+
+def one_run(reference, scratch):
+    """The run, with data that are prepared for it."""
+    folder = scratch / "campaign"
+    asked = (
+        f"benchmark={reference}_mini",
+        "runs=1",
+        "seed=1",
+        f"output={folder}",
+        f"data_dir={scratch / 'data'}",
+    )
+    two = ("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
+    return OneRun(reference, folder, train_bench("run", *asked, *two, timeout=580))
+
+
+def assert_both_judges_accept(run):
+    """A single run converges and breaks no rule; only four more are missing for a score."""
+    assert run.answer.returncode == 1, run.answer.stderr
+    score = json.loads((run.folder / "score.json").read_text())
+    assert score["reasons"] == ["Incomplete: 1 of 5 runs are there."]
+    assert run.counted["status"] == "success"
+    (told,) = json.loads(train_bench("judge", str(run.folder), "--json").stdout)["entries"]
+    assert told["runs"][0]["findings"] == []
+    assert official_verdict(run.folder / "result_0.txt", run.reference)
+
+
+def assert_the_official_judge_refuses(run, scratch, *, quality, metric="value"):
+    """So that its acceptance means something: the log again, whose last evaluation has another quality."""
+    text = run.log
+    place = text.index(f'"{metric}": ', text.rindex('"eval_accuracy"')) + len(f'"{metric}": ')
+    end = min(text.index(sign, place) for sign in ",}")
+    spoilt = scratch / "result_0.txt"
+    spoilt.write_text(f"{text[:place]}{quality}{text[end:]}")
+    assert not official_verdict(spoilt, run.reference)
+
+
+def official_verdict(path, reference):
+    """Whether the official compliance checker accepts a log under our mini rules."""
+    mlp_compliance.enqueued_configs.clear()
+    checker = mlp_compliance.make_checker("training", "1.1.0", quiet=True, werror=False)
+    return mlp_compliance.main(str(path), str(ROUNDS / "mini-1.0" / f"{reference}.yaml"), checker)[0]

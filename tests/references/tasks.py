@@ -1,0 +1,24 @@
+"""What tests of a task say again and again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from train_bench.progress import Mark
+
+
+def mark(samples: int) -> Mark:
+    """Where training is to stop, in samples; its place in the log does not matter."""
+    return Mark(count=samples, epoch_num=1, first_epoch_num=1, epoch_count=1)
+
+
+def weights(task: Any) -> list[torch.Tensor]:
+    """A copy of all weights and buffers of a task's model."""
+    return [tensor.detach().clone() for tensor in task._model.state_dict().values()]
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    """Whether two lists of tensors are equal bit by bit."""
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))

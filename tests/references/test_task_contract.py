@@ -1,0 +1,232 @@
+"""The contract of a Task, held by every reference at its mini scale, with a smaller network where that saves time."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from tests.references import configs
+from tests.references.one_rank import OneRank
+from tests.references.tasks import same, weights
+from train_bench.errors import RequestError
+from train_bench.progress import Mark
+
+ROOT = Path(__file__).parents[2]
+
+
+class Case(NamedTuple):
+    """A mini benchmark in this test: what is changed of it, what is changed so that a few steps on one synthetic
+    batch show learning, how many these are, and the share of the first loss that is left then."""
+
+    overrides: tuple[str, ...]
+    eager: tuple[str, ...]
+    steps: int
+    left: float
+
+
+CASES = {
+    "bert": Case(
+        overrides=(
+            *("model.layers=1", "model.width=16", "model.intermediate=16", "model.dropout=0.1"),
+            "hyperparameters.global_batch_size=4",
+        ),
+        eager=("model.dropout=0.0",),
+        steps=60,
+        left=0.9,
+    ),
+    "maskrcnn": Case(
+        overrides=("hyperparameters.global_batch_size=4",),
+        eager=(
+            "hyperparameters.opt_learning_rate_warmup_steps=0",
+            "hyperparameters.opt_base_learning_rate=0.01",
+        ),
+        steps=20,
+        left=0.6,
+    ),
+    "resnet": Case(
+        overrides=(), eager=("hyperparameters.opt_learning_rate_warmup_epochs=0",), steps=12, left=0.7
+    ),
+    "ssd": Case(
+        overrides=("model.widths=[8,8,16]", "model.stem_width=8", "data.verify=false"),
+        eager=("hyperparameters.opt_learning_rate_warmup_steps=1",),
+        steps=15,
+        left=0.8,
+    ),
+    "unet3d": Case(
+        overrides=("model.channels=[4,8]",),
+        eager=("hyperparameters.opt_learning_rate_warmup_epochs=0",),
+        steps=15,
+        left=0.7,
+    ),
+}
+
+LISTENER = """
+import importlib, sys
+reference, folder, *overrides = sys.argv[1:]
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+from tests.references import configs
+from tests.references.one_rank import OneRank
+config = getattr(configs, reference)(f"{reference}_mini", "data_dir=" + folder, *overrides)
+task = importlib.import_module(f"references.{reference}.task").Task(config)
+task.build(1, OneRank())
+touched = [name for name in opened if name.startswith(folder)]
+assert not touched, touched
+assert not {"sklearn", "nibabel"} & sys.modules.keys()
+task.open_data()
+assert any(name.startswith(folder) for name in opened)
+"""
+
+
+class Mini:
+    """A reference's mini benchmark: `built` makes a task of it, `batch` is its global batch size."""
+
+    def __init__(self, reference: str, folder: Path) -> None:
+        self.reference, self.folder = reference, folder
+        self.case = CASES[reference]
+        self.config = self.configured()
+        self.batch: int = self.config.hyperparameters.global_batch_size
+
+    def configured(self, *overrides: str) -> Any:
+        asked = ("warm_up_steps=0", *self.case.overrides, f"data_dir={self.folder}", *overrides)
+        return getattr(configs, self.reference)(f"{self.reference}_mini", *asked)
+
+    def built(self, *overrides: str, seed: int = 1, parallel: OneRank | None = None) -> Any:
+        task = importlib.import_module(f"references.{self.reference}.task").Task(self.configured(*overrides))
+        task.build(seed, parallel or OneRank())
+        return task
+
+    def mark(self, batches: float) -> Mark:
+        return Mark(count=round(batches * self.batch), epoch_num=1, first_epoch_num=1, epoch_count=1)
+
+
+@pytest.fixture(params=sorted(CASES))
+def mini(request: pytest.FixtureRequest, prepared: Callable[[str], Path]) -> Mini:
+    return Mini(request.param, prepared(request.param))
+
+
+def test_building_touches_no_data_and_opening_does(mini: Mini) -> None:
+    words = [sys.executable, "-c", LISTENER, mini.reference, str(mini.folder), *mini.case.overrides]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_opening_the_data_announces_their_sizes(mini: Mini) -> None:
+    task = mini.built()
+    facts = importlib.import_module(f"references.{mini.reference}.data").facts
+    assert task.open_data() == facts(mini.config)
+    task.close()
+
+
+def test_without_a_data_folder_opening_says_so(mini: Mini) -> None:
+    task = mini.built("data_dir=null")
+    with pytest.raises(RequestError, match="was not told where its data lie"):
+        task.open_data()
+
+
+def test_training_twice_advances_by_whole_batches(mini: Mini) -> None:
+    task = mini.built()
+    task.open_data()
+    assert task.train_until(mini.mark(1.5)).samples == 2 * mini.batch
+    first = weights(task)
+    assert task.train_until(mini.mark(2.25)).samples == 3 * mini.batch
+    assert task.train_until(mini.mark(3)).samples == 3 * mini.batch
+    assert not same(first, weights(task))
+    task.close()
+
+
+def test_a_skipped_step_holds_the_schedule_and_not_the_data(mini: Mini) -> None:
+    class Overflowing(OneRank):
+        def step(self, *, clip_norm: float | None = None) -> bool:
+            return super().step(clip_norm=clip_norm) and self.steps_taken != 1
+
+    task = mini.built(parallel=Overflowing())
+    task.open_data()
+    assert task.train_until(mini.mark(3)).samples == 3 * mini.batch
+    assert task._step == 2
+    task.close()
+
+
+def test_the_loss_falls_on_a_synthetic_batch(mini: Mini) -> None:
+    task = mini.built(*mini.case.eager)
+    batch = importlib.import_module(f"references.{mini.reference}.data").synthetic(mini.config, mini.batch)
+    task._forward.train()
+    losses = []
+    for _ in range(mini.case.steps):
+        task._train_step(iter([batch]))
+        losses.append(float(task._last_loss))
+    assert losses[-1] < mini.case.left * losses[0]
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(mini: Mini) -> None:
+    ends = []
+    for seed in (1, 1, 2):
+        task = mini.built(seed=seed)
+        task.open_data()
+        task.train_until(mini.mark(3))
+        ends.append(task)
+    first, again, other = ends
+    assert same(weights(first), weights(again)) and first.evaluate() == again.evaluate()
+    assert not same(weights(first), weights(other))
+    for task in ends:
+        task.close()
+
+
+def test_neither_the_warm_up_nor_an_evaluation_leaves_a_trace(mini: Mini) -> None:
+    ends = []
+    for steps, looks in ((0, 0), (2, 1)):
+        parallel = OneRank()
+        task = mini.built(f"warm_up_steps={steps}", parallel=parallel)
+        assert parallel.steps_taken == 0 and task._optimizer.state_dict()["state"] == {}
+        drawn = torch.rand(1).item()
+        task.open_data()
+        task.train_until(mini.mark(1))
+        for _ in range(looks):
+            task.evaluate()
+        task.train_until(mini.mark(2))
+        ends.append((weights(task), drawn))
+        task.close()
+    assert same(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
+
+
+def test_a_saved_run_continues_identically(mini: Mini, tmp_path: Path) -> None:
+    straight = mini.built()
+    straight.open_data()
+    straight.train_until(mini.mark(2))
+    straight.save(tmp_path)
+    straight.train_until(mini.mark(4))
+    for opened_first in (True, False):
+        resumed = mini.built(seed=99)
+        if opened_first:
+            resumed.open_data()
+        resumed.load(tmp_path)
+        if not opened_first:
+            resumed.open_data()
+        assert resumed.train_until(mini.mark(4)).samples == 4 * mini.batch
+        assert same(weights(straight), weights(resumed))
+        resumed.close()
+    straight.close()
+
+
+def test_a_diverged_run_reports_not_a_number(mini: Mini) -> None:
+    task = mini.built()
+    task.open_data()
+    assert not task.evaluate().diverged
+    with torch.no_grad():
+        next(task._model.parameters()).fill_(math.nan)
+    task.train_until(mini.mark(1))
+    assert task.evaluate().diverged
+    task.close()
+
+
+def test_a_batch_that_ranks_cannot_share_is_refused(mini: Mini) -> None:
+    with pytest.raises(RequestError, match=f"global_batch_size {mini.batch} cannot be divided among 3 ranks"):
+        mini.built(parallel=OneRank(size=3))
