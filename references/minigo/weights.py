@@ -15,6 +15,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,10 +55,13 @@ def _turned_back(array: np.ndarray) -> np.ndarray:
 
 def write(path: Path, model: Network, step: int) -> None:
     """Keep `model` after `step` steps."""
-    arrays = {name: _turned(tensor.detach().cpu().numpy()) for name, tensor in tensors_of(model).items()}
+    arrays: dict[str, Any] = {
+        name: _turned(tensor.detach().cpu().numpy()) for name, tensor in tensors_of(model).items()
+    }
+    arrays[GLOBAL_STEP] = np.int64(step)
     part = path.with_name(f"{path.name}.part")
     with part.open("wb") as file:
-        np.savez(file, **arrays, **{GLOBAL_STEP: np.int64(step)})
+        np.savez(file, **arrays)
     part.replace(path)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +14,10 @@ from references.minigo.config import Config
 from references.minigo.selfplay import Record
 from references.minigo.task import Task
 from tests.references.configs import minigo
-from tests.references.one_rank import OneRank
+from tests.references.one_rank import OneRank, in_threads
+from tests.references.tasks import mark, same
+from tests.references.tasks import weights as weights_and_buffers
 from train_bench.errors import RequestError
-from train_bench.progress import Mark
 from train_bench.seeds import derive
 
 SMALL = (
@@ -27,10 +26,6 @@ SMALL = (
     *("match.games=12", "match.readouts=8", "warm_up_steps=0", "opponent=untrained"),
     *("hyperparameters.min_selfplay_games_per_generation=6", "hyperparameters.global_batch_size=12"),
 )
-
-
-def mark(generation: int) -> Mark:
-    return Mark(count=generation, epoch_num=generation, first_epoch_num=generation, epoch_count=1)
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
@@ -43,14 +38,6 @@ def opened(config: Config, seed: int = 1) -> Task:
     task = built(config, seed)
     task.open_data()
     return task
-
-
-def weights_of(task: Task) -> list[torch.Tensor]:
-    return [tensor.detach().clone() for tensor in task._model.state_dict().values()]
-
-
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.fixture
@@ -124,10 +111,10 @@ def test_a_position_keeps_its_targets_and_shuffled_ones_are_told_by_chance() -> 
 
 def test_training_takes_whole_generations_and_tells_the_games(tiny: Config) -> None:
     task = opened(tiny)
-    before = weights_of(task)
+    before = weights_and_buffers(task)
     progress = task.train_until(mark(1))
     assert progress.samples == 1 and progress.extras == {"actual_selfplay_games_per_generation": 6}
-    assert not same(before, weights_of(task))
+    assert not same(before, weights_and_buffers(task))
     assert task.train_until(mark(1)).extras == {}
     assert task.train_until(mark(3)).samples == 3
     assert 0.0 <= task.evaluate().metrics["win_rate"] <= 1.0
@@ -150,7 +137,7 @@ def test_the_same_seed_gives_the_same_numbers_and_an_evaluation_changes_none(tin
         for _ in range(looks):
             task.evaluate()
         task.train_until(mark(2))
-        ends.append((weights_of(task), task.evaluate()))
+        ends.append((weights_and_buffers(task), task.evaluate()))
     assert same(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
     assert not same(ends[0][0], ends[2][0])
 
@@ -161,7 +148,7 @@ def test_a_warm_up_leaves_no_trace(tiny: Config) -> None:
         tiny.warm_up_steps = steps
         task = opened(tiny)
         task.train_until(mark(1))
-        ends.append(weights_of(task))
+        ends.append(weights_and_buffers(task))
     assert same(*ends)
 
 
@@ -173,7 +160,7 @@ def test_a_saved_run_continues_identically(tiny: Config, tmp_path: Path) -> None
     resumed = built(tiny, seed=99)
     resumed.load(tmp_path)
     assert resumed.train_until(mark(3)).samples == 3
-    assert same(weights_of(straight), weights_of(resumed))
+    assert same(weights_and_buffers(straight), weights_and_buffers(resumed))
 
 
 def test_the_loss_falls_on_synthetic_batches(tiny: Config) -> None:
@@ -187,63 +174,20 @@ def test_the_loss_falls_on_synthetic_batches(tiny: Config) -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
-class Meeting:
-    """Where ranks that are threads of this process exchange values."""
-
-    def __init__(self, ranks: int) -> None:
-        self.barrier = threading.Barrier(ranks)
-        self.brought: dict[int, Any] = {}
-
-    def exchange(self, rank: int, value: Any) -> list[Any]:
-        self.brought[rank] = value
-        self.barrier.wait()
-        every = [self.brought[number] for number in sorted(self.brought)]
-        self.barrier.wait()
-        return every
-
-
-class OneOfSeveral(OneRank):
-    def __init__(self, meeting: Meeting, *, rank: int, size: int) -> None:
-        super().__init__(rank=rank, size=size)
-        self.meeting = meeting
-
-    def sum(self, value: torch.Tensor) -> torch.Tensor:
-        return torch.stack(self.meeting.exchange(self.rank, value)).sum(dim=0)
-
-    def gather_objects(self, value: Any) -> list[Any] | None:
-        every = self.meeting.exchange(self.rank, value)
-        return every if self.rank == 0 else None
-
-    def from_rank_zero(self, value: Any) -> Any:
-        return self.meeting.exchange(self.rank, value)[0]
-
-
 def test_two_ranks_find_the_win_rate_and_the_games_that_one_finds(tiny: Config) -> None:
-    alone = opened(tiny)
-    expected = alone.evaluate().metrics["win_rate"]
-    alone._generation = 1
-    alone._play_games()
-    meeting, found = Meeting(2), {}
-
-    def one(rank: int) -> None:
-        task = built_ranks[rank]
+    def found(parallel: OneRank) -> tuple[float, data.Examples]:
+        task = built(tiny, parallel=parallel)
+        task.open_data()
         rate = task.evaluate().metrics["win_rate"]
         task._generation = 1
         task._play_games()
-        found[rank] = (rate, task._window[0])
+        return rate, task._window[0]
 
-    built_ranks = [built(tiny, parallel=OneOfSeveral(meeting, rank=rank, size=2)) for rank in range(2)]
-    for task in built_ranks:
-        task.open_data()
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for rate, examples in found.values():
+    expected, games = found(OneRank())
+    assert 0.0 < expected < 1.0
+    for rate, examples in in_threads(2, found):
         assert rate == pytest.approx(expected, abs=1e-12)
-        assert np.array_equal(examples.planes, alone._window[0].planes)
-    assert len(found) == 2 and 0.0 < expected < 1.0
+        assert np.array_equal(examples.planes, games.planes)
 
 
 def test_games_and_weights_of_a_generation_are_kept_where_asked(tiny: Config, tmp_path: Path) -> None:
@@ -328,8 +272,8 @@ def test_a_step_of_the_full_network_at_19x19(tmp_path: Path) -> None:
     config.search.games_at_once, config.search.readouts, config.search.fast_readouts = 1, 4, 4
     task = built(config)
     assert len(task.initialized_tensors()) == 48
-    before = weights_of(task)
+    before = weights_and_buffers(task)
     task._forward.train()
     task._train_step(iter([data.synthetic(config, 64)]))
-    assert math.isfinite(float(task._last_loss)) and not same(before, weights_of(task))
+    assert math.isfinite(float(task._last_loss)) and not same(before, weights_and_buffers(task))
     assert task._optimizer.param_groups[0]["lr"] == 0.016
