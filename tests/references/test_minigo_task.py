@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -175,9 +176,12 @@ def test_the_loss_falls_on_synthetic_batches(tiny: Config) -> None:
 
 
 def test_two_ranks_find_the_win_rate_and_the_games_that_one_finds(tiny: Config) -> None:
+    one_at_a_time = threading.Lock()
+
     def found(parallel: OneRank) -> tuple[float, data.Examples]:
-        task = built(tiny, parallel=parallel)
-        task.open_data()
+        with one_at_a_time:  # the threads share torch's generator
+            task = built(tiny, parallel=parallel)
+            task.open_data()
         rate = task.evaluate().metrics["win_rate"]
         task._generation = 1
         task._play_games()
