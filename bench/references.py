@@ -293,6 +293,26 @@ def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Ten
     return step
 
 
+def plain_minigo(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
+    """The two-headed network of Go with momentum SGD."""
+    from references.minigo.model import Network
+
+    model = Network(config.model)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.016, momentum=config.momentum, weight_decay=config.l2
+    )
+    planes, policies, winners = samples
+
+    def step() -> None:
+        logits, values = model(planes)
+        loss = functional.cross_entropy(logits, policies) + 0.5 * functional.mse_loss(values, winners)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
 def plain_rnnt(config: Any, samples: Any) -> Step:
     """RNN-T on the longest utterance that trains, with LAMB and averaged weights."""
     from references._parts.transducer_loss import transducer_loss
@@ -337,6 +357,14 @@ CASES = {
     "unet3d": Case(batch=1, rivals=(Rival("plain loop", plain_unet3d),)),
     "rnnt": Case(batch=1, rivals=(Rival("plain loop", plain_rnnt),)),
     "bert": Case(batch=2, rivals=(Rival("plain loop", plain_bert),), overrides=("benchmark.model.layers=4",)),
+    "minigo": Case(
+        batch=64,
+        rivals=(Rival("plain loop", plain_minigo),),
+        overrides=(
+            *("benchmark.starts_from=random", "benchmark.opponent=untrained"),
+            "benchmark.search.games_at_once=1",
+        ),
+    ),
 }
 
 

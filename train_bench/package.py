@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,15 @@ from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.judge import official
 from train_bench.judge.entry import Judgement
 from train_bench.judge.official import Opinion
+from train_bench.judge.rcp import CRASH
 from train_bench.judge.submission import STATUS
 from train_bench.judge.tree import judge_folder
 
 # What all campaigns of a package share, as their logs announce it.
 SHARED = ("submission_org", "submission_division", "submission_status", "submission_platform")
 
-# How the messages of known defects start: the RCP checker has no run count for two benchmarks of its own rounds,
-# and the repository checker knows no round before 2.0.
-KNOWN_DEFECTS = (
-    *("KeyError: 'dlrm'", "KeyError: 'minigo'"),
-    "mlperf_logging.repo_checker: error: argument ruleset: invalid choice: '1.",
-)
+# How the message of a known defect starts: the repository checker knows no round before 2.0.
+KNOWN_DEFECT = "mlperf_logging.repo_checker: error: argument ruleset: invalid choice: '1."
 
 # Options that name folders of the machine that the campaigns ran on.
 OF_THIS_MACHINE = ("output", "resume", "data_dir", "source", "folder")
@@ -175,11 +172,13 @@ def describe(campaign: Campaign, name: str, stated: Mapping[str, str]) -> dict[s
 
 def opinions(folder: Path, rounds: str, rcp_folder: Path) -> Iterator[Said]:
     """What our judge and the official checkers think of a submitter's folder, one after the other."""
-    counted = set()
+    counted, defects = set(), {KNOWN_DEFECT}
     for results in sorted(folder.glob("results/*/*")):
         judgement = judge_folder(results, asked=rounds, rcp_folder=rcp_folder)
         counted |= {record.counted for record in judgement.records}
         score = judgement.score
+        if score.by_the_letter.rcp.verdict == CRASH:  # the RCP checker has no run count for some benchmarks
+            defects.add(f"KeyError: {score.benchmark!r}")
         yield Said(
             checker=f"train_bench on {results.name}",
             verdict=official.PASS if score.valid else official.FAIL,
@@ -195,21 +194,21 @@ def opinions(folder: Path, rounds: str, rcp_folder: Path) -> Iterator[Said]:
             refused=False,
         )
         return
-    yield _said(
-        "package checker", official.package(folder, number, bert_train_samples="train_samples" in counted)
-    )
+    package = official.package(folder, number, bert_train_samples="train_samples" in counted)
+    yield _said("package checker", package, defects)
     for file in sorted(folder.glob("systems/*.json")):
-        yield _said(f"system description checker on {file.name}", official.system_description(file, number))
-    yield _said("repository checker", official.repository(folder, number))
+        description = official.system_description(file, number)
+        yield _said(f"system description checker on {file.name}", description, defects)
+    yield _said("repository checker", official.repository(folder, number), defects)
 
 
-def _said(checker: str, opinion: Opinion) -> Said:
+def _said(checker: str, opinion: Opinion, defects: Collection[str]) -> Said:
     """A checker that crashes by a known defect refuses nothing; its message is told all the same."""
     return Said(
         checker=checker,
         verdict=opinion.verdict,
         message=opinion.message,
-        refused=opinion.verdict != official.PASS and not opinion.message.startswith(KNOWN_DEFECTS),
+        refused=opinion.verdict != official.PASS and not opinion.message.startswith(tuple(defects)),
     )
 
 

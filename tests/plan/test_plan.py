@@ -7,7 +7,10 @@ from train_bench.errors import RequestError
 from train_bench.plan import discover
 
 PREPARED = "drop_caches=true"
-STARTED = {"bert": ["benchmark.start_weights=start.npz"]}
+STARTED = {
+    "bert": ["benchmark.start_weights=start.npz"],
+    "minigo": ["benchmark.start_weights=start.npz", "benchmark.opponent=target.npz"],
+}
 """What a full-scale benchmark has to be told of its published weights."""
 
 
@@ -122,6 +125,11 @@ def test_tables_that_ranks_divide_are_refused_by_launchers_that_cannot_exchange(
 def test_a_schedule_that_contradicts_itself_is_refused():
     with pytest.raises(RequestError, match="the warm-up has to end before the decay starts"):
         make("benchmark=dlrm_mini", "benchmark.hyperparameters.lr_decay_start_steps=1")
+
+
+def test_minigo_without_its_published_checkpoint_and_target_model_is_refused():
+    with pytest.raises(RequestError, match=r"not set: benchmark\.start_weights .*and benchmark\.opponent"):
+        make("benchmark=minigo", PREPARED)
 
 
 def test_no_option_changes_the_target():

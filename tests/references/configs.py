@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from references.bert.config import Config as BertConfig
 from references.dlrm.config import Config as DLRMConfig
 from references.maskrcnn.config import Config as MaskRCNNConfig
+from references.minigo.config import Config as MinigoConfig
 from references.resnet.config import Config as ResNetConfig
 from references.rnnt.config import Config as RNNTConfig
 from references.ssd.config import Config as SSDConfig
@@ -39,6 +40,11 @@ def dlrm(name: str, *overrides: str) -> DLRMConfig:
 def maskrcnn(name: str, *overrides: str) -> MaskRCNNConfig:
     """A variant of Mask R-CNN."""
     return _composed(name, overrides, "maskrcnn", MaskRCNNConfig)
+
+
+def minigo(name: str, *overrides: str) -> MinigoConfig:
+    """A variant of minigo, with overrides such as `search.readouts=8`."""
+    return _composed(name, overrides, "minigo", MinigoConfig)
 
 
 def resnet(name: str, *overrides: str) -> ResNetConfig:

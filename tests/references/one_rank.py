@@ -113,6 +113,9 @@ class OneOfSeveral(OneRank):
         found = self.meeting.all(self.rank, value)
         return found if self.rank == 0 else None
 
+    def from_rank_zero(self, value: Any) -> Any:
+        return self.meeting.all(self.rank, value)[0]
+
 
 def in_threads(ranks: int, work: Callable[[OneOfSeveral], Any]) -> list[Any]:
     """What `work` returns on each of several ranks that run at the same time."""

@@ -34,6 +34,7 @@ OF_THE_RUN = frozenset(
         ),
         *("block_start", "block_stop", "epoch_start", "epoch_stop", "eval_start", "eval_stop"),
         *("eval_accuracy", "eval_error", "train_samples", "eval_samples"),
+        "actual_selfplay_games_per_generation",
     }
 )
 

@@ -1,0 +1,53 @@
+"""Make the opponent of minigo_mini: the benchmark's own network after a few generations of seed 1, which met
+nobody but itself. Its generations are twice as large as the benchmark's, and half as many are learnt from.
+
+    python bench/opponent.py [GENERATIONS [FILE]]
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import cattrs
+from planned import one_run
+
+from launchers.inline import parallel as inline
+from references.minigo.config import Config
+from references.minigo.task import Task
+from train_bench.bar import bar
+from train_bench.plan import discover
+
+SEED = 1
+GENERATIONS = 6
+OVERRIDES = (
+    "opponent=untrained",
+    "data.window_size=4",
+    "data.train_filter=1.0",
+    "hyperparameters.min_selfplay_games_per_generation=256",
+)
+FILE = discover.ROOT / "references" / "minigo" / "mini_opponent.npz"
+
+
+def main() -> None:
+    """Train and write."""
+    generations = int(sys.argv[1]) if len(sys.argv) > 1 else GENERATIONS
+    file = Path(sys.argv[2]) if len(sys.argv) > 2 else FILE
+    words = [f"benchmark.{word}" for word in OVERRIDES]
+    job = one_run(["benchmark=minigo_mini", "device=cpu", *words], lambda marks: marks[:generations]).jobs[0]
+    config = cattrs.structure(job.config, Config)
+    with tempfile.TemporaryDirectory() as scratch:
+        task = Task(replace(config, keep_folder=scratch))
+        task.build(SEED, inline.join(job))
+        for mark in bar(job.schedule, "generations"):
+            task.train_until(mark)
+        (made,) = Path(scratch).glob(f"seed_*/generation_{generations:03d}.npz")
+        shutil.copyfile(made, file)
+    print(f"{file}: {file.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""Reinforcement learning: play Go against oneself and learn from it until enough games against the target model are
+won."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from references._parts.warm_up import without_trace
+from references.minigo import data, game, sgf, weights
+from references.minigo.config import Config
+from references.minigo.model import Network, tensor_names
+from references.minigo.quality import Match
+from references.minigo.recipe import loss_of, optimizer_of, schedule_of
+from references.minigo.selfplay import Infer, Record, SelfPlay, seed_of_generation
+from train_bench.errors import RequestError
+from train_bench.parallel import Parallel
+from train_bench.progress import Mark, Progress
+from train_bench.quality import Quality
+from train_bench.seeds import derive
+from train_bench.task import DataFacts
+
+CHECKPOINT = "checkpoint.pt"
+
+
+class Task:
+    """The benchmark `minigo` and its smaller scales; see `train_bench.task.Task` for the contract."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._generation = 0
+        self._step = 0
+        self._window: list[data.Examples] = []
+        self._opponent: nn.Module | None = None
+
+    def build(self, seed: int, parallel: Parallel) -> None:
+        """Network, optimizer, schedule, room for the trees, warm-up. Start weights are read here, as those of any
+        other network."""
+        config = self.config
+        self._seed, self._parallel = seed, parallel
+        self._microbatches = config.hyperparameters.gradient_accumulation_steps
+        _refuse(config, parallel.size)
+        self._share = config.hyperparameters.global_batch_size // (parallel.size * self._microbatches)
+        self._schedule = schedule_of(config)
+        torch.manual_seed(derive(seed, "weights"))
+        self._model = Network(config.model).to(parallel.device)
+        start = data.start_file(config)
+        self._first_step = 0 if start is None else weights.read(start, self._model)
+        if config.compile:
+            self._model.compile()
+        self._optimizer = optimizer_of(self._model, config)
+        self._forward = parallel.wrap(
+            self._model, self._optimizer, gradient_accumulation_steps=self._microbatches
+        )
+        self._selfplay = SelfPlay(config)
+        self._match = Match(config)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Steps and inference on synthetic data, undone, and a game on the smallest board, which compiles the
+        engine and the search."""
+        config, parallel = self.config, self._parallel
+        with without_trace(self._model, self._optimizer, parallel):
+            micro = data.synthetic(config, self._share)
+            for _ in range(config.warm_up_steps):
+                self._train_step(iter([micro] * self._microbatches))
+            if config.warm_up_steps:
+                self._forward.eval()
+                points = config.model.board_size**2
+                self._infer(self._forward)(
+                    np.zeros((len(self._selfplay.planes), game.PLANES, points), np.uint8)
+                )
+        self._step = self._first_step
+        self._last_loss = torch.zeros((), device=parallel.device)
+        if config.warm_up_steps:
+            _compile_games(config)
+
+    def initialized_tensors(self) -> Sequence[str]:
+        """All variables, as the rules name them (48 for the full model)."""
+        return tensor_names(self._model)
+
+    def open_data(self) -> DataFacts:
+        """Read the target model. Games are made on the clock."""
+        self._opponent = self._target_model()
+        return data.facts(self.config)
+
+    def _target_model(self) -> nn.Module:
+        """The model that is played against."""
+        torch.manual_seed(derive(self._seed, "opponent"))
+        opponent = Network(self.config.model)
+        file = data.opponent_file(self.config)
+        if file is not None:
+            weights.read(file, opponent)
+        return opponent.to(self._parallel.device).eval()
+
+    def train_until(self, mark: Mark) -> Progress:
+        """Whole generations until `mark.count`: games, then a pass over a sample of the window."""
+        games = 0
+        while self._generation < mark.count:
+            self._generation += 1
+            games = self._play_games()
+            self._learn()
+        return Progress(
+            samples=self._generation, extras={"actual_selfplay_games_per_generation": games} if games else {}
+        )
+
+    def _play_games(self) -> int:
+        """Each rank plays its share; every rank then has the positions of all."""
+        config, parallel = self.config, self._parallel
+        wanted = config.hyperparameters.min_selfplay_games_per_generation
+        self._forward.eval()
+        mine = list(
+            self._selfplay.play(
+                self._infer(self._forward),
+                range(parallel.rank, wanted, parallel.size),
+                seed_of_generation(self._seed, self._generation),
+            )
+        )
+        gathered = parallel.gather_objects(mine)
+        records = [record for part in gathered or () for record in part]
+        if parallel.rank == 0:
+            self._keep_games(records)
+        known = parallel.from_rank_zero(data.examples_of(records) if parallel.rank == 0 else None)
+        assert known is not None, "rank 0 has the games"
+        self._window = [*self._window, known][-config.data.window_size :]
+        return wanted
+
+    def _learn(self) -> None:
+        """One pass over this generation's sample of the window."""
+        parallel = self._parallel
+        self._forward.train()
+        batches = data.batches(
+            self.config,
+            self._window,
+            seed=self._seed,
+            generation=self._generation,
+            rank=parallel.rank,
+            ranks=parallel.size,
+        )
+        for _ in range(data.steps_of(self.config, sum(len(part) for part in self._window))):
+            self._train_step(batches)
+        parallel.sync_buffers()
+        if parallel.rank == 0:
+            self._keep_weights()
+
+    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+        """One step of the global batch: the loss is the mean over it."""
+        parallel = self._parallel
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._schedule(self._step)
+        for microbatch in range(1, self._microbatches + 1):
+            planes, policies, winners = (
+                part.to(parallel.device, non_blocking=True) for part in next(batches)
+            )
+            with parallel.forward(last_microbatch=microbatch == self._microbatches):
+                logits, values = self._forward(planes)
+                loss = loss_of(logits, values, policies, winners)
+                parallel.backward(loss / self._microbatches)
+        self._last_loss = loss.detach()
+        self._step += int(parallel.step())
+
+    def _infer(self, network: nn.Module) -> Infer:
+        """What the search asks of a network in evaluation mode."""
+        device, size = self._parallel.device, self.config.model.board_size
+
+        def infer(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            seen = torch.from_numpy(planes).to(device).view(-1, game.PLANES, size, size)
+            with self._parallel.inference():
+                logits, values = network(seen)
+            return _as_array(torch.softmax(logits.float(), dim=1)), _as_array(values.float())
+
+        return infer
+
+    def evaluate(self) -> Quality:
+        """`win_rate` against the target model; NaN once the loss is not finite. Each rank plays its share of the
+        games, which are the same whatever the number of ranks."""
+        assert self._opponent is not None, "open_data comes first"
+        parallel, games = self._parallel, self.config.match.games
+        self._forward.eval()
+        won = self._match.play(
+            self._infer(self._forward),
+            self._infer(self._opponent),
+            range(parallel.rank, games, parallel.size),
+            derive(self._seed, "match", self._generation),
+        )
+        self._forward.train()
+        broken = int(not torch.isfinite(self._last_loss))
+        total, diverged = parallel.sum(torch.tensor([won, broken], device=parallel.device)).tolist()
+        return Quality(metrics={"win_rate": math.nan if diverged else total / games})
+
+    def _kept_in(self) -> Path | None:
+        """Where this run's games and weights are kept, if they are."""
+        if self.config.keep_folder is None:
+            return None
+        folder = Path(self.config.keep_folder).expanduser() / f"seed_{self._seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _keep_games(self, records: list[Record]) -> None:
+        """The first games of a generation as SGF, where a folder is given for them."""
+        config, folder = self.config, self._kept_in()
+        if folder is None:
+            return
+        name = f"generation {self._generation}"
+        for record in sorted(records, key=lambda record: record.number)[: config.kept_games]:
+            written = sgf.GameRecord(
+                size=config.model.board_size,
+                komi=config.search.komi,
+                moves=record.moves,
+                result=sgf.result_of(record.winner, record.margin),
+            )
+            file = folder / f"generation_{self._generation:03d}_game_{record.number}.sgf"
+            file.write_text(sgf.text_of(written, black=name, white=name), encoding="utf-8")
+
+    def _keep_weights(self) -> None:
+        """The network behind a generation, where a folder is given for it."""
+        folder = self._kept_in()
+        if folder is not None:
+            weights.write(folder / f"generation_{self._generation:03d}.npz", self._model, self._step)
+
+    def save(self, folder: Path) -> None:
+        """Called by every rank; rank 0 writes, in one step."""
+        if self._parallel.rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            part = folder / f"{CHECKPOINT}.part"
+            state = {
+                "model": self._model.state_dict(),
+                "optimizer": self._optimizer.state_dict(),
+                "parallel": self._parallel.state_dict(),
+                "seed": self._seed,
+                "step": self._step,
+                "generation": self._generation,
+                "window": [
+                    [torch.from_numpy(array) for array in (known.planes, known.policies, known.winners)]
+                    for known in self._window
+                ],
+            }
+            torch.save(state, part)
+            part.replace(folder / CHECKPOINT)
+        self._parallel.barrier()
+
+    def load(self, folder: Path) -> None:
+        """Called by every rank after `build`, before or after `open_data`. Games and order follow the seed of the
+        run that was saved."""
+        state = torch.load(folder / CHECKPOINT, map_location=self._parallel.device, weights_only=True)
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._parallel.load_state_dict(state["parallel"])
+        self._seed, self._step, self._generation = state["seed"], state["step"], state["generation"]
+        self._window = [
+            data.Examples(
+                planes=planes.cpu().numpy(), policies=policies.cpu().numpy(), winners=winners.cpu().numpy()
+            )
+            for planes, policies, winners in state["window"]
+        ]
+        if self._opponent is not None:
+            self._opponent = self._target_model()
+
+    def close(self) -> None:
+        """There is nothing to free."""
+
+
+def _as_array(tensor: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(tensor.cpu().numpy())
+
+
+def _compile_games(config: Config) -> None:
+    """Play a game and a match on the smallest board with the fewest readouts."""
+    small = replace(
+        config,
+        model=replace(config.model, board_size=2),
+        search=replace(config.search, readouts=8, fast_readouts=4, fast_frequency=0.5, games_at_once=2),
+        match=replace(config.match, games=2, readouts=8),
+    )
+
+    def uniform(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.full((len(planes), 5), 0.2, np.float32), np.zeros(len(planes), np.float32)
+
+    list(SelfPlay(small).play(uniform, range(4), seed=0))
+    Match(small).play(uniform, uniform, range(2), seed=0)
+
+
+def _refuse(config: Config, ranks: int) -> None:
+    """Raises RequestError for what this number of ranks or this search cannot do."""
+    asked, search = config.hyperparameters, config.search
+    parts = ranks * asked.gradient_accumulation_steps
+    if asked.global_batch_size % parts:
+        raise RequestError(
+            f"global_batch_size {asked.global_batch_size} cannot be divided among {ranks} ranks in "
+            f"{asked.gradient_accumulation_steps} micro-batches; choose a multiple of {parts}."
+        )
+    for name, value in (
+        ("search.readouts", search.readouts),
+        ("search.fast_readouts", search.fast_readouts),
+        ("match.readouts", config.match.readouts),
+    ):
+        if value < 2:
+            raise RequestError(
+                f"{name} is {value}; a search needs 2 at least, the first of which is the root's."
+            )
+    if not 0.0 <= search.fast_frequency < 1.0:
+        raise RequestError(
+            f"search.fast_frequency is {search.fast_frequency}; it is 0 or more and less than 1, because nothing is "
+            "learnt from fast moves."
+        )
+    if config.match.games < 2 or config.match.games % 2:
+        raise RequestError(f"match.games is {config.match.games}; half of them are played with each colour.")

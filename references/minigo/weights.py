@@ -1,0 +1,106 @@
+"""Weights in a file: a zip of numpy arrays (.npz) that bear the reference's names and layouts. Nothing in such a
+file is ever run.
+
+    conv2d_N/kernel                  float (height, width, inputs, outputs)
+    batch_normalization_N/gamma      float (channels,), where the layer has them
+    batch_normalization_N/beta
+    batch_normalization_N/moving_mean, moving_variance
+    dense_N/kernel                   float (inputs, outputs)
+    dense_N/bias
+    global_step                      integer, steps that were trained
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from references.minigo.model import Network, layers
+from train_bench.errors import RequestError
+
+GLOBAL_STEP = "global_step"
+
+
+def tensors_of(model: Network) -> dict[str, Tensor]:
+    """Every tensor of the file by its name, as the model keeps it."""
+    found: dict[str, Tensor] = {}
+    for name, layer in layers(model).items():
+        if isinstance(layer, nn.BatchNorm2d):
+            if layer.affine:
+                found |= {f"{name}/gamma": layer.weight, f"{name}/beta": layer.bias}
+            assert layer.running_mean is not None and layer.running_var is not None
+            found |= {f"{name}/moving_mean": layer.running_mean, f"{name}/moving_variance": layer.running_var}
+        else:
+            assert isinstance(layer, (nn.Conv2d, nn.Linear))
+            found[f"{name}/kernel"] = layer.weight
+            if layer.bias is not None:
+                found[f"{name}/bias"] = layer.bias
+    return found
+
+
+def _turned(array: np.ndarray) -> np.ndarray:
+    """A kernel of ours in the reference's layout."""
+    return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
+
+
+def _turned_back(array: np.ndarray) -> np.ndarray:
+    return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
+
+
+def write(path: Path, model: Network, step: int) -> None:
+    """Keep `model` after `step` steps."""
+    arrays: dict[str, Any] = {
+        name: _turned(tensor.detach().cpu().numpy()) for name, tensor in tensors_of(model).items()
+    }
+    arrays[GLOBAL_STEP] = np.int64(step)
+    part = path.with_name(f"{path.name}.part")
+    with part.open("wb") as file:
+        np.savez(file, **arrays)
+    part.replace(path)
+
+
+def read(path: Path, model: Network) -> int:
+    """Fill `model` and return the step count.
+
+    Raises RequestError with the file and the variables where one is missing or misshapen, or where the file
+    is none of these.
+    """
+    try:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise RequestError(f"{path} cannot be read as a file of weights (.npz): {error}.") from error
+    wanted = tensors_of(model)
+    _refuse_missing(path, arrays, [*wanted, GLOBAL_STEP])
+    for name, tensor in wanted.items():
+        array, shape = arrays[name], _turned(np.empty(tuple(tensor.shape), np.bool_)).shape
+        if array.shape != shape or array.dtype.kind != "f":
+            raise RequestError(
+                f"{path}: {name} is {array.dtype} of shape {array.shape}; a network of this size has floating-point "
+                f"numbers of shape {shape}."
+            )
+        if not np.isfinite(array).all():
+            raise RequestError(f"{path}: {name} has values that are not finite.")
+        with torch.no_grad():
+            tensor.copy_(torch.from_numpy(np.array(_turned_back(array), dtype=np.float32)))
+    step = arrays[GLOBAL_STEP]
+    if step.shape != () or step.dtype.kind not in "iu" or step < 0:
+        raise RequestError(f"{path}: {GLOBAL_STEP} is {step!r}; it has to be one integer, 0 or more.")
+    return int(step)
+
+
+def _refuse_missing(path: Path, arrays: Mapping[str, np.ndarray], wanted: list[str]) -> None:
+    missing = [name for name in wanted if name not in arrays]
+    unknown = sorted(set(arrays) - set(wanted))
+    if missing:
+        raise RequestError(
+            f"{path} lacks {', '.join(missing)}; it has {len(arrays)} of {len(wanted)} variables."
+        )
+    if unknown:
+        raise RequestError(f"{path} has variables that the network does not have: {', '.join(unknown)}.")

@@ -1,0 +1,22 @@
+"""The mini benchmark of reinforcement learning on two ranks, judged by us and by the official checker."""
+
+import pytest
+
+from tests.door import judged_mini
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return judged_mini.one_run("minigo", tmp_path_factory.mktemp("mini"))
+
+
+def test_a_run_on_two_ranks_reaches_the_target_and_both_judges_accept_it(run):
+    judged_mini.assert_both_judges_accept(run)
+
+
+def test_the_official_checker_refuses_a_log_that_misses_the_target(run, tmp_path):
+    judged_mini.assert_the_official_judge_refuses(run, tmp_path, quality=0.1)
+
+
+def test_every_generation_says_how_many_games_it_had(run):
+    assert run.log.count('"actual_selfplay_games_per_generation"') == run.counted["convergence"]
