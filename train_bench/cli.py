@@ -28,6 +28,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   report  PATH ... --to F   one page about campaigns or trees of results
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
   prepare [OVERRIDE ...]    prepare the data of a benchmark
+  board   FILE [MOVES]      a game of Go that self-play has left behind, as a board
   package DIR ... --to DIR  the tree of a submission, and what the official checkers think of it
 
 plan, run, rcp and prepare are Hydra applications. Their options are overrides: benchmark=resnet_mini,
@@ -81,6 +82,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "report": verbs_that_read.report,
     "rcp": verbs_that_run.rcp,
     "prepare": verbs_that_run.prepare,
+    "board": verbs_that_read.board,
     "package": verbs_that_read.package,
 }
 

@@ -154,6 +154,23 @@ def report(words: Sequence[str]) -> int:
     return VALID if all(tree.valid for _, tree in judged) else INVALID
 
 
+def board(words: Sequence[str]) -> int:
+    """A game of Go that self-play has left behind, as a board."""
+    from train_bench.plan import discover
+
+    parser = argparse.ArgumentParser("train-bench board", description=board.__doc__)
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="a record of a game, for example generation_001_game_0.sgf"
+    )
+    parser.add_argument("moves", nargs="?", type=int, metavar="MOVES", help="after so many moves, not all")
+    options = parser.parse_args(words)
+    records = discover.game_records()
+    record = records.read(options.file)
+    moves = len(record.moves) if options.moves is None else options.moves
+    print(records.board_after(record, moves), end="")
+    return VALID
+
+
 def package(words: Sequence[str]) -> int:
     """Lay finished campaigns out as a submission, and ask our judge and the official checkers about it."""
     from train_bench import description

@@ -1,19 +1,16 @@
 """Game records in SGF, the Smart Game Format FF[4] (Hollosi, 1999): one game of Go per file, without variations.
 
 Files of other people are text that is read, and whatever is wrong in them is said with its place.
-
-    python -m references.minigo.sgf FILE [MOVES]
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from references.minigo import game
-from train_bench.errors import RequestError, TrainBenchError
+from train_bench.errors import RequestError
 
 LETTERS = "abcdefghijklmnopqrs"
 PROPERTY = re.compile(r"\s*([A-Z]+)((?:\s*\[(?:[^\]\\]|\\.)*\])+)", re.DOTALL)
@@ -193,21 +190,3 @@ def board_after(record: GameRecord, moves: int) -> str:
     last = game.name_of(record.moves[moves - 1], record.size) if moves else "none"
     told = f"{moves} of {len(record.moves)} moves, the last one {last}; result {record.result or 'unknown'}"
     return f"{game.picture(positions, 0, record.size)}\n{told}\n"
-
-
-def main(words: list[str]) -> int:
-    """Print a board; the exit code is 2 if that cannot be done."""
-    try:
-        if len(words) not in (1, 2) or (len(words) == 2 and not words[1].isdecimal()):
-            raise RequestError("Say which file, and after how many moves if not all: FILE [MOVES].")
-        record = read(Path(words[0]))
-        moves = int(words[1]) if len(words) == 2 else len(record.moves)
-        sys.stdout.write(board_after(record, moves))
-    except TrainBenchError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

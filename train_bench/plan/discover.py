@@ -75,6 +75,11 @@ def reference_config(name: str) -> type[BenchmarkConfig]:
     return cast(type[BenchmarkConfig], importlib.import_module(f"references.{name}.config").Config)
 
 
+def game_records() -> Any:
+    """What reads records of games and draws their boards: `references/minigo/sgf.py`."""
+    return importlib.import_module("references.minigo.sgf")
+
+
 def prepare(name: str) -> Prepare:
     """The data preparation of a reference. Imports what its data code needs."""
     return cast(Prepare, importlib.import_module(f"references.{name}.data").prepare)
