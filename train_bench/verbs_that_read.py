@@ -160,7 +160,7 @@ def board(words: Sequence[str]) -> int:
 
     parser = argparse.ArgumentParser("train-bench board", description=board.__doc__)
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="a record of a game, for example generation_001_game_0.sgf"
+        "file", type=Path, metavar="FILE", help="a record of a game in SGF"
     )
     parser.add_argument("moves", nargs="?", type=int, metavar="MOVES", help="after so many moves, not all")
     options = parser.parse_args(words)
