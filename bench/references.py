@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import itertools
 import statistics
 import sys
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from plain_models import PlainBert, PlainDLRM, plain_transducer_loss
 from planned import asked_for
 from torch.nn import functional
 
@@ -31,6 +31,7 @@ from train_bench.job import Device, Job, Precision
 
 Step = Callable[[], object]
 SEED = 1
+IGNORED = -100
 
 
 class Rival(NamedTuple):
@@ -229,59 +230,34 @@ def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
 
 
 def plain_bert(config: Any, samples: Any) -> Step:
-    """BERT with both pretraining losses, clipped gradients and LAMB."""
-    from references.bert.model import Bert
-    from references.bert.recipe import optimizer_of
+    """BERT of torch's own layers with both pretraining losses, clipped gradients and LAMB."""
+    from references._parts.lamb import LAMB
 
-    model = Bert(config.model)
-    optimizer = optimizer_of(model, config.hyperparameters)
-    for group in optimizer.param_groups:
-        group["lr"] = config.hyperparameters.opt_base_learning_rate
+    asked = config.hyperparameters
+    model = PlainBert(config.model)
+    optimizer = LAMB(
+        [{"params": list(model.parameters())}],
+        lr=asked.opt_base_learning_rate,
+        betas=(asked.opt_lamb_beta_1, asked.opt_lamb_beta_2),
+        epsilon=asked.opt_epsilon,
+        weight_decay=asked.opt_lamb_weight_decay_rate,
+    )
+    labels = torch.full_like(samples.tokens, IGNORED).scatter(1, samples.positions, samples.words)
 
     def step() -> None:
         optimizer.zero_grad()
-        logits = model(samples.tokens, samples.segments, samples.lengths, samples.positions)
-        words = functional.cross_entropy(logits.words.flatten(0, 1), samples.words.flatten())
-        (words + functional.cross_entropy(logits.sentences, samples.random_next)).backward()
+        words, sentences = model(samples.tokens, samples.segments, samples.lengths)
+        loss = functional.cross_entropy(words.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+        (loss + functional.cross_entropy(sentences, samples.random_next)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
         optimizer.step()
 
     return step
 
 
-class _PlainDLRM(torch.nn.Module):
-    """DLRM with all tables on one rank."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        width, vectors = model.bottom[-1], len(model.rows) + 1
-        self.tables = torch.nn.ModuleList(
-            torch.nn.EmbeddingBag(rows, width, mode="sum", sparse=True) for rows in model.rows
-        )
-        self.bottom = _layers([model.dense_features, *model.bottom])
-        self.top = _layers([width + vectors * (vectors - 1) // 2, *model.top])[:-1]
-        self.rows, self.columns = torch.tril_indices(vectors, vectors, offset=-1)
-
-    def forward(self, dense: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        lowest = self.bottom(dense)
-        found = [table(rows[:, [number]]) for number, table in enumerate(self.tables)]
-        vectors = torch.stack([lowest, *found], dim=1)
-        products = torch.bmm(vectors, vectors.transpose(1, 2))[:, self.rows, self.columns]
-        logits: torch.Tensor = self.top(torch.cat([lowest, products], dim=1))
-        return logits.squeeze(1)
-
-
-def _layers(sizes: list[int]) -> torch.nn.Sequential:
-    """Linear layers with a ReLU after each."""
-    pairs = itertools.pairwise(sizes)
-    return torch.nn.Sequential(
-        *(layer for ends in pairs for layer in (torch.nn.Linear(*ends), torch.nn.ReLU()))
-    )
-
-
 def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
     """DLRM with sparse gradients of its tables and plain SGD."""
-    model = _PlainDLRM(config.model)
+    model = PlainDLRM(config.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=config.hyperparameters.opt_base_learning_rate)
     labels, dense, rows = samples
 
@@ -315,7 +291,6 @@ def plain_minigo(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.T
 
 def plain_rnnt(config: Any, samples: Any) -> Step:
     """RNN-T on the longest utterance that trains, with LAMB and averaged weights."""
-    from references._parts.transducer_loss import transducer_loss
     from references.rnnt.model import RNNT
     from references.rnnt.recipe import follow, optimizer_of
 
@@ -323,13 +298,12 @@ def plain_rnnt(config: Any, samples: Any) -> Step:
     inputs = config.data.frame_stack * config.data.mel_filters
     model, average = (RNNT(config.model, features=inputs, scale=0.5) for _ in range(2))
     optimizer = optimizer_of(model, asked)
-    features, frame_counts, labels, label_counts = samples
+    features, _, labels, _ = samples
 
     def step() -> None:
         optimizer.zero_grad()
         logits = model(features, labels)
-        counts = (frame_counts + 1) // 2
-        transducer_loss(logits, labels, counts, label_counts, blank=config.model.labels).mean().backward()
+        plain_transducer_loss(logits, labels, blank=config.model.labels).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), asked.opt_gradient_clip_norm)
         optimizer.step()
         follow(average, model, asked.model_eval_ema_factor)

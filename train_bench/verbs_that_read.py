@@ -159,9 +159,7 @@ def board(words: Sequence[str]) -> int:
     from train_bench.plan import discover
 
     parser = argparse.ArgumentParser("train-bench board", description=board.__doc__)
-    parser.add_argument(
-        "file", type=Path, metavar="FILE", help="a record of a game in SGF"
-    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="a record of a game in SGF")
     parser.add_argument("moves", nargs="?", type=int, metavar="MOVES", help="after so many moves, not all")
     options = parser.parse_args(words)
     records = discover.game_records()
