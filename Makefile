@@ -25,10 +25,12 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/references.py bert
 	$(BIN)/python bench/references.py dlrm
 	$(BIN)/python bench/references.py maskrcnn
+	$(BIN)/python bench/references.py minigo
 	$(BIN)/python bench/references.py resnet
+	$(BIN)/python bench/references.py rnnt 3
 	$(BIN)/python bench/references.py ssd
 	$(BIN)/python bench/references.py unet3d
-	$(BIN)/python bench/references.py rnnt 3
+	$(BIN)/python bench/selfplay.py
 	$(BIN)/python bench/transducer_loss.py
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/startup.py
