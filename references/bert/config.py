@@ -134,6 +134,11 @@ class Config(task.BenchmarkConfig):
                 "their names as an .npz file (references/bert/README.md shows how), and set "
                 "benchmark.start_weights=THAT_FILE."
             )
+        if not self.pretrained and self.start_weights is not None:
+            return (
+                f"{self.benchmark} starts from random weights and not from {self.start_weights}; leave "
+                f"benchmark.start_weights out."
+            )
         if asked.num_warmup_steps != asked.opt_learning_rate_warmup_steps:
             return (
                 f"num_warmup_steps is {asked.num_warmup_steps} and opt_learning_rate_warmup_steps is "

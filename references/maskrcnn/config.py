@@ -137,7 +137,7 @@ class Config(task.BenchmarkConfig):
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),
-        *("model.channels_last", "model.start_weights", "warm_up_steps"),
+        *("model.channels_last", "warm_up_steps"),
     )
 
     def local_batch_size(self, ranks: int) -> int:

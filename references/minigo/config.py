@@ -10,6 +10,8 @@ from typing import ClassVar
 
 from train_bench import task
 
+STARTS = ("checkpoint", "random", "undecided")
+
 
 @dataclass(slots=True, kw_only=True)
 class Hyperparameters(task.Hyperparameters):
@@ -113,12 +115,14 @@ class Config(task.BenchmarkConfig):
     """The reinforcement learning benchmark at any scale.
 
     momentum, l2   of the optimizer; the loss has l2 / 2 times the squares of all weights but biases
-    starts_from    "checkpoint" (of `start_weights`) or "random"
-    start_weights  file of the bootstrap checkpoint, in the format of `weights.py`
-    opponent       file of the target model, likewise; without a folder it is one of this reference's own; or
-                   "untrained", a network of random weights
-    warm_up_steps  are taken on synthetic batches before the clock and then undone
-    keep_folder    where each generation's weights and first `kept_games` games are written; None: nowhere
+    starts_from      "checkpoint" (of `start_weights`), "random", or "undecided": random but for both output layers,
+                     which are 0, so that all moves are alike to the network and no side is ahead
+    start_weights    file of the bootstrap checkpoint, in the format of `weights.py`
+    opponent         file of the target model, likewise; without a folder it is one of this reference's own; or
+                     "untrained", a network of random weights
+    opponent_sha256  digest that the opponent's file must have; None: not checked
+    warm_up_steps    are taken on synthetic batches before the clock and then undone
+    keep_folder      where each generation's weights and first `kept_games` games are written; None: nowhere
     """
 
     hyperparameters: Hyperparameters
@@ -131,6 +135,7 @@ class Config(task.BenchmarkConfig):
     starts_from: str = "checkpoint"
     start_weights: str | None = None
     opponent: str | None = None
+    opponent_sha256: str | None = None
     warm_up_steps: int = 2
     keep_folder: str | None = None
     kept_games: int = 4
@@ -148,7 +153,15 @@ class Config(task.BenchmarkConfig):
         return replace(self, hyperparameters=replace(asked, train_batch_size=asked.global_batch_size))
 
     def refuse(self) -> str | None:
-        """A run from the published checkpoint needs the file of it, and every run needs an opponent."""
+        """A run from the published checkpoint needs the file of it and no other may have one, and every run needs
+        an opponent."""
+        if self.starts_from not in STARTS:
+            return f"benchmark.starts_from is {self.starts_from!r}; it may be {', '.join(STARTS)}."
+        if self.starts_from != "checkpoint" and self.start_weights is not None:
+            return (
+                f"{self.benchmark} starts from weights that are {self.starts_from} and not from "
+                f"{self.start_weights}; leave benchmark.start_weights out."
+            )
         missing = []
         if self.starts_from == "checkpoint" and self.start_weights is None:
             missing.append("benchmark.start_weights (the bootstrap checkpoint)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,9 +114,10 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     reason = config.refuse()
     if reason:
         raise RequestError(reason)
-    for path in (start_file(config), opponent_file(config)):
-        if path is not None and not path.is_file():
-            raise RequestError(f"{config.benchmark}: there is no file {path}.")
+    start = start_file(config)
+    if start is not None and not start.is_file():
+        raise RequestError(f"{config.benchmark}: there is no file {start}.")
+    opponent_file(config)
     folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -125,13 +127,26 @@ def start_file(config: Config) -> Path | None:
 
 
 def opponent_file(config: Config) -> Path | None:
-    """Where the target model lies, None if it is untrained; a name without a folder is a file of this reference."""
+    """Where the target model lies, None if it is untrained; a name without a folder is a file of this reference.
+
+    Raises RequestError if there is none, or another than the benchmark is defined with.
+    """
     if config.opponent is None:
         raise RequestError(f"{config.benchmark} has no target model; set benchmark.opponent.")
     if config.opponent == UNTRAINED:
-        return None
-    path = Path(config.opponent).expanduser()
-    return Path(__file__).parent / path if path.parent == Path() else path
+        path, digest = None, UNTRAINED
+    else:
+        path = Path(config.opponent).expanduser()
+        path = Path(__file__).parent / path if path.parent == Path() else path
+        if not path.is_file():
+            raise RequestError(f"{config.benchmark}: there is no file {path}.")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if config.opponent_sha256 not in (None, digest):
+        raise RequestError(
+            f"The target model {config.opponent} has sha256 {digest}; {config.benchmark} is played against "
+            f"{config.opponent_sha256}. Leave benchmark.opponent out."
+        )
+    return path
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

@@ -50,6 +50,9 @@ class Task:
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
         self._model = Network(config.model).to(parallel.device)
+        if config.starts_from == "undecided":
+            for layer in (self._model.policy_out, self._model.value_out):
+                nn.init.zeros_(layer.weight)
         start = data.start_file(config)
         self._first_step = 0 if start is None else weights.read(start, self._model)
         if config.compile:

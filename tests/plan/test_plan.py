@@ -107,6 +107,25 @@ def test_a_closed_run_without_its_published_start_weights_is_refused():
         make("benchmark=bert", PREPARED)
 
 
+@pytest.mark.parametrize("variant", ["bert_mini", "minigo_mini"])
+def test_a_benchmark_that_starts_from_nothing_takes_no_start_weights(variant):
+    with pytest.raises(RequestError, match=r"and not from trained\.npz; leave benchmark\.start_weights out"):
+        make(f"benchmark={variant}", "benchmark.start_weights=trained.npz")
+
+
+@pytest.mark.parametrize(
+    ("variant", "option"),
+    [
+        ("maskrcnn_mini", "model.start_weights"),
+        ("minigo_mini", "opponent_sha256"),
+        ("ssd_mini", "model.start_weights"),
+    ],
+)
+def test_other_start_weights_or_another_opponent_make_another_task(variant, option):
+    changed = f"benchmark.{option}=trained.npz"
+    assert make(f"benchmark={variant}", changed).changes == (changed,)
+
+
 @pytest.mark.parametrize("variant", ["dlrm", "dlrm_bs32768", "dlrm_bs55296", "dlrm_bs71680"])
 def test_epoch_numbers_that_start_at_1_count_the_part_that_is_trained(variant):
     schedule = make(f"benchmark={variant}", PREPARED).jobs[0].schedule

@@ -25,6 +25,7 @@ SMALL = (
     *("model.board_size=4", "model.channels=4", "model.blocks=1", "model.value_width=4"),
     *("search.readouts=8", "search.fast_readouts=4", "search.games_at_once=4", "search.komi=1.5"),
     *("match.games=12", "match.readouts=8", "warm_up_steps=0", "opponent=untrained"),
+    *("opponent_sha256=null", "starts_from=random"),
     *("hyperparameters.min_selfplay_games_per_generation=6", "hyperparameters.global_batch_size=12"),
 )
 
@@ -250,6 +251,28 @@ def test_prepare_says_which_file_is_missing_and_takes_no_source(tiny: Config, tm
     tiny.opponent = None
     with pytest.raises(RequestError, match=r"not set: benchmark\.opponent"):
         data.prepare(tiny, tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("opponent=untrained", r"untrained has sha256 untrained; minigo_mini is played against 5ffd0d"),
+        ("start_weights=mini_opponent.npz", "are undecided and not from mini_opponent.npz"),
+        ("starts_from=zero", "starts_from is 'zero'; it may be checkpoint, random, undecided"),
+    ],
+)
+def test_neither_another_opponent_nor_other_start_weights_can_be_had(
+    tmp_path: Path, words: str, told: str
+) -> None:
+    with pytest.raises(RequestError, match=told):
+        data.prepare(minigo("minigo_mini", words), tmp_path, None)
+
+
+def test_an_undecided_network_finds_all_moves_alike_and_no_side_ahead() -> None:
+    task = built(minigo("minigo_mini", "warm_up_steps=0"))
+    logits, values = task._model.eval()(data.synthetic(task.config, 3)[0])
+    assert not logits.any() and not values.any()
+    assert task._model.stem.conv.weight.any()
 
 
 def test_a_resumed_run_plays_against_the_opponent_of_the_saved_one(tiny: Config, tmp_path: Path) -> None:
