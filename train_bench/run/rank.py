@@ -28,6 +28,8 @@ from train_bench.task import BenchmarkConfig, Task
 
 PR_SET_PDEATHSIG = 1
 SECONDS_BEHIND_A_KILLED_RANK = 1.5
+FAILED = '{"state": "failed"'
+"""How the record of a rank that failed begins."""
 
 
 def main() -> None:
@@ -139,6 +141,9 @@ class _State:
         self.write("running")
 
     def write(self, state: str, error: str | None = None) -> None:
+        """A failure stays: it may be that of another process which took this rank, too."""
+        if state != "failed" and self._path.exists() and FAILED in self._path.read_text(encoding="utf-8"):
+            return
         record = {"state": state, "pid": os.getpid(), "host": os.uname().nodename, "error": error}
         self._path.write_text(json.dumps(record) + "\n", encoding="utf-8")
 
