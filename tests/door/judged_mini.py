@@ -29,7 +29,7 @@ class OneRun(NamedTuple):
         return run
 
 
-def one_run(reference, scratch):
+def one_run(reference, scratch, *overrides):
     """The run, with data that are prepared for it."""
     folder = scratch / "campaign"
     asked = (
@@ -40,7 +40,7 @@ def one_run(reference, scratch):
         f"data_dir={scratch / 'data'}",
     )
     two = ("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
-    return OneRun(reference, folder, train_bench("run", *asked, *two, timeout=580))
+    return OneRun(reference, folder, train_bench("run", *asked, *two, *overrides, timeout=580))
 
 
 def assert_both_judges_accept(run):
