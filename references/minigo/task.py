@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from references._parts import stream
 from references._parts.warm_up import without_trace
 from references.minigo import data, game, sgf, weights
 from references.minigo.config import Config
@@ -291,13 +292,8 @@ def _compile_games(config: Config) -> None:
 
 def _refuse(config: Config, ranks: int) -> None:
     """Raises RequestError for what this number of ranks or this search cannot do."""
-    asked, search = config.hyperparameters, config.search
-    parts = ranks * asked.gradient_accumulation_steps
-    if asked.global_batch_size % parts:
-        raise RequestError(
-            f"global_batch_size {asked.global_batch_size} cannot be divided among {ranks} ranks in "
-            f"{asked.gradient_accumulation_steps} micro-batches; choose a multiple of {parts}."
-        )
+    stream.refuse_uneven_batches(config, ranks)
+    search = config.search
     for name, value in (
         ("search.readouts", search.readouts),
         ("search.fast_readouts", search.fast_readouts),

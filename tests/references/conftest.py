@@ -50,9 +50,7 @@ def digits_folder(prepared: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def mini(digits_folder: Path) -> Config:
     """The mini benchmark, told where its data lie."""
-    config = resnet("resnet_mini")
-    config.data_dir = str(digits_folder)
-    return config
+    return resnet("resnet_mini", f"data_dir={digits_folder}")
 
 
 @pytest.fixture(scope="session")
@@ -64,9 +62,7 @@ def organs_folder(prepared: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def mini_unet3d(organs_folder: Path) -> UNet3DConfig:
     """The mini segmentation benchmark, told where its data lie."""
-    config = unet3d("unet3d_mini")
-    config.data_dir = str(organs_folder)
-    return config
+    return unet3d("unet3d_mini", f"data_dir={organs_folder}")
 
 
 @pytest.fixture(scope="session")
@@ -78,9 +74,7 @@ def scenes_folder(prepared: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def mini_ssd(scenes_folder: Path) -> SSDConfig:
     """The mini single-shot detection benchmark, told where its data lie."""
-    config = ssd("ssd_mini")
-    config.data_dir = str(scenes_folder)
-    return config
+    return ssd("ssd_mini", f"data_dir={scenes_folder}")
 
 
 @pytest.fixture(scope="session")
@@ -92,9 +86,7 @@ def silhouettes_folder(prepared: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def mini_maskrcnn(silhouettes_folder: Path) -> MaskRCNNConfig:
     """The mini instance segmentation benchmark, told where its data lie."""
-    config = maskrcnn("maskrcnn_mini")
-    config.data_dir = str(silhouettes_folder)
-    return config
+    return maskrcnn("maskrcnn_mini", f"data_dir={silhouettes_folder}")
 
 
 @pytest.fixture(scope="session")
@@ -106,9 +98,7 @@ def language_folder(prepared: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def mini_bert(language_folder: Path) -> BertConfig:
     """The mini language benchmark, told where its data lie."""
-    config = bert("bert_mini")
-    config.data_dir = str(language_folder)
-    return config
+    return bert("bert_mini", f"data_dir={language_folder}")
 
 
 @pytest.fixture(scope="session")
@@ -120,9 +110,7 @@ def clicks_folder(prepared: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def mini_dlrm(clicks_folder: Path) -> DLRMConfig:
     """The mini recommendation benchmark, told where its data lie."""
-    config = dlrm("dlrm_mini")
-    config.data_dir = str(clicks_folder)
-    return config
+    return dlrm("dlrm_mini", f"data_dir={clicks_folder}")
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +122,4 @@ def letters_folder(prepared: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def mini_rnnt(letters_folder: Path) -> RNNTConfig:
     """The mini speech benchmark, told where its data lie."""
-    config = rnnt("rnnt_mini")
-    config.data_dir = str(letters_folder)
-    return config
+    return rnnt("rnnt_mini", f"data_dir={letters_folder}")
