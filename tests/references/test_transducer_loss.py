@@ -124,6 +124,24 @@ def test_single_precision_is_kept_over_long_utterances() -> None:
     assert float(logits.grad.sum(dim=-1).abs().max()) < 1e-5
 
 
+def test_no_gradient_is_denormal_and_none_is_changed_by_that() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(1, 300, 41, BLANK + 1, generator=generator).mul_(3.0).requires_grad_()
+    exact = logits.detach().double().requires_grad_()
+    labels = torch.randint(BLANK, (1, 40), generator=generator)
+    sizes = (torch.tensor([300]), torch.tensor([40]))
+    for one in (logits, exact):
+        transducer_loss(one, labels, *sizes, blank=BLANK).sum().backward()
+
+    def denormal(values: torch.Tensor) -> bool:
+        return bool(((values != 0) & (values.abs() < torch.finfo(torch.float32).tiny)).any())
+
+    by_blank = exact.detach().log_softmax(dim=-1)[..., BLANK]
+    assert denormal(lattice(by_blank, by_blank, *sizes).blank), "nodes of this lattice are that improbable"
+    assert not denormal(logits.grad)
+    torch.testing.assert_close(logits.grad.double(), exact.grad, rtol=1e-4, atol=1e-6)
+
+
 def test_a_logit_that_is_no_number_shows_in_the_loss() -> None:
     logits, labels, frames, counts = batch(4)
     logits[1, 0, 0, 0] = math.nan
