@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from references._parts import prepared
 from references.bert import packed, sources
 from references.bert.config import Config
 from train_bench import papers
@@ -63,7 +64,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` is the data set as distributed (not needed for generated text). A few thousand examples are in
     memory at a time where they come ready-made. Returns at once if `folder` is complete. Never downloads.
     """
-    manifest = packed.read_manifest(folder)
+    manifest = prepared.read_manifest(folder, packed.FORMAT)
     if manifest is None:
         manifest = _make(config, _source(config, source), folder)
     _check(config, folder, manifest, contents=config.data.verify)
@@ -75,13 +76,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
         return sources.generated(config)
     if config.data.origin not in origins:
         raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "grammar"])
-    if source is None or not source.is_dir():
-        raise RequestError(
-            f"{config.benchmark} needs the data set '{config.data.origin}' as it is distributed, and it is "
-            f"not downloaded for you (source={source}). Prepare it once: train-bench prepare "
-            f"benchmark={config.benchmark} source=FOLDER_THAT_HOLDS_IT"
-        )
-    return origins[config.data.origin](config, source)
+    return origins[config.data.origin](config, prepared.distributed(config, config.data.origin, source))
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
@@ -99,8 +94,8 @@ def _preprocessing(config: Config) -> dict[str, Any]:
 
 def _make(config: Config, source: sources.Source, folder: Path) -> dict:
     preprocessing = _preprocessing(config)
-    splits: dict[str, list[dict[str, Any]]] = {split: [] for split in packed.SPLITS}
-    work = [(split, number, part) for split in packed.SPLITS for number, part in enumerate(source[split])]
+    splits: dict[str, list[dict[str, Any]]] = {split: [] for split in prepared.SPLITS}
+    work = [(split, number, part) for split in prepared.SPLITS for number, part in enumerate(source[split])]
     for split, number, part in bar(work, "files"):
         name = f"{split}_{number:05d}"
         made_from = {"file": part.name, "bytes": part.size, **preprocessing}
@@ -109,24 +104,15 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
             entry = packed.write_file(folder, name, part.chunks(), made_from)
         splits[split].append(entry)
     manifest = {"format": packed.FORMAT, "preprocessing": preprocessing, "splits": splits}
-    papers.write_json(folder / packed.MANIFEST, manifest)
+    papers.write_json(folder / prepared.MANIFEST, manifest)
     return manifest
 
 
 def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
-    if manifest["preprocessing"] != _preprocessing(config):
-        raise RequestError(
-            f"The examples in {folder} were prepared with {manifest['preprocessing']}; {config.benchmark} asks for "
-            f"{_preprocessing(config)}. Remove the folder and prepare again, or choose another data_dir."
-        )
+    prepared.check_preprocessing(config, folder, manifest["preprocessing"], _preprocessing(config))
     packed.verify(folder, manifest, contents=contents)
-    _check_counts(config, folder, {split: packed.samples_of(manifest, split) for split in packed.SPLITS})
-    digest = packed.content_digest(manifest)
-    if config.data.sha256 not in (None, digest):
-        raise RequestError(
-            f"The examples in {folder} have sha256 {digest}; {config.benchmark} is defined on "
-            f"{config.data.sha256}. Remove the folder and prepare again."
-        )
+    _check_counts(config, folder, {split: packed.samples_of(manifest, split) for split in prepared.SPLITS})
+    prepared.check_contents(config, folder, packed.content_digest(manifest), config.data.sha256)
 
 
 def _check_counts(config: Config, folder: Path, counts: dict[str, int]) -> None:
@@ -142,18 +128,11 @@ def _check_counts(config: Config, folder: Path, counts: dict[str, int]) -> None:
 
 def open_examples(config: Config) -> tuple[packed.Examples, packed.Examples]:
     """Training and evaluation examples of `config.data_dir`: the first touch of the data set."""
-    if config.data_dir is None:
-        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
-    folder = Path(config.data_dir)
-    manifest = packed.read_manifest(folder)
-    if manifest is None:
-        raise RequestError(
-            f"There are no prepared data of {config.benchmark} in {folder}; "
-            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
-        )
+    folder = prepared.folder_of(config)
+    manifest = prepared.opened_manifest(config, folder, packed.FORMAT)
     _check(config, folder, manifest, contents=config.data.verify)
     rows = packed.row_type(config.data.sequence_length, config.data.predictions)
-    train, val = (packed.Examples(folder, split, manifest, rows) for split in packed.SPLITS)
+    train, val = (packed.Examples(folder, split, manifest, rows) for split in prepared.SPLITS)
     return train, val
 
 

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from references._parts import prepared
 from train_bench import papers
-from train_bench.errors import RequestError, WriteError
+from train_bench.errors import WriteError
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-SPLITS = ("train", "val")
 
 
 def row_type(length: int, predictions: int) -> np.dtype:
@@ -90,13 +89,13 @@ def finished(folder: Path, name: str, made_from: Mapping[str, Any]) -> dict[str,
     if not note.exists():
         return None
     entry = papers.read_json(note)
-    whole = _size(folder / f"{name}.rows") == entry["bytes"]
+    whole = prepared.size(folder / f"{name}.rows") == entry["bytes"]
     return entry if whole and entry["made_from"] == made_from else None
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
     """One digest of all examples of all splits."""
-    hashes = [entry["sha256"] for split in SPLITS for entry in manifest["splits"][split]]
+    hashes = [entry["sha256"] for split in prepared.SPLITS for entry in manifest["splits"][split]]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
@@ -105,45 +104,11 @@ def samples_of(manifest: Mapping[str, Any], split: str) -> int:
     return sum(entry["samples"] for entry in manifest["splits"][split])
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder of packed examples; None if there is none (yet)."""
-    if not (folder / MANIFEST).exists():
-        return None
-    manifest = papers.read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise RequestError(
-            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
-        )
-    return manifest
-
-
 def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None:
     """Refuse missing or cut files; with `contents`, changed ones too (reads every byte)."""
-    for split in SPLITS:
+    for split in prepared.SPLITS:
         for entry in manifest["splits"][split]:
-            path = folder / f"{entry['name']}.rows"
-            if _size(path) != entry["bytes"]:
-                raise RequestError(
-                    f"{path} has {_size(path)} of {entry['bytes']} bytes; remove {folder} and prepare again."
-                )
-            if contents and digest(path, "sha256") != entry["sha256"]:
-                raise RequestError(
-                    f"{path} is corrupt: its sha256 is not the one of {folder / MANIFEST}; "
-                    f"remove {folder} and prepare again."
-                )
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def digest(path: Path, kind: str) -> str:
-    """The "md5" or "sha256" of a file."""
-    found = hashlib.new(kind)
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+            prepared.check_file(folder / f"{entry['name']}.rows", entry, contents=contents)
 
 
 class Examples:

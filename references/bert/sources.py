@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from references._parts import prepared
 from references.bert import grammar, packed, tfrecord
 from references.bert.config import Config, Data
 from references.bert.examples import SPECIAL, UNKNOWN, Document, pack
@@ -64,7 +65,7 @@ def _hold_to_what_is_published(root: Path, evaluation: Path, data: Data) -> None
         )
     for name, published in data.md5.items():
         for path in sorted(root.rglob(name)):
-            found = packed.digest(path, "md5")
+            found = prepared.digest(path, "md5")
             if found != published:
                 raise RequestError(
                     f"{path} has md5 {found}; the published one is {published}. Fetch or make it again, and the "

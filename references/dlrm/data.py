@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from references._parts import prepared
 from references.dlrm import criteo, records, sources
 from references.dlrm.config import Config, Model
 from train_bench import papers
@@ -41,7 +42,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` is the data set as distributed (not needed for generated clicks). Returns at once if `folder` is
     complete. Never downloads.
     """
-    manifest = records.read_manifest(folder)
+    manifest = prepared.read_manifest(folder, records.FORMAT)
     if manifest is None:
         manifest = {
             "format": records.FORMAT,
@@ -50,7 +51,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
             "table_rows": list(config.model.table_rows),
             "splits": _make(config, folder, source),
         }
-        papers.write_json(folder / records.MANIFEST, manifest)
+        papers.write_json(folder / prepared.MANIFEST, manifest)
         if config.data.origin == "criteo":
             criteo.clean(folder)
     _check(config, folder, manifest, contents=config.data.verify)
@@ -62,12 +63,7 @@ def _make(config: Config, folder: Path, source: Path | None) -> dict[str, Any]:
         raise UnknownName(what="data origin", name=origin, known=known)
     if origin == "clicks":
         return sources.clicks(config, folder)
-    if source is None or not source.is_dir():
-        raise RequestError(
-            f"{config.benchmark} needs the data set '{origin}' as it is distributed, and it is not downloaded for "
-            f"you (source={source}). Prepare it once: train-bench prepare benchmark={config.benchmark} "
-            f"source=FOLDER_THAT_HOLDS_IT"
-        )
+    source = prepared.distributed(config, origin, source)
     return sources.adult(config, folder, source) if origin == "adult" else criteo.pack(config, folder, source)
 
 
@@ -77,40 +73,24 @@ def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> N
         "table_rows": list(config.model.table_rows),
     }
     found = {key: manifest[key] for key in asked}
-    if found != asked:
-        raise RequestError(
-            f"The records in {folder} were prepared with {found}; {config.benchmark} asks for {asked}. Remove the "
-            f"folder and prepare again, or choose another data_dir."
-        )
+    prepared.check_preprocessing(config, folder, found, asked)
     records.verify(folder, manifest, contents=contents)
-    counts = {split: manifest["splits"][split]["samples"] for split in records.SPLITS}
+    counts = {split: manifest["splits"][split]["samples"] for split in prepared.SPLITS}
     wanted = {"train": config.train_samples, "val": config.eval_samples}
     if counts != wanted:
         raise RequestError(
             f"{config.benchmark} has {wanted['train']} training and {wanted['val']} evaluation samples; "
             f"found {counts['train']} and {counts['val']} in {folder}."
         )
-    digest = records.content_digest(manifest)
-    if config.data.sha256 not in (None, digest):
-        raise RequestError(
-            f"The records in {folder} have sha256 {digest}; {config.benchmark} is defined on "
-            f"{config.data.sha256}. Remove the folder and prepare again."
-        )
+    prepared.check_contents(config, folder, records.content_digest(manifest), config.data.sha256)
 
 
 def open_records(config: Config) -> tuple[records.Records, records.Records]:
     """Training and evaluation records of `config.data_dir`: the first touch of the data set."""
-    if config.data_dir is None:
-        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
-    folder = Path(config.data_dir)
-    manifest = records.read_manifest(folder)
-    if manifest is None:
-        raise RequestError(
-            f"There are no prepared data of {config.benchmark} in {folder}; "
-            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
-        )
+    folder = prepared.folder_of(config)
+    manifest = prepared.opened_manifest(config, folder, records.FORMAT)
     _check(config, folder, manifest, contents=config.data.verify)
-    train, val = (records.Records(folder, split, manifest, config.model) for split in records.SPLITS)
+    train, val = (records.Records(folder, split, manifest, config.model) for split in prepared.SPLITS)
     train.permuted = config.data.permute_labels
     return train, val
 

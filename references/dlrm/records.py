@@ -20,13 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from references._parts import prepared
 from references.dlrm.config import Model
-from train_bench import papers
 from train_bench.errors import RequestError, WriteError
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-SPLITS = ("train", "val")
 DTYPE = np.dtype("<i4")
 
 
@@ -92,46 +90,16 @@ def refuse_bad(block: np.ndarray, model: Model, where: str, first: int) -> None:
     raise RequestError(f"Record {first + record} of {where} has {what}. Prepare the data again.")
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder of records; None if there is none (yet)."""
-    if not (folder / MANIFEST).exists():
-        return None
-    manifest = papers.read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise RequestError(
-            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
-        )
-    return manifest
-
-
 def content_digest(manifest: Mapping[str, Any]) -> str:
     """One digest of all records of all splits."""
-    hashes = [manifest["splits"][split]["sha256"] for split in SPLITS]
+    hashes = [manifest["splits"][split]["sha256"] for split in prepared.SPLITS]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None:
     """Refuse missing or cut files; with `contents`, changed ones too (reads every byte)."""
-    for split in SPLITS:
-        entry, path = manifest["splits"][split], split_path(folder, split)
-        size = path.stat().st_size if path.exists() else 0
-        if size != entry["bytes"]:
-            raise RequestError(
-                f"{path} has {size} of {entry['bytes']} bytes; remove {folder} and prepare again."
-            )
-        if contents and _digest(path) != entry["sha256"]:
-            raise RequestError(
-                f"{path} is corrupt: its sha256 is not the one of {folder / MANIFEST}; "
-                f"remove {folder} and prepare again."
-            )
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    for split in prepared.SPLITS:
+        prepared.check_file(split_path(folder, split), manifest["splits"][split], contents=contents)
 
 
 class Records:

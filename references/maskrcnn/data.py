@@ -18,7 +18,7 @@ from pycocotools import mask as rle
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from references._parts import coco, coco_2017, digit_scenes, stream
+from references._parts import coco, coco_2017, digit_scenes, prepared, stream
 from references.maskrcnn.config import Config, Data, Hyperparameters
 from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
 from references.maskrcnn.proposals import Size
@@ -100,10 +100,7 @@ def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
     """Training and evaluation split in `folder`: the first touch of the data set."""
     file = folder / FILES[config.data.origin]["train"][0]
     if not file.is_file():
-        raise RequestError(
-            f"There are no prepared data of {config.benchmark} in {folder}; "
-            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
-        )
+        raise prepared.not_there(config, folder)
     splits = _split(config, folder, "train"), _split(config, folder, "val")
     if config.data.verify:
         check_contents(config, splits)
@@ -116,12 +113,7 @@ def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
     for split in splits:
         coco.update_digest(digest, split.folder, split.annotations)
         digest.update(json.dumps(split.annotations.segmentations).encode())
-    if config.data.sha256 not in (None, digest.hexdigest()):
-        folder = splits[0].path.parent
-        raise RequestError(
-            f"Images and annotations in {folder} have sha256 {digest.hexdigest()}; {config.benchmark} is "
-            f"defined on {config.data.sha256}. Remove the folder and prepare again."
-        )
+    prepared.check_contents(config, splits[0].path.parent, digest.hexdigest(), config.data.sha256)
 
 
 def _split(config: Config, folder: Path, name: str) -> Split:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader
 
-from references._parts import checkpoint, coco_ap, stream
+from references._parts import checkpoint, coco_ap, prepared, stream
 from references._parts.warm_up import without_trace
 from references.maskrcnn import data, start_weights
 from references.maskrcnn.config import Config
@@ -84,9 +84,7 @@ class Task:
     def open_data(self) -> DataFacts:
         """Find and check images and annotations, start the loaders."""
         config, parallel = self.config, self._parallel
-        if config.data_dir is None:
-            raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
-        train, self._val = data.open_splits(config, Path(config.data_dir))
+        train, self._val = data.open_splits(config, prepared.folder_of(config))
         self._train_set = data.TrainingSet(
             split=train,
             asked=config.hyperparameters,

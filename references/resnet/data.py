@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from references._parts import prepared
 from references.resnet import shards, sources
 from references.resnet.config import Config, Data
 from references.resnet.images import decode, for_evaluation, for_training
@@ -41,9 +42,11 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     complete. Never downloads.
     """
     if config.data.layout == "folder":
-        _check_counts(config, {split: len(sources.list_classes(folder, split)[0]) for split in shards.SPLITS})
+        _check_counts(
+            config, {split: len(sources.list_classes(folder, split)[0]) for split in prepared.SPLITS}
+        )
         return
-    manifest = shards.read_manifest(folder)
+    manifest = prepared.read_manifest(folder, shards.FORMAT)
     if manifest is None:
         manifest = _pack(config, _source(config, source), folder)
     _check(config, folder, manifest, contents=config.data.verify)
@@ -55,13 +58,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
         return sources.digits()
     if config.data.origin not in origins:
         raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "digits"])
-    if source is None or not source.is_dir():
-        raise RequestError(
-            f"{config.benchmark} needs the data set '{config.data.origin}' as it is distributed, and it is "
-            f"not downloaded for you (source={source}). Prepare it once: train-bench prepare "
-            f"benchmark={config.benchmark} source=FOLDER_THAT_HOLDS_IT"
-        )
-    return origins[config.data.origin](source)
+    return origins[config.data.origin](prepared.distributed(config, config.data.origin, source))
 
 
 def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
@@ -71,7 +68,7 @@ def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
             f"The source has {len(source.classes)} classes; model.num_classes is {config.model.num_classes}."
         )
     splits: dict[str, list] = {}
-    for split in shards.SPLITS:
+    for split in prepared.SPLITS:
         splits[split] = []
         firsts = range(0, source.counts[split], config.data.shard_samples)
         for number, first in enumerate(bar(firsts, f"packing {split}")):
@@ -88,7 +85,7 @@ def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
         "classes": list(source.classes),
         "splits": splits,
     }
-    papers.write_json(folder / shards.MANIFEST, manifest)
+    papers.write_json(folder / prepared.MANIFEST, manifest)
     return manifest
 
 
@@ -103,13 +100,8 @@ def _examples(source: sources.Source, split: str, indices: range) -> Iterator[sh
 
 def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
     shards.verify(folder, manifest, contents=contents)
-    _check_counts(config, {split: shards.count(manifest, split) for split in shards.SPLITS})
-    digest = shards.content_digest(manifest)
-    if config.data.sha256 not in (None, digest):
-        raise RequestError(
-            f"The images in {folder} have sha256 {digest}; {config.benchmark} is defined on "
-            f"{config.data.sha256}. Remove the folder and prepare again."
-        )
+    _check_counts(config, {split: shards.count(manifest, split) for split in prepared.SPLITS})
+    prepared.check_contents(config, folder, shards.content_digest(manifest), config.data.sha256)
 
 
 def _check_counts(config: Config, counts: dict[str, int]) -> None:
@@ -133,23 +125,16 @@ class FolderImages:
 
 def open_images(config: Config) -> tuple[shards.Images, shards.Images]:
     """Training and evaluation images of `config.data_dir`: the first touch of the data set."""
-    if config.data_dir is None:
-        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
-    folder = Path(config.data_dir)
+    folder = prepared.folder_of(config)
     train: shards.Images
     val: shards.Images
     if config.data.layout == "folder":
         train, val = FolderImages(folder, "train"), FolderImages(folder, "val")
         _check_counts(config, {"train": len(train.labels), "val": len(val.labels)})
     else:
-        manifest = shards.read_manifest(folder)
-        if manifest is None:
-            raise RequestError(
-                f"There are no prepared data of {config.benchmark} in {folder}; "
-                f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
-            )
+        manifest = prepared.opened_manifest(config, folder, shards.FORMAT)
         _check(config, folder, manifest, contents=config.data.verify)
-        train, val = (shards.ShardedImages(folder, split, manifest) for split in shards.SPLITS)
+        train, val = (shards.ShardedImages(folder, split, manifest) for split in prepared.SPLITS)
     if config.data.permute_labels:
         train.labels = np.random.default_rng(PERMUTATION_SEED).permutation(train.labels)
     return train, val

@@ -23,13 +23,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from references._parts import prepared
 from references.resnet.images import as_rgb, decode
 from train_bench import papers
 from train_bench.errors import RequestError, WriteError
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-SPLITS = ("train", "val")
 BOX_BYTES = 16
 
 
@@ -98,7 +97,7 @@ def finished(path: Path, samples: int) -> dict[str, Any] | None:
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
     """One digest of all images, labels and boxes of all splits."""
-    hashes = [entry["sha256"] for split in SPLITS for entry in manifest["splits"][split]]
+    hashes = [entry["sha256"] for split in prepared.SPLITS for entry in manifest["splits"][split]]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
@@ -107,24 +106,12 @@ def count(manifest: Mapping[str, Any], split: str) -> int:
     return sum(entry["samples"] for entry in manifest["splits"][split])
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder of shards; None if there is none (yet)."""
-    if not (folder / MANIFEST).exists():
-        return None
-    manifest = papers.read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise RequestError(
-            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
-        )
-    return manifest
-
-
 def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None:
     """Refuse missing or cut shards; with `contents`, changed ones too (reads every byte)."""
-    for split in SPLITS:
+    for split in prepared.SPLITS:
         for number, entry in enumerate(manifest["splits"][split]):
             path = shard_path(folder, split, number)
-            size = path.stat().st_size if path.exists() else 0
+            size = prepared.size(path)
             if size != entry["bytes"] or not path.with_suffix(".npy").exists():
                 raise RequestError(
                     f"{path} has {size} of {entry['bytes']} bytes or lacks its index; "
@@ -132,7 +119,7 @@ def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None
                 )
             if contents and _digest(path) != entry["sha256"]:
                 raise RequestError(
-                    f"{path} is corrupt: its sha256 is not the one of {folder / MANIFEST}; "
+                    f"{path} is corrupt: its sha256 is not the one of {folder / prepared.MANIFEST}; "
                     f"remove {folder} and prepare again."
                 )
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from references._parts import prepared
 from references.resnet.images import decode
-from references.resnet.shards import SPLITS, Example
+from references.resnet.shards import Example
 from train_bench.errors import RequestError
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -55,7 +56,7 @@ def list_classes(root: Path, split: str) -> tuple[list[Path], np.ndarray, list[s
 def imagenet(root: Path) -> Source:
     """ILSVRC2012 as `train/<synset>/*.JPEG`, `val/<synset>/*`, with object boxes in the csv of the
     reference (file name, x_min, y_min, x_max, y_max) where it lies beside them."""
-    listed = {split: list_classes(root, split) for split in SPLITS}
+    listed = {split: list_classes(root, split) for split in prepared.SPLITS}
     boxes = _read_boxes(root / BOXES_FILE)
 
     def example(split: str, index: int) -> Example:
@@ -63,7 +64,7 @@ def imagenet(root: Path) -> Source:
         found = boxes.get(path.name, NO_BOXES) if split == "train" else NO_BOXES
         return Example(content=as_rgb_jpeg(path.read_bytes()), label=label, boxes=found)
 
-    counts = {split: len(listed[split][0]) for split in SPLITS}
+    counts = {split: len(listed[split][0]) for split in prepared.SPLITS}
     return Source(counts=counts, example=example, classes=listed["train"][2], shape=None)
 
 
@@ -128,7 +129,7 @@ def _cifar10_folders(root: Path) -> Source:
         paths, labels, _ = listed[split]
         return _cifar10_pixels(paths[index].read_bytes(), int(labels[index]))
 
-    counts = {split: len(listed[split][0]) for split in SPLITS}
+    counts = {split: len(listed[split][0]) for split in prepared.SPLITS}
     return Source(counts=counts, example=example, classes=listed["train"][2], shape=CIFAR_SHAPE)
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from references._parts import prepared
 from references.rnnt import features, recordings, sources
 from references.rnnt.config import Config, Data, Hyperparameters
 from references.rnnt.tokens import text_of, tokenizer
@@ -72,7 +73,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` is the data set as distributed (not needed for generated letters). One utterance is in memory at
     a time. Returns at once if `folder` is complete. Never downloads.
     """
-    manifest = recordings.read_manifest(folder)
+    manifest = prepared.read_manifest(folder, recordings.FORMAT)
     if manifest is None:
         manifest = _make(config, _source(config, folder, source), folder)
     notes = recordings.read_notes(folder, manifest)
@@ -86,12 +87,7 @@ def _source(config: Config, folder: Path, source: Path | None) -> sources.Source
         return sources.generated(config)
     if origin not in ("librispeech", "digits"):
         raise UnknownName(what="data origin", name=origin, known=["librispeech", "digits", "letters"])
-    if source is None or not source.is_dir():
-        raise RequestError(
-            f"{config.benchmark} needs the data set '{origin}' as it is distributed, and it is not downloaded "
-            f"for you (source={source}). Prepare it once: train-bench prepare benchmark={config.benchmark} "
-            "source=FOLDER_THAT_HOLDS_IT"
-        )
+    source = prepared.distributed(config, origin, source)
     if origin == "digits":
         return sources.digits(config, source)
     return sources.librispeech(config, source, folder / SCRATCH)
@@ -115,7 +111,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any
         "symbols": symbols,
         "packs": packs,
     }
-    papers.write_json(folder / recordings.MANIFEST, manifest)
+    papers.write_json(folder / prepared.MANIFEST, manifest)
     shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return manifest
 
@@ -135,7 +131,7 @@ def _tokenize(config: Config, folder: Path, notes: dict[str, list[dict[str, Any]
     data = config.data
     said = (text for note in notes["train"] for _, _, text in note["utterances"])
     made = tokenizer(data.tokenizer, data.alphabet, config.model.labels, said)
-    for split in recordings.SPLITS:
+    for split in prepared.SPLITS:
         for number, note in enumerate(notes[split]):
             tokens = [made.encode(text) for _, _, text in note["utterances"]]
             for (name, _, text), numbers in zip(note["utterances"], tokens, strict=True):
@@ -150,20 +146,12 @@ def _tokenize(config: Config, folder: Path, notes: dict[str, list[dict[str, Any]
 
 def _check(config: Config, folder: Path, manifest: dict[str, Any], notes: dict[str, list[dict]]) -> None:
     data = config.data
-    found = (manifest["origin"], manifest["sample_rate"], manifest["tokenizer"], len(manifest["symbols"]))
-    asked = (data.origin, data.sample_rate, data.tokenizer, config.model.labels)
-    if found != asked:
-        raise RequestError(
-            f"The utterances in {folder} have (origin, sample_rate, tokenizer, labels) {found}; {config.benchmark} "
-            f"asks for {asked}. Remove the folder and prepare again, or choose another data_dir."
-        )
+    asked = {"origin": data.origin, "sample_rate": data.sample_rate, "tokenizer": data.tokenizer}
+    found = {key: manifest[key] for key in asked} | {"labels": len(manifest["symbols"])}
+    asked["labels"] = config.model.labels
+    prepared.check_preprocessing(config, folder, found, asked)
     recordings.verify(folder, notes, contents=data.verify)
-    digest = recordings.content_digest(notes)
-    if data.sha256 not in (None, digest):
-        raise RequestError(
-            f"The utterances in {folder} have sha256 {digest}; {config.benchmark} is defined on {data.sha256}. "
-            "Remove the folder and prepare again."
-        )
+    prepared.check_contents(config, folder, recordings.content_digest(notes), data.sha256)
 
 
 def _opened(
@@ -188,15 +176,8 @@ def _check_counts(config: Config, train: recordings.Recordings, val: recordings.
 def open_recordings(config: Config) -> tuple[recordings.Recordings, recordings.Recordings, list[str]]:
     """Training and evaluation utterances of `config.data_dir` and the symbols: the first touch of the data
     set."""
-    if config.data_dir is None:
-        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
-    folder = Path(config.data_dir)
-    manifest = recordings.read_manifest(folder)
-    if manifest is None:
-        raise RequestError(
-            f"There are no prepared data of {config.benchmark} in {folder}; "
-            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
-        )
+    folder = prepared.folder_of(config)
+    manifest = prepared.opened_manifest(config, folder, recordings.FORMAT)
     notes = recordings.read_notes(folder, manifest)
     _check(config, folder, manifest, notes)
     train, val = _opened(config, folder, notes)

@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from references._parts import prepared
 from train_bench import papers
 from train_bench.errors import RequestError, WriteError
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-SPLITS = ("train", "val")
 
 
 class Utterance(NamedTuple):
@@ -76,7 +75,7 @@ def finished(path: Path, names: list[str]) -> dict[str, Any] | None:
     if not note.exists():
         return None
     entry = papers.read_json(note)
-    whole = _size(path) == entry["bytes"] and [name for name, _, _ in entry["utterances"]] == names
+    whole = prepared.size(path) == entry["bytes"] and [name for name, _, _ in entry["utterances"]] == names
     return entry if whole else None
 
 
@@ -87,14 +86,14 @@ def read_notes(folder: Path, manifest: Mapping[str, Any]) -> dict[str, list[dict
             papers.read_json(pack_path(folder, split, number).with_suffix(".json"))
             for number in range(manifest["packs"][split])
         ]
-        for split in SPLITS
+        for split in prepared.SPLITS
     }
 
 
 def content_digest(notes: Mapping[str, list[dict[str, Any]]]) -> str:
     """One digest of all samples and transcripts."""
     digest = hashlib.sha256()
-    for split in SPLITS:
+    for split in prepared.SPLITS:
         for note in notes[split]:
             digest.update(note["sha256"].encode())
             for name, count, transcript in note["utterances"]:
@@ -102,44 +101,11 @@ def content_digest(notes: Mapping[str, list[dict[str, Any]]]) -> str:
     return digest.hexdigest()
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder of recordings; None if there is none (yet)."""
-    if not (folder / MANIFEST).exists():
-        return None
-    manifest = papers.read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise RequestError(
-            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
-        )
-    return manifest
-
-
 def verify(folder: Path, notes: Mapping[str, list[dict[str, Any]]], *, contents: bool) -> None:
     """Refuse missing or cut packs; with `contents`, changed ones too (reads every byte)."""
-    for split in SPLITS:
+    for split in prepared.SPLITS:
         for number, note in enumerate(notes[split]):
-            path = pack_path(folder, split, number)
-            if _size(path) != note["bytes"]:
-                raise RequestError(
-                    f"{path} has {_size(path)} of {note['bytes']} bytes; remove {folder} and prepare again."
-                )
-            if contents and _digest(path) != note["sha256"]:
-                raise RequestError(
-                    f"{path} is corrupt: its sha256 is not the one of {path.with_suffix('.json')}; "
-                    f"remove {folder} and prepare again."
-                )
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+            prepared.check_file(pack_path(folder, split, number), note, contents=contents)
 
 
 class Recordings:

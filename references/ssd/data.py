@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import coco, coco_2017, digit_scenes
+from references._parts import coco, coco_2017, digit_scenes, prepared
 from references.ssd import start_weights
 from references.ssd.config import Config, Data
 from references.ssd.images import for_evaluation, for_training
@@ -23,7 +23,6 @@ from references.ssd.priors import match, priors
 from train_bench.errors import RequestError, UnknownName
 from train_bench.task import DataFacts
 
-SPLITS = ("train", "val")
 ORIGINS = ("coco", "digits", "bccd")
 BCCD = "BCCD.zip"
 
@@ -63,9 +62,9 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
         digit_scenes.write(folder, scenes(config))
     elif origin == "coco":
         coco_2017.prepare(folder, source)
-    elif not all(_places(config, folder, split)[0].exists() for split in SPLITS):
+    elif not all(_places(config, folder, split)[0].exists() for split in prepared.SPLITS):
         _unpack_bccd(config, folder, source)
-    for split in SPLITS:
+    for split in prepared.SPLITS:
         annotations, _, arrays = _places(config, folder, split)
         if not arrays.exists() or arrays.stat().st_mtime_ns < annotations.stat().st_mtime_ns:
             coco.save(coco.read(annotations), arrays)
@@ -109,7 +108,7 @@ class Split:
 
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
     """Training and evaluation split in `folder`: the first touch of the data set."""
-    train, val = (_split(config, folder, split) for split in SPLITS)
+    train, val = (_split(config, folder, split) for split in prepared.SPLITS)
     if config.data.verify:
         check_contents(config, (train, val))
     return train, val
@@ -120,11 +119,7 @@ def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
     digest = hashlib.sha256()
     for split in splits:
         coco.update_digest(digest, split.folder, split.annotations)
-    if config.data.sha256 not in (None, digest.hexdigest()):
-        raise RequestError(
-            f"Images and annotations in {splits[0].path.parent} have sha256 {digest.hexdigest()}; "
-            f"{config.benchmark} is defined on {config.data.sha256}. Remove the folder and prepare again."
-        )
+    prepared.check_contents(config, splits[0].path.parent, digest.hexdigest(), config.data.sha256)
 
 
 def _split(config: Config, folder: Path, split: str) -> Split:
@@ -132,10 +127,7 @@ def _split(config: Config, folder: Path, split: str) -> Split:
     them, though they count as samples (reference of the benchmark)."""
     path, images, arrays = _places(config, folder, split)
     if not arrays.is_file():
-        raise RequestError(
-            f"There are no prepared data of {config.benchmark} in {folder}; "
-            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
-        )
+        raise prepared.not_there(config, folder)
     found = coco.load(arrays)
     used = found.with_boxes()
     counted = len(used) if split == "train" else len(found.image_ids)

@@ -11,7 +11,7 @@ from pycocotools.coco import COCO
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from references._parts import checkpoint, coco_ap, stream
+from references._parts import checkpoint, coco_ap, prepared, stream
 from references._parts.warm_up import without_trace
 from references.ssd import data, quality, start_weights
 from references.ssd.config import Config
@@ -20,7 +20,6 @@ from references.ssd.loss import multibox_loss
 from references.ssd.model import SSD, tensor_names
 from references.ssd.priors import priors
 from references.ssd.recipe import optimizer_of, schedule_of
-from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
@@ -95,9 +94,7 @@ class Task:
     def open_data(self) -> DataFacts:
         """Find and check the images, start the loaders; rank 0 reads the truth of the evaluation."""
         config, parallel = self.config, self._parallel
-        if config.data_dir is None:
-            raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
-        train, self._val = data.open_splits(config, Path(config.data_dir))
+        train, self._val = data.open_splits(config, prepared.folder_of(config))
         self._truth: COCO | None = coco_ap.index(self._val.path) if parallel.rank == 0 else None
         self._train_set = data.TrainingSet(
             split=train,

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from references._parts import prepared
 from train_bench import papers
 from train_bench.errors import RequestError, WriteError
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-SPLITS = ("train", "val")
 KINDS = ("x", "y")
 
 
@@ -46,14 +45,14 @@ def write_case(
     entry: dict[str, Any] = {"case": number, "shape": list(image.shape), "preprocessing": dict(preprocessing)}
     arrays = {"x": image.astype("<f4", copy=False), "y": label.astype(np.uint8, copy=False)}
     for kind, array in arrays.items():
-        path = folder / f"{case_name(number)}_{kind}.npy"
+        path = _path(folder, number, kind)
         part = path.with_suffix(".npy.part")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:
                 np.save(file, np.ascontiguousarray(array[None]), allow_pickle=False)
-            entry[kind] = {"bytes": part.stat().st_size, "sha256": _digest(part, "sha256")}
-            found = _digest(part, "md5") if path.name in md5 else None
+            entry[kind] = {"bytes": part.stat().st_size, "sha256": prepared.digest(part)}
+            found = prepared.digest(part, "md5") if path.name in md5 else None
             if found != md5.get(path.name):
                 part.unlink()
                 raise RequestError(
@@ -78,60 +77,31 @@ def finished(folder: Path, number: int, preprocessing: Mapping[str, Any]) -> dic
     if not note.exists():
         return None
     entry = papers.read_json(note)
-    whole = all(_size(folder, number, kind) == entry[kind]["bytes"] for kind in KINDS)
+    whole = all(prepared.size(_path(folder, number, kind)) == entry[kind]["bytes"] for kind in KINDS)
     return entry if whole and entry["preprocessing"] == preprocessing else None
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
     """One digest of all images and labels of all splits."""
     hashes = [
-        entry[kind]["sha256"] for split in SPLITS for entry in manifest["splits"][split] for kind in KINDS
+        entry[kind]["sha256"]
+        for split in prepared.SPLITS
+        for entry in manifest["splits"][split]
+        for kind in KINDS
     ]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder of cases; None if there is none (yet)."""
-    if not (folder / MANIFEST).exists():
-        return None
-    manifest = papers.read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise RequestError(
-            f"{folder / MANIFEST} is not a manifest of format {FORMAT}; remove {folder} and prepare again."
-        )
-    return manifest
-
-
 def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None:
     """Refuse missing or cut cases; with `contents`, changed ones too (reads every byte)."""
-    for split in SPLITS:
+    for split in prepared.SPLITS:
         for entry in manifest["splits"][split]:
             for kind in KINDS:
-                path = folder / f"{case_name(entry['case'])}_{kind}.npy"
-                size = _size(folder, entry["case"], kind)
-                if size != entry[kind]["bytes"]:
-                    raise RequestError(
-                        f"{path} has {size} of {entry[kind]['bytes']} bytes; "
-                        f"remove {folder} and prepare again."
-                    )
-                if contents and _digest(path, "sha256") != entry[kind]["sha256"]:
-                    raise RequestError(
-                        f"{path} is corrupt: its sha256 is not the one of {folder / MANIFEST}; "
-                        f"remove {folder} and prepare again."
-                    )
+                prepared.check_file(_path(folder, entry["case"], kind), entry[kind], contents=contents)
 
 
-def _size(folder: Path, number: int, kind: str) -> int:
-    path = folder / f"{case_name(number)}_{kind}.npy"
-    return path.stat().st_size if path.exists() else 0
-
-
-def _digest(path: Path, algorithm: str) -> str:
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+def _path(folder: Path, number: int, kind: str) -> Path:
+    return folder / f"{case_name(number)}_{kind}.npy"
 
 
 class Cases:
@@ -186,7 +156,7 @@ class Cases:
             wanted = (1, *self.shapes[index])
             if array.shape != wanted:
                 raise RequestError(
-                    f"{path} has shape {array.shape}; {self._folder / MANIFEST} says {wanted}. "
+                    f"{path} has shape {array.shape}; {self._folder / prepared.MANIFEST} says {wanted}. "
                     f"Remove {self._folder} and prepare again."
                 )
             self._maps[index, kind] = array

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from references._parts import prepared
 from references.unet3d import cases, sources
 from references.unet3d.config import Config, Data
 from references.unet3d.volumes import (
@@ -50,7 +51,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` is the data set as distributed (not needed for generated organs). One case is in memory at a
     time. Returns at once if `folder` is complete. Never downloads.
     """
-    manifest = cases.read_manifest(folder)
+    manifest = prepared.read_manifest(folder, cases.FORMAT)
     if manifest is None:
         manifest = _make(config, _source(config, source), folder)
     _check(config, folder, manifest, contents=config.data.verify)
@@ -62,13 +63,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
         return sources.generated(config)
     if config.data.origin not in origins:
         raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "organs"])
-    if source is None or not source.is_dir():
-        raise RequestError(
-            f"{config.benchmark} needs the data set '{config.data.origin}' as it is distributed, and it is "
-            f"not downloaded for you (source={source}). Prepare it once: train-bench prepare "
-            f"benchmark={config.benchmark} source=FOLDER_THAT_HOLDS_IT"
-        )
-    return origins[config.data.origin](config, source)
+    return origins[config.data.origin](config, prepared.distributed(config, config.data.origin, source))
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
@@ -103,7 +98,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
             "val": [entries[number] for number in source.val],
         },
     }
-    papers.write_json(folder / cases.MANIFEST, manifest)
+    papers.write_json(folder / prepared.MANIFEST, manifest)
     return manifest
 
 
@@ -132,19 +127,10 @@ def _preprocessed(config: Config, case: sources.Case) -> tuple[np.ndarray, np.nd
 
 
 def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
-    if manifest["preprocessing"] != _preprocessing(config):
-        raise RequestError(
-            f"The volumes in {folder} were prepared with {manifest['preprocessing']}; {config.benchmark} asks for "
-            f"{_preprocessing(config)}. Remove the folder and prepare again, or choose another data_dir."
-        )
+    prepared.check_preprocessing(config, folder, manifest["preprocessing"], _preprocessing(config))
     cases.verify(folder, manifest, contents=contents)
-    _check_counts(config, {split: len(manifest["splits"][split]) for split in cases.SPLITS})
-    digest = cases.content_digest(manifest)
-    if config.data.sha256 not in (None, digest):
-        raise RequestError(
-            f"The volumes in {folder} have sha256 {digest}; {config.benchmark} is defined on "
-            f"{config.data.sha256}. Remove the folder and prepare again."
-        )
+    _check_counts(config, {split: len(manifest["splits"][split]) for split in prepared.SPLITS})
+    prepared.check_contents(config, folder, cases.content_digest(manifest), config.data.sha256)
 
 
 def _check_counts(config: Config, counts: dict[str, int]) -> None:
@@ -158,17 +144,10 @@ def _check_counts(config: Config, counts: dict[str, int]) -> None:
 
 def open_volumes(config: Config) -> tuple[cases.Cases, cases.Cases]:
     """Training and evaluation cases of `config.data_dir`: the first touch of the data set."""
-    if config.data_dir is None:
-        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
-    folder = Path(config.data_dir)
-    manifest = cases.read_manifest(folder)
-    if manifest is None:
-        raise RequestError(
-            f"There are no prepared data of {config.benchmark} in {folder}; "
-            f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
-        )
+    folder = prepared.folder_of(config)
+    manifest = prepared.opened_manifest(config, folder, cases.FORMAT)
     _check(config, folder, manifest, contents=config.data.verify)
-    train, val = (cases.Cases(folder, split, manifest) for split in cases.SPLITS)
+    train, val = (cases.Cases(folder, split, manifest) for split in prepared.SPLITS)
     if config.data.permute_labels:
         train.permuted = [*range(1, len(train)), 0]
     return train, val

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from references._parts import prepared
 from references.bert import data, grammar, packed, sources, tfrecord
 from references.bert.config import Config
 from references.bert.examples import CLS, MASK, SEP, SPECIAL, UNKNOWN, pack
@@ -223,7 +224,7 @@ def test_a_record_without_a_feature_says_which_it_has(ready_made: Config, tmp_pa
 def test_preparing_continues_with_the_files_that_are_missing(ready_made: Config, tmp_path: Path) -> None:
     source, folder = dataset(tmp_path / "source", a_record()), tmp_path / "packed"
     data.prepare(ready_made, folder, source)
-    (folder / packed.MANIFEST).unlink()
+    (folder / prepared.MANIFEST).unlink()
     (folder / "val_00000.rows").unlink()
     kept = (folder / "train_00000.rows").stat().st_mtime_ns
     data.prepare(ready_made, folder, source)
@@ -332,7 +333,7 @@ def test_the_generated_language_keeps_its_grammar() -> None:
 
 
 def test_generated_text_is_the_same_everywhere_and_other_text_for_evaluation(language_folder: Path) -> None:
-    manifest = packed.read_manifest(language_folder)
+    manifest = prepared.read_manifest(language_folder, packed.FORMAT)
     assert manifest is not None
     assert packed.content_digest(manifest) == bert("bert_mini").data.sha256
     seen = {str(document) for document in grammar.documents(1000, sources.SEEDS["train"])}

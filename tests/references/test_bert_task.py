@@ -145,7 +145,7 @@ def test_training_starts_from_the_start_weights(tiny: Config, tmp_path: Path) ->
         ("data.sequence_length=33", "sequence_length is 33; allowed are 4 to model.positions=32"),
         ("data.predictions=32", "predictions is 32; allowed are 1 to 31"),
         ("model.vocabulary=70000", "at most 65536 words"),
-        ("hyperparameters.gradient_accumulation_steps=3", "choose a multiple of 3"),
+        ("hyperparameters.gradient_accumulation_steps=5", "choose a multiple of 5"),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(override: str, words: str) -> None:

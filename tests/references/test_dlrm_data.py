@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from references._parts import stream
+from references._parts import prepared, stream
 from references.dlrm import criteo, data, records
 from references.dlrm.clicks import clicks
 from references.dlrm.config import Config
@@ -207,7 +207,7 @@ def test_a_record_that_the_model_cannot_take_is_refused(
 ) -> None:
     block = next(clicks(50, 0, 4, mini_dlrm.model.table_rows))
     entries = {
-        split: records.write_split(tmp_path, split, [block], mini_dlrm.model) for split in records.SPLITS
+        split: records.write_split(tmp_path, split, [block], mini_dlrm.model) for split in prepared.SPLITS
     }
     width = records.columns(mini_dlrm.model)
     spoilt = np.memmap(tmp_path / "train.bin", dtype="<i4", mode="r+", shape=(50, width))

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from references._parts import stream
+from references._parts import prepared, stream
 from references.resnet import data, shards, sources
 from references.resnet.config import Config
 from tests.references.configs import resnet
@@ -88,11 +88,11 @@ def test_preparing_goes_on_after_the_last_finished_shard(imagenet_like: Path, tm
         data.prepare(small(), folder, imagenet_like)
     first = folder / "train" / "00000.bin"
     before = first.stat().st_mtime_ns
-    assert not (folder / shards.MANIFEST).exists() and not list(folder.glob("**/*.json.part"))
+    assert not (folder / prepared.MANIFEST).exists() and not list(folder.glob("**/*.json.part"))
     victim.write_bytes(content)
     data.prepare(small(), folder, imagenet_like)
     assert first.stat().st_mtime_ns == before
-    assert shards.count(shards.read_manifest(folder), "train") == 5
+    assert shards.count(prepared.read_manifest(folder, shards.FORMAT), "train") == 5
 
 
 def test_preparing_twice_reads_the_source_once(imagenet_like: Path, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_corrupt_shard_is_refused_with_one_sentence(digits_folder: Path, tmp_p
     path.write_bytes(content[:-1])
     with pytest.raises(RequestError, match="bytes"):
         data.prepare(resnet("resnet_mini"), folder, None)
-    (folder / shards.MANIFEST).write_text("{}")
+    (folder / prepared.MANIFEST).write_text("{}")
     with pytest.raises(RequestError, match="not a manifest"):
         data.prepare(resnet("resnet_mini"), folder, None)
 
@@ -188,7 +188,7 @@ def test_pickled_cifar10_is_not_read(tmp_path: Path) -> None:
 
 
 def test_the_digits_are_the_recorded_ones(digits_folder: Path, mini: Config) -> None:
-    manifest = json.loads((digits_folder / shards.MANIFEST).read_text())
+    manifest = json.loads((digits_folder / prepared.MANIFEST).read_text())
     assert shards.content_digest(manifest) == mini.data.sha256
     train, val = data.open_images(mini)
     assert np.bincount(train.labels).min() > 80 and np.bincount(val.labels).min() > 80

@@ -16,7 +16,7 @@ import pytest
 import soundfile
 import torch
 
-from references._parts import stream
+from references._parts import prepared, stream
 from references.rnnt import data, letters, recordings, tokens
 from references.rnnt.config import Config
 from tests.references.configs import rnnt
@@ -95,7 +95,7 @@ def test_archives_are_checked_unpacked_and_removed_again(speech: Path, tmp_path:
     data.prepare(small(), tmp_path / "other", speech)
     digests = set()
     for folder in (tmp_path / "one", tmp_path / "other"):
-        notes = recordings.read_notes(folder, recordings.read_manifest(folder))
+        notes = recordings.read_notes(folder, prepared.read_manifest(folder, recordings.FORMAT))
         digests.add(recordings.content_digest(notes))
         assert not (folder / data.SCRATCH).exists()
     assert len(digests) == 1
@@ -118,7 +118,7 @@ def test_preparing_goes_on_after_the_last_finished_pack(speech: Path, tmp_path: 
         data.prepare(small(), folder, speech)
     first = recordings.pack_path(folder, "train", 0)
     before = first.stat().st_mtime_ns
-    assert not (folder / recordings.MANIFEST).exists()
+    assert not (folder / prepared.MANIFEST).exists()
     victim.write_bytes(content)
     data.prepare(small(), folder, speech)
     assert first.stat().st_mtime_ns == before and not list(folder.glob("*.part"))
@@ -217,7 +217,7 @@ def test_corrupt_cut_and_foreign_recordings_are_refused(speech: Path, tmp_path: 
         data.open_recordings(small(f"data_dir={folder}", "data.sha256=abc"))
     with pytest.raises(RequestError, match="Remove the folder and prepare again"):
         data.open_recordings(small(f"data_dir={folder}", "data.sample_rate=8000"))
-    (folder / recordings.MANIFEST).write_text("{}")
+    (folder / prepared.MANIFEST).write_text("{}")
     with pytest.raises(RequestError, match="not a manifest"):
         data.open_recordings(config)
 
@@ -332,7 +332,7 @@ def test_a_bad_folder_of_digits_is_refused(tmp_path: Path) -> None:
 
 
 def test_letters_are_the_same_everywhere_and_differ_from_each_other(letters_folder: Path) -> None:
-    notes = recordings.read_notes(letters_folder, recordings.read_manifest(letters_folder))
+    notes = recordings.read_notes(letters_folder, prepared.read_manifest(letters_folder, recordings.FORMAT))
     assert recordings.content_digest(notes) == rnnt("rnnt_mini").data.sha256
     said = [letters.spoken(number) for number in range(60)]
     assert len({text for _, text in said}) > 50

@@ -15,7 +15,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from references._parts import stream
+from references._parts import prepared, stream
 from references.unet3d import cases, data, sources, volumes
 from references.unet3d.config import Config
 from references.unet3d.organs import organs
@@ -138,11 +138,11 @@ def test_preparing_goes_on_after_the_last_finished_case(kits: Path, tmp_path: Pa
         data.prepare(small(), folder, kits)
     first = folder / "case_00000_x.npy"
     before = first.stat().st_mtime_ns
-    assert not (folder / cases.MANIFEST).exists()
+    assert not (folder / prepared.MANIFEST).exists()
     victim.write_bytes(content)
     data.prepare(small(), folder, kits)
     assert first.stat().st_mtime_ns == before
-    assert (folder / cases.MANIFEST).exists() and not list(folder.glob("*.part"))
+    assert (folder / prepared.MANIFEST).exists() and not list(folder.glob("*.part"))
 
 
 def test_cases_of_another_preprocessing_are_made_again_or_refused(kits: Path, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_cases_of_another_preprocessing_are_made_again_or_refused(kits: Path, tm
     data.prepare(small(), folder, kits)
     with pytest.raises(RequestError, match="were prepared with"):
         data.prepare(small("data.mean=100.0"), folder, kits)
-    (folder / cases.MANIFEST).unlink()
+    (folder / prepared.MANIFEST).unlink()
     before = np.load(folder / "case_00000_x.npy")
     data.prepare(small("data.mean=100.0"), folder, kits)
     assert not np.array_equal(before, np.load(folder / "case_00000_x.npy"))
@@ -241,7 +241,7 @@ def test_corrupt_cut_and_foreign_cases_are_refused(kits: Path, tmp_path: Path) -
         data.open_volumes(small(f"data_dir={folder}", "train_samples=1"))
     with pytest.raises(RequestError, match="is defined on abc"):
         data.open_volumes(small(f"data_dir={folder}", "data.sha256=abc"))
-    (folder / cases.MANIFEST).write_text("{}")
+    (folder / prepared.MANIFEST).write_text("{}")
     with pytest.raises(RequestError, match="not a manifest"):
         data.open_volumes(config)
 
@@ -277,7 +277,7 @@ def test_a_decathlon_task_is_read_from_a_zip_file_and_unpacked_alike(tmp_path: P
     digests = set()
     for root in ("zipped", "plain"):
         data.prepare(small("data.origin=decathlon"), tmp_path / f"{root}_prepared", tmp_path / root)
-        manifest = cases.read_manifest(tmp_path / f"{root}_prepared")
+        manifest = prepared.read_manifest(tmp_path / f"{root}_prepared", cases.FORMAT)
         assert [entry["case"] for entry in manifest["splits"]["train"]] == [1, 7]
         digests.add(cases.content_digest(manifest))
     assert len(digests) == 1
@@ -322,7 +322,7 @@ def test_real_volumes_are_prepared_with_their_own_split(tmp_path: Path) -> None:
 
 def test_organs_are_the_same_everywhere_and_nested(organs_folder: Path) -> None:
     config = unet3d("unet3d_mini")
-    manifest = cases.read_manifest(organs_folder)
+    manifest = prepared.read_manifest(organs_folder, cases.FORMAT)
     assert cases.content_digest(manifest) == config.data.sha256
     shapes, inside = set(), []
     for number in range(20):

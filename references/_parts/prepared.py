@@ -1,0 +1,106 @@
+"""Folders of prepared data, whatever they hold: their manifest, which is written last, the sizes and digests of
+their files, and a sentence for each way in which a folder is not the one that a benchmark is defined on."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from train_bench import papers
+from train_bench.errors import RequestError
+from train_bench.task import BenchmarkConfig
+
+MANIFEST = "manifest.json"
+SPLITS = ("train", "val")
+
+
+def distributed(config: BenchmarkConfig, origin: str, source: Path | None) -> Path:
+    """`source`, the folder of data set `origin` as it is distributed; refused if there is none."""
+    if source is None or not source.is_dir():
+        raise RequestError(
+            f"{config.benchmark} needs the data set '{origin}' as it is distributed, and it is not downloaded for "
+            f"you (source={source}). Prepare it once: train-bench prepare benchmark={config.benchmark} "
+            "source=FOLDER_THAT_HOLDS_IT"
+        )
+    return source
+
+
+def read_manifest(folder: Path, version: int) -> dict[str, Any] | None:
+    """The manifest of a folder; None if there is none (yet). Refuses one of another format than `version`."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = papers.read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != version:
+        raise RequestError(
+            f"{folder / MANIFEST} is not a manifest of format {version}; remove {folder} and prepare again."
+        )
+    return manifest
+
+
+def folder_of(config: BenchmarkConfig) -> Path:
+    """Where the prepared data lie."""
+    if config.data_dir is None:
+        raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
+    return Path(config.data_dir)
+
+
+def opened_manifest(config: BenchmarkConfig, folder: Path, version: int) -> dict[str, Any]:
+    """The manifest of prepared data; refused if they are not there."""
+    manifest = read_manifest(folder, version)
+    if manifest is None:
+        raise not_there(config, folder)
+    return manifest
+
+
+def not_there(config: BenchmarkConfig, folder: Path) -> RequestError:
+    """What to raise where prepared data are expected and there are none."""
+    return RequestError(
+        f"There are no prepared data of {config.benchmark} in {folder}; "
+        f"prepare them with `train-bench prepare benchmark={config.benchmark}`."
+    )
+
+
+def check_preprocessing(config: BenchmarkConfig, folder: Path, found: Any, asked: Any) -> None:
+    """Refuse data that were made otherwise than the benchmark asks for."""
+    if found != asked:
+        raise RequestError(
+            f"The data in {folder} were prepared with {found}; {config.benchmark} asks for {asked}. Remove the "
+            "folder and prepare again, or choose another data_dir."
+        )
+
+
+def check_contents(config: BenchmarkConfig, folder: Path, found: str, defined: str | None) -> None:
+    """Refuse data of another sha256 than the benchmark is defined on."""
+    if defined not in (None, found):
+        raise RequestError(
+            f"The data in {folder} have sha256 {found}; {config.benchmark} is defined on {defined}. Remove the "
+            "folder and prepare again."
+        )
+
+
+def check_file(path: Path, entry: dict[str, Any], *, contents: bool) -> None:
+    """Refuse a missing or cut file, and with `contents` a changed one. `entry` has its `bytes` and `sha256`."""
+    if size(path) != entry["bytes"]:
+        raise RequestError(
+            f"{path} has {size(path)} of {entry['bytes']} bytes; remove {path.parent} and prepare again."
+        )
+    if contents and digest(path) != entry["sha256"]:
+        raise RequestError(
+            f"{path} is corrupt: its sha256 is not the one that was noted when it was made; remove {path.parent} "
+            "and prepare again."
+        )
+
+
+def size(path: Path) -> int:
+    """Bytes of a file; 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    """The "md5" or "sha256" of a file."""
+    found = hashlib.new(algorithm, usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
