@@ -7,6 +7,8 @@ BIN := .venv/bin
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=1
 
+# There are more threads than processors then, so those that wait have to give way.
+test: export OMP_WAIT_POLICY := PASSIVE
 test: .venv/installed-dev   ## all tests, three files at a time: many of them wait for limits of time to pass
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
@@ -27,7 +29,7 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/references.py maskrcnn
 	$(BIN)/python bench/references.py minigo
 	$(BIN)/python bench/references.py resnet
-	$(BIN)/python bench/references.py rnnt 3
+	$(BIN)/python bench/references.py rnnt
 	$(BIN)/python bench/references.py ssd
 	$(BIN)/python bench/references.py unet3d
 	$(BIN)/python bench/selfplay.py
