@@ -204,3 +204,16 @@ def test_every_verb_is_in_the_readme():
     readme = (ROOT / "README.md").read_text()
     for verb in VERBS:
         assert f"train-bench {verb}" in readme, verb
+
+
+BENCHMARKS = [name for name in discover.variants() if discover.describe_variant(name)["benchmark"] == name]
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_the_table_of_the_readme_has_the_targets_and_runs_of_the_rules(benchmark):
+    rules = ruleset.load(discover.describe_variant(benchmark)["ruleset"]).benchmark(benchmark)
+    (row,) = re.findall(rf"^\| `{benchmark}`.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    *_, target, runs = [cell.strip() for cell in row.strip("|").split("|")]
+    values = [float(number) for number in re.findall(r"\d\.\d+", target)]
+    assert values == [threshold.value for threshold in rules.target.thresholds]
+    assert int(runs) == rules.runs
