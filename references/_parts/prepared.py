@@ -4,6 +4,7 @@ their files, and a sentence for each way in which a folder is not the one that a
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ MANIFEST = "manifest.json"
 SPLITS = ("train", "val")
 
 
-def distributed(config: BenchmarkConfig, origin: str, source: Path | None) -> Path:
+def given_source(config: BenchmarkConfig, origin: str, source: Path | None) -> Path:
     """`source`, the folder of data set `origin` as it is distributed; refused if there is none."""
     if source is None or not source.is_dir():
         raise RequestError(
@@ -24,6 +25,15 @@ def distributed(config: BenchmarkConfig, origin: str, source: Path | None) -> Pa
             "source=FOLDER_THAT_HOLDS_IT"
         )
     return source
+
+
+def md5_by_name(lines: Sequence[str]) -> dict[str, str]:
+    """Names of files and their digests, from lines as `md5sum` prints them (`data.md5` of a configuration)."""
+    pairs = [line.split() for line in lines]
+    for line, pair in zip(lines, pairs, strict=True):
+        if len(pair) != 2:
+            raise RequestError(f"data.md5 has the line '{line}'; allowed is a digest and the name of a file.")
+    return {name: digest for digest, name in pairs}
 
 
 def read_manifest(folder: Path, version: int) -> dict[str, Any] | None:

@@ -67,7 +67,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     manifest = prepared.read_manifest(folder, packed.FORMAT)
     if manifest is None:
         manifest = _make(config, _source(config, source), folder)
-    _check(config, folder, manifest, contents=config.data.verify)
+    _check(config, folder, manifest)
 
 
 def _source(config: Config, source: Path | None) -> sources.Source:
@@ -76,7 +76,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
         return sources.generated(config)
     if config.data.origin not in origins:
         raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "grammar"])
-    return origins[config.data.origin](config, prepared.distributed(config, config.data.origin, source))
+    return origins[config.data.origin](config, prepared.given_source(config, config.data.origin, source))
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
     return manifest
 
 
-def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
+def _check(config: Config, folder: Path, manifest: dict) -> None:
     prepared.check_preprocessing(config, folder, manifest["preprocessing"], _preprocessing(config))
-    packed.verify(folder, manifest, contents=contents)
+    packed.verify(folder, manifest, contents=config.data.verify)
     _check_counts(config, folder, {split: packed.samples_of(manifest, split) for split in prepared.SPLITS})
     prepared.check_contents(config, folder, packed.content_digest(manifest), config.data.sha256)
 
@@ -130,7 +130,7 @@ def open_examples(config: Config) -> tuple[packed.Examples, packed.Examples]:
     """Training and evaluation examples of `config.data_dir`: the first touch of the data set."""
     folder = prepared.folder_of(config)
     manifest = prepared.opened_manifest(config, folder, packed.FORMAT)
-    _check(config, folder, manifest, contents=config.data.verify)
+    _check(config, folder, manifest)
     rows = packed.row_type(config.data.sequence_length, config.data.predictions)
     train, val = (packed.Examples(folder, split, manifest, rows) for split in prepared.SPLITS)
     return train, val

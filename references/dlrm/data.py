@@ -54,7 +54,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
         papers.write_json(folder / prepared.MANIFEST, manifest)
         if config.data.origin == "criteo":
             criteo.clean(folder)
-    _check(config, folder, manifest, contents=config.data.verify)
+    _check(config, folder, manifest)
 
 
 def _make(config: Config, folder: Path, source: Path | None) -> dict[str, Any]:
@@ -63,18 +63,18 @@ def _make(config: Config, folder: Path, source: Path | None) -> dict[str, Any]:
         raise UnknownName(what="data origin", name=origin, known=known)
     if origin == "clicks":
         return sources.clicks(config, folder)
-    source = prepared.distributed(config, origin, source)
+    source = prepared.given_source(config, origin, source)
     return sources.adult(config, folder, source) if origin == "adult" else criteo.pack(config, folder, source)
 
 
-def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
+def _check(config: Config, folder: Path, manifest: dict) -> None:
     asked = {
         "dense_features": config.model.dense_features,
         "table_rows": list(config.model.table_rows),
     }
     found = {key: manifest[key] for key in asked}
     prepared.check_preprocessing(config, folder, found, asked)
-    records.verify(folder, manifest, contents=contents)
+    records.verify(folder, manifest, contents=config.data.verify)
     counts = {split: manifest["splits"][split]["samples"] for split in prepared.SPLITS}
     wanted = {"train": config.train_samples, "val": config.eval_samples}
     if counts != wanted:
@@ -89,7 +89,7 @@ def open_records(config: Config) -> tuple[records.Records, records.Records]:
     """Training and evaluation records of `config.data_dir`: the first touch of the data set."""
     folder = prepared.folder_of(config)
     manifest = prepared.opened_manifest(config, folder, records.FORMAT)
-    _check(config, folder, manifest, contents=config.data.verify)
+    _check(config, folder, manifest)
     train, val = (records.Records(folder, split, manifest, config.model) for split in prepared.SPLITS)
     train.permuted = config.data.permute_labels
     return train, val

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from references._parts import prepared
 from references.minigo import game
 from references.minigo.config import Config
 from references.minigo.selfplay import Record
@@ -140,7 +140,7 @@ def opponent_file(config: Config) -> Path | None:
         path = Path(__file__).parent / path if path.parent == Path() else path
         if not path.is_file():
             raise RequestError(f"{config.benchmark}: there is no file {path}.")
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = prepared.digest(path)
     if config.opponent_sha256 not in (None, digest):
         raise RequestError(
             f"The target model {config.opponent} has sha256 {digest}; {config.benchmark} is played against "

@@ -49,7 +49,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     manifest = prepared.read_manifest(folder, shards.FORMAT)
     if manifest is None:
         manifest = _pack(config, _source(config, source), folder)
-    _check(config, folder, manifest, contents=config.data.verify)
+    _check(config, folder, manifest)
 
 
 def _source(config: Config, source: Path | None) -> sources.Source:
@@ -58,7 +58,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
         return sources.digits()
     if config.data.origin not in origins:
         raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "digits"])
-    return origins[config.data.origin](prepared.distributed(config, config.data.origin, source))
+    return origins[config.data.origin](prepared.given_source(config, config.data.origin, source))
 
 
 def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
@@ -98,8 +98,8 @@ def _examples(source: sources.Source, split: str, indices: range) -> Iterator[sh
         yield example
 
 
-def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
-    shards.verify(folder, manifest, contents=contents)
+def _check(config: Config, folder: Path, manifest: dict) -> None:
+    shards.verify(folder, manifest, contents=config.data.verify)
     _check_counts(config, {split: shards.count(manifest, split) for split in prepared.SPLITS})
     prepared.check_contents(config, folder, shards.content_digest(manifest), config.data.sha256)
 
@@ -133,7 +133,7 @@ def open_images(config: Config) -> tuple[shards.Images, shards.Images]:
         _check_counts(config, {"train": len(train.labels), "val": len(val.labels)})
     else:
         manifest = prepared.opened_manifest(config, folder, shards.FORMAT)
-        _check(config, folder, manifest, contents=config.data.verify)
+        _check(config, folder, manifest)
         train, val = (shards.ShardedImages(folder, split, manifest) for split in prepared.SPLITS)
     if config.data.permute_labels:
         train.labels = np.random.default_rng(PERMUTATION_SEED).permutation(train.labels)

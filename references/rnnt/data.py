@@ -87,7 +87,7 @@ def _source(config: Config, folder: Path, source: Path | None) -> sources.Source
         return sources.generated(config)
     if origin not in ("librispeech", "digits"):
         raise UnknownName(what="data origin", name=origin, known=["librispeech", "digits", "letters"])
-    source = prepared.distributed(config, origin, source)
+    source = prepared.given_source(config, origin, source)
     if origin == "digits":
         return sources.digits(config, source)
     return sources.librispeech(config, source, folder / SCRATCH)

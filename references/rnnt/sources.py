@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from references._parts import prepared
 from references.rnnt import letters
 from references.rnnt.config import Config
 from references.rnnt.recordings import Utterance
@@ -99,11 +100,7 @@ def _subset(config: Config, root: Path, scratch: Path, subset: str) -> Path:
 
 
 def _hold_md5(archive: Path, lines: list[str]) -> None:
-    pairs = [line.split() for line in lines]
-    for line, pair in zip(lines, pairs, strict=True):
-        if len(pair) != 2:
-            raise RequestError(f"data.md5 has the line '{line}'; allowed is a digest and the name of a file.")
-    known = {name: digest for digest, name in pairs}
+    known = prepared.md5_by_name(lines)
     if archive.name not in known:
         return
     digest = hashlib.md5(usedforsecurity=False)

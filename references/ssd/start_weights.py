@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 from pathlib import Path
 
 import torch
 
+from references._parts import prepared
 from references.ssd.model import Backbone
 from train_bench.errors import RequestError
 
@@ -23,7 +23,7 @@ def check(path: Path) -> None:
             f"The backbone starts from the weights in {path}, which is not there. Fetch torchvision's "
             f"{path.name}, or name the file with benchmark.model.start_weights=FILE."
         )
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = prepared.digest(path)
     if "-" in path.stem and not digest.startswith(wanted):
         raise RequestError(f"{path} has sha256 {digest}; it should begin with {wanted}. Fetch it again.")
 

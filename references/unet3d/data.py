@@ -54,7 +54,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     manifest = prepared.read_manifest(folder, cases.FORMAT)
     if manifest is None:
         manifest = _make(config, _source(config, source), folder)
-    _check(config, folder, manifest, contents=config.data.verify)
+    _check(config, folder, manifest)
 
 
 def _source(config: Config, source: Path | None) -> sources.Source:
@@ -63,7 +63,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
         return sources.generated(config)
     if config.data.origin not in origins:
         raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "organs"])
-    return origins[config.data.origin](config, prepared.distributed(config, config.data.origin, source))
+    return origins[config.data.origin](config, prepared.given_source(config, config.data.origin, source))
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _preprocessing(config: Config) -> dict[str, Any]:
 def _make(config: Config, source: sources.Source, folder: Path) -> dict:
     _check_counts(config, {"train": len(source.train), "val": len(source.val)})
     preprocessing = _preprocessing(config)
-    md5 = _md5_by_name(config.data.md5)
+    md5 = prepared.md5_by_name(config.data.md5)
     entries = {}
     for number in bar([*source.train, *source.val], "cases"):
         entry = cases.finished(folder, number, preprocessing)
@@ -102,14 +102,6 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
     return manifest
 
 
-def _md5_by_name(lines: list[str]) -> dict[str, str]:
-    pairs = [line.split() for line in lines]
-    for line, pair in zip(lines, pairs, strict=True):
-        if len(pair) != 2:
-            raise RequestError(f"data.md5 has the line '{line}'; allowed is a digest and the name of a file.")
-    return {name: digest for digest, name in pairs}
-
-
 def _preprocessed(config: Config, case: sources.Case) -> tuple[np.ndarray, np.ndarray]:
     """Resampled, normalised and padded, in the order of the reference."""
     scale = zip(case.image.shape, case.spacing, config.data.target_spacing, strict=True)
@@ -126,9 +118,9 @@ def _preprocessed(config: Config, case: sources.Case) -> tuple[np.ndarray, np.nd
     return pad_to(image, least), pad_to(label, least)
 
 
-def _check(config: Config, folder: Path, manifest: dict, *, contents: bool) -> None:
+def _check(config: Config, folder: Path, manifest: dict) -> None:
     prepared.check_preprocessing(config, folder, manifest["preprocessing"], _preprocessing(config))
-    cases.verify(folder, manifest, contents=contents)
+    cases.verify(folder, manifest, contents=config.data.verify)
     _check_counts(config, {split: len(manifest["splits"][split]) for split in prepared.SPLITS})
     prepared.check_contents(config, folder, cases.content_digest(manifest), config.data.sha256)
 
@@ -146,7 +138,7 @@ def open_volumes(config: Config) -> tuple[cases.Cases, cases.Cases]:
     """Training and evaluation cases of `config.data_dir`: the first touch of the data set."""
     folder = prepared.folder_of(config)
     manifest = prepared.opened_manifest(config, folder, cases.FORMAT)
-    _check(config, folder, manifest, contents=config.data.verify)
+    _check(config, folder, manifest)
     train, val = (cases.Cases(folder, split, manifest) for split in prepared.SPLITS)
     if config.data.permute_labels:
         train.permuted = [*range(1, len(train)), 0]
