@@ -8,10 +8,9 @@ from typing import Any
 
 from train_bench import papers
 from train_bench.errors import LogError
+from train_bench.judge import rcp as points
 from train_bench.judge.entry import Judgement
 from train_bench.progress import Unit
-
-VALUES = {Unit.EPOCH: "Epochs to converge", Unit.SAMPLE: "samples to converge"}
 
 
 def add(judged: Judgement, folder: Path, rcp: Path) -> Path:
@@ -54,7 +53,7 @@ def _record(judged: Judgement, plan: dict[str, Any], system: dict[str, Any]) -> 
         "Source": f"train_bench {plan['train_bench']}, revision {plan['revision']}",
         "BS": hyperparameters.pop("global_batch_size"),
         "Hyperparams": hyperparameters,
-        VALUES[Unit(job["unit"])]: [record.convergence for record in judged.records],
+        points.VALUES[Unit(job["unit"])]: [record.convergence for record in judged.records],
     }
 
 

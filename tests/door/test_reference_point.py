@@ -8,6 +8,7 @@ from tests.door.conftest import Diary, FakeLauncher, judged, make
 from train_bench import campaign, papers, reference_point
 from train_bench.errors import LogError
 from train_bench.judge import rcp
+from train_bench.progress import Unit
 from train_bench.rules import ruleset
 
 SYSTEM = {"platform": "a machine", "packages": {"torch": "2.0"}}
@@ -38,6 +39,19 @@ def test_ten_converged_runs_are_a_point_that_the_check_finds(reference_runs, tmp
     assert "lars_epsilon" not in record["Hyperparams"]
     (point,) = rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), tmp_path / "rcp")
     assert (point.batch_size, point.mean, point.count) == (64, 10.5, 10)
+
+
+@pytest.mark.parametrize("unit", list(Unit))
+def test_a_point_can_be_made_and_read_in_every_unit(unit, reference_runs, tmp_path):
+    run(reference_runs)
+    folder = reference_runs.jobs[0].folder
+    plan = papers.read_json(folder / "plan.json")
+    plan["jobs"][0]["unit"] = unit.value
+    runs = judged(reference_runs)
+    papers.write_json(folder / "plan.json", plan)
+    reference_point.add(runs, folder, tmp_path / "rcp")
+    (point,) = rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), tmp_path / "rcp")
+    assert (point.mean, point.count) == (10.5, 10)
 
 
 def test_a_point_takes_the_place_of_one_at_the_same_batch_size_and_of_no_other(reference_runs, tmp_path):

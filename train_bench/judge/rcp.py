@@ -19,9 +19,12 @@ from typing import Any
 
 from train_bench.errors import LogError
 from train_bench.judge.statistics import olympic_mean, smallest_acceptable_mean
+from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules, package_folder
 
-VALUES = ("Epochs to converge", "samples to converge")
+VALUES = {unit: f"{unit.value}s to converge" for unit in Unit} | {Unit.EPOCH: "Epochs to converge"}
+"""What a record calls the convergence of its runs; epochs and samples as the official files do."""
+
 PASS, FAIL, MISSING, NONE, CRASH = "pass", "fail", "missing", "none", "crash"
 
 # What the official checker counts a run as that did not converge, in any unit.
@@ -95,7 +98,7 @@ def _read(path: Path, drop: int, benchmark: str | None) -> list[Point]:
 
 
 def _point(record: dict[str, Any], drop: int) -> Point:
-    values = next(record[name] for name in VALUES if name in record)
+    values = next(record[name] for name in VALUES.values() if name in record)
     return Point(
         batch_size=record["BS"],
         mean=olympic_mean(values, drop),
