@@ -123,13 +123,15 @@ class Data:
 
 @dataclass(slots=True, kw_only=True)
 class Config(task.BenchmarkConfig):
-    """The instance segmentation benchmark at any scale. `warm_up_steps` are taken on synthetic batches
-    before the clock and then undone."""
+    """The instance segmentation benchmark at any scale. `warmup_method` is "mlperf_linear" or "linear": what
+    the rate of biases is while it rises (`recipe.StepDecay`). `warm_up_steps` are taken on synthetic
+    batches before the clock and then undone."""
 
     hyperparameters: Hyperparameters
     model: Model
     detection: Detection = field(default_factory=Detection)
     data: Data
+    warmup_method: str = "mlperf_linear"
     momentum: float = 0.9
     weight_decay: float = 0.0001
     warm_up_steps: int = 1

@@ -40,6 +40,9 @@ FILES = {
 }
 """Per origin and split: the annotation file and the folder of the images."""
 
+ONE_PIXEL = 1.0 + 1e-4
+"""A side of a pixel, and what corners in float32 may add to it in an image of some thousand pixels."""
+
 
 def facts(config: Config) -> DataFacts:
     """Sizes of the data set as configured; touches nothing. `open_splits` verifies them."""
@@ -124,8 +127,7 @@ def _split(config: Config, folder: Path, name: str) -> Split:
     wanted = config.eval_samples
     if name == "train":
         wanted = config.train_samples
-        large = (found.boxes[:, 2:] - found.boxes[:, :2] > 1).any(axis=1) & ~found.crowd
-        counts = np.concatenate([[0], np.cumsum(large)])[found.first]
+        counts = np.concatenate([[0], np.cumsum(_trained_on(found, slice(None)))])[found.first]
         used = used[np.diff(counts) > 0]
     if len(used) != wanted:
         raise RequestError(
@@ -163,8 +165,8 @@ class TrainingSet(Dataset):
         size = resized(*before, self.asked.min_image_size, self.asked.max_image_size)
         flip = bool(rng.random() < self.flip)
         pixels = coco.pixels(self.split.folder / found.file_names[number], found.sizes[number])
-        rows = np.arange(len(found.labels))[found.rows(owner)]
-        rows = rows[~found.crowd[rows]]
+        part = found.rows(owner)
+        rows = np.arange(part.start, part.stop)[_trained_on(found, part)]
         last = torch.tensor([0.0, 0.0, 1.0, 1.0])
         boxes = boxes_to_network(torch.from_numpy(found.boxes[rows]) - last, other, size, flip=flip)
         masks = masks_to_network(_masks(found, rows), other, size, flip=flip)
@@ -191,6 +193,14 @@ class EvaluationSet(Dataset):
         size = resized(*before, self.asked.min_image_size, self.asked.max_image_size)
         pixels = coco.pixels(self.split.folder / found.file_names[number], found.sizes[number])
         return to_network(pixels, size, self.means, flip=False), None, number
+
+
+def _trained_on(found: coco.Annotations, rows: slice) -> np.ndarray:
+    """bool (rows,): which annotations are objects of the losses: no crowds, and both sides larger than a pixel.
+    In the +1 convention a side of a pixel has its first and last pixel in the same place, and the reference
+    drops such boxes; a smaller one, once enlarged, would overlap no anchor and be claimed by all."""
+    boxes = found.boxes[rows].astype(np.float64)
+    return (boxes[:, 2:] - boxes[:, :2] > ONE_PIXEL).all(axis=1) & ~found.crowd[rows]
 
 
 def _size(found: coco.Annotations, number: int) -> Size:

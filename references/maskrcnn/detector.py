@@ -11,7 +11,7 @@ from references.maskrcnn.boxes import BOX_WEIGHTS, RPN_WEIGHTS, encode, grid_anc
 from references.maskrcnn.config import Config
 from references.maskrcnn.model import BOX_SIDE, MASK_SIDE, Network
 from references.maskrcnn.proposals import Detected, Size, best_of_batch, best_of_image, detect, propose
-from references.maskrcnn.targets import Objects, draw, inside, mask_targets, match
+from references.maskrcnn.targets import BETWEEN, Objects, draw, inside, mask_targets, match
 
 RPN_ABOVE, RPN_BELOW, RPN_POSITIVE, RPN_BETA = 0.7, 0.3, 0.5, 1 / 9
 ROI_ABOVE, ROI_POSITIVE = 0.5, 0.25
@@ -74,17 +74,19 @@ class Detector(nn.Module):
         generators: list[torch.Generator],
     ) -> Losses:
         """Over all sampled anchors of the micro-batch: the mean cross entropy of the objectness, and the
-        smooth L1 of the positives' codes divided by the number of sampled anchors."""
+        smooth L1 of the positives' codes divided by the number of sampled anchors. All anchors are matched
+        and only then are those left out that reach over the border: an object whose best anchor does so
+        has no claim on a worse one."""
         chosen_logits, truths, chosen_codes, wanted = [], [], [], []
         for image, (truth, size, generator) in enumerate(zip(objects, sizes, generators, strict=True)):
-            usable = inside(anchors, *size).nonzero().squeeze(1)
-            matches = match(truth.boxes, anchors[usable], above=RPN_ABOVE, below=RPN_BELOW, claim=True)
+            matches = match(truth.boxes, anchors, above=RPN_ABOVE, below=RPN_BELOW, claim=True)
+            matches = torch.where(inside(anchors, *size), matches, BETWEEN)
             positive, negative = draw(matches, self.asked.anchors_sampled, RPN_POSITIVE, generator)
-            chosen_logits.append(logits[image, usable[torch.cat([positive, negative])]])
+            chosen_logits.append(logits[image, torch.cat([positive, negative])])
             truths.append(logits.new_ones(len(positive)))
             truths.append(logits.new_zeros(len(negative)))
-            chosen_codes.append(codes[image, usable[positive]])
-            wanted.append(encode(truth.boxes[matches[positive]], anchors[usable[positive]], RPN_WEIGHTS))
+            chosen_codes.append(codes[image, positive])
+            wanted.append(encode(truth.boxes[matches[positive]], anchors[positive], RPN_WEIGHTS))
         sampled = torch.cat(chosen_logits)
         count = max(len(sampled), 1)
         return {

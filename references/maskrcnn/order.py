@@ -10,6 +10,12 @@ import numpy as np
 from train_bench.seeds import derive
 
 
+def tall(sizes: np.ndarray) -> np.ndarray:
+    """Heights and widths (images, 2) -> bool (images,): the orientation that an image is grouped by. The
+    reference counts square images with those that are higher than wide."""
+    return np.asarray(sizes[:, 0] >= sizes[:, 1])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """Micro-batches of one rank, each a list of (image, position), from `first_step` on, without end.
@@ -22,7 +28,7 @@ class Order:
     """
 
     tall: np.ndarray
-    """bool (images,): higher than wide."""
+    """bool (images,): see `tall`."""
     seed: int
     global_batch_size: int
     microbatches: int

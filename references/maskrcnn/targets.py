@@ -16,7 +16,7 @@ from references.maskrcnn.boxes import as_edges, iou
 from references.maskrcnn.model import MASK_SIDE
 
 BACKGROUND, BETWEEN = -1, -2
-"""Matches that are no object: background, and what is neither."""
+"""Matches that are no object: background, and what is neither and makes no loss."""
 
 Polygons = Sequence[Sequence[np.ndarray]]
 """Per object its polygons, each float64 (x, y, x, y, ...) in pixels of the image."""

@@ -16,7 +16,7 @@ from references.maskrcnn.config import Config
 from references.maskrcnn.detector import Detector
 from references.maskrcnn.images import Batch
 from references.maskrcnn.model import tensor_names
-from references.maskrcnn.order import Order
+from references.maskrcnn.order import Order, tall
 from references.maskrcnn.quality import results
 from references.maskrcnn.recipe import optimizer_of, schedule_of
 from train_bench.errors import RequestError
@@ -107,7 +107,7 @@ class Task:
         split = self._train_set.split
         sizes = split.annotations.sizes[split.images]
         order = Order(
-            tall=sizes[:, 0] > sizes[:, 1],
+            tall=tall(sizes),
             seed=self._seed,
             global_batch_size=self.config.hyperparameters.global_batch_size,
             microbatches=self._microbatches,
@@ -131,7 +131,7 @@ class Task:
         """One step of the global batch: the sum of the five losses."""
         parallel = self._parallel
         for group in self._optimizer.param_groups:
-            group["lr"] = self._schedule(self._step) * group["rate"]
+            group["lr"] = self._schedule(self._step + 1, factor=group["rate"])
         for microbatch in range(1, self._microbatches + 1):
             batch = next(batches)
             objects = [each.to(parallel.device) for each in batch.objects]

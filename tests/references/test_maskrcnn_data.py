@@ -17,7 +17,7 @@ from references._parts import coco
 from references.maskrcnn import data
 from references.maskrcnn.config import Config
 from references.maskrcnn.images import boxes_to_network, collate, masks_to_network, resized, to_network
-from references.maskrcnn.order import Order
+from references.maskrcnn.order import Order, tall
 from references.maskrcnn.proposals import Detected
 from references.maskrcnn.quality import results
 from references.maskrcnn.targets import Objects
@@ -85,6 +85,10 @@ def test_the_order_does_not_depend_on_ranks_and_continues_where_it_was() -> None
     assert joined == whole
     assert list(itertools.islice(order(first_step=4), 2)) == whole[4:]
     assert list(itertools.islice(order(seed=2), 6)) != whole
+
+
+def test_square_images_are_grouped_with_those_that_are_higher_than_wide() -> None:
+    assert tall(np.array([[64, 64], [65, 64], [63, 64]])).tolist() == [True, True, False]
 
 
 def test_results_are_in_pixels_of_the_original_image_and_count_both_ends_of_a_box() -> None:
@@ -288,3 +292,35 @@ def test_training_images_without_an_object_larger_than_a_pixel_are_not_used(copi
     config.train_samples = 158
     used = training_set(config).split.images.tolist()
     assert used == [number for number in range(160) if number not in (4, 8)]
+
+
+@pytest.mark.parametrize(("sides", "trained_on"), [([9, 0.4], 0), ([1, 9], 0), ([1.01, 9], 1)])
+def test_a_box_with_a_side_of_a_pixel_or_less_is_no_object_of_the_losses(
+    copied: Path, sides: list[float], trained_on: int
+) -> None:
+    """The first image has another object; what only evaluations count stays as it was."""
+    content = json.loads((copied / "instances_train.json").read_text())
+    other = dict(content["annotations"][0], id=9_999, bbox=[4, 4, 30, 30])
+    content["annotations"].append(other)
+    (copied / "instances_train.json").write_text(json.dumps(content))
+    before = len(training_set(with_annotation(copied))[0, 0][1].labels)
+    examples = training_set(with_annotation(copied, bbox=[5.37, 7.37, *sides]))
+    assert len(examples[0, 0][1].labels) == before - 1 + trained_on
+
+
+def test_an_image_is_trained_on_if_both_sides_of_a_box_exceed_a_pixel(copied: Path) -> None:
+    alone = json.loads((copied / "instances_train.json").read_text())
+    alone["annotations"] = [entry for entry in alone["annotations"] if entry["image_id"] != 1]
+    flat = {
+        "id": 9_999,
+        "image_id": 1,
+        "category_id": 1,
+        "bbox": [4, 4, 30, 1],
+        "segmentation": [[4, 4, 34, 4, 34, 5]],
+    }
+    (copied / "instances_train.json").write_text(
+        json.dumps({**alone, "annotations": [flat, *alone["annotations"]]})
+    )
+    config = with_annotation(copied)
+    config.train_samples = 159
+    assert 0 not in training_set(config).split.images

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from references.maskrcnn.boxes import BOX_WEIGHTS
+from references.maskrcnn.boxes import BOX_WEIGHTS, grid_anchors, iou
 from references.maskrcnn.detector import Detector
 from references.maskrcnn.targets import Objects
 from tests.references.configs import maskrcnn
@@ -50,6 +50,72 @@ def test_the_losses_of_the_proposals(detector: Detector) -> None:
     regression = sum(smooth_l1(code, 1 / 9) for code in (0.05, 0.5, 0.0, 0.2))
     assert float(found["objectness"]) == pytest.approx(cross_entropy / 2)
     assert float(found["rpn_box"]) == pytest.approx(regression / 2)
+
+
+@torch.no_grad()
+def test_an_object_whose_best_anchor_reaches_over_the_border_makes_no_worse_one_positive(
+    detector: Detector,
+) -> None:
+    """IoU with the object at the border: 100/110 (ignored, as it reaches over), 100/256 (the best of those
+    inside, between the thresholds), 0 (background). Matching only those inside would make the second positive:
+    (log(1 + e^-2) + log(1 + e)) / 2 = 0.7201, and codes of a box that no anchor is responsible for."""
+    anchors = torch.tensor([[-1.0, 0.0, 9.0, 9.0], [0.0, 0.0, 15.0, 15.0], [40.0, 40.0, 55.0, 55.0]])
+    truth = Objects(
+        boxes=torch.tensor([[0.0, 0.0, 9.0, 9.0]]),
+        labels=torch.tensor([2]),
+        masks=torch.ones(1, SIDE, SIDE, dtype=torch.uint8),
+        seed=0,
+    )
+    found = detector._proposal_losses(
+        torch.tensor([[7.0, 2.0, 1.0]]),
+        torch.full((1, 3, 4), 9.0),
+        anchors,
+        [(SIDE, SIDE)],
+        [truth],
+        [torch.Generator()],
+    )
+    assert float(found["objectness"]) == pytest.approx(math.log1p(math.e))
+    assert float(found["rpn_box"]) == 0.0
+
+
+def slow_matches(truth: torch.Tensor, anchors: torch.Tensor) -> list[int]:
+    """Object, background (-1) or no loss (-2) of each anchor, one after the other in the reference's order: IoU
+    of all, thresholds, the best anchors of each object, and last those that reach over the border."""
+    overlap = [[float(iou(box[None], anchor[None])) for anchor in anchors] for box in truth]
+    found = []
+    for number, anchor in enumerate(anchors.tolist()):
+        column = [row[number] for row in overlap]
+        best = max(column)
+        match = column.index(best) if best >= 0.7 else -1 if best < 0.3 else -2
+        if any(row[number] == max(row) for row in overlap):
+            match = column.index(best)
+        if anchor[0] < 0 or anchor[1] < 0 or anchor[2] >= SIDE or anchor[3] >= SIDE:
+            match = -2
+        found.append(match)
+    return found
+
+
+@torch.no_grad()
+def test_the_objectness_of_random_scenes_is_that_of_anchors_matched_one_by_one(detector: Detector) -> None:
+    anchors = torch.cat([grid_anchors(size, 8, 8, 8) for size in (16, 32)])
+    detector.asked.anchors_sampled = 10_000
+    for seed in range(5):
+        torch.manual_seed(seed)
+        corner = torch.randint(0, 40, (3, 2)).float()
+        boxes = torch.cat([corner, (corner + torch.randint(5, 30, (3, 2))).clamp(max=SIDE - 1)], dim=1)
+        masks = torch.ones(3, SIDE, SIDE, dtype=torch.uint8)
+        truth = Objects(boxes=boxes, labels=torch.tensor([1, 2, 3]), masks=masks, seed=0)
+        logits = torch.randn(1, len(anchors))
+        found = detector._proposal_losses(
+            logits, torch.zeros(1, len(anchors), 4), anchors, [(SIDE, SIDE)], [truth], [torch.Generator()]
+        )
+        matches = slow_matches(boxes, anchors)
+        terms = [
+            math.log1p(math.exp(-logit if match >= 0 else logit))
+            for logit, match in zip(logits[0].tolist(), matches, strict=True)
+            if match != -2
+        ]
+        assert float(found["objectness"]) == pytest.approx(sum(terms) / len(terms), rel=1e-4)
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from references.maskrcnn.model import Backbone, FrozenNorm, NormedConv, tensor_n
 from references.maskrcnn.recipe import optimizer_of, schedule_of
 from references.maskrcnn.targets import Objects
 from tests.references.configs import maskrcnn
-from train_bench.errors import RequestError
+from train_bench.errors import RequestError, UnknownName
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +114,30 @@ def test_the_rate_warms_up_by_the_slope_and_falls_at_the_boundaries(full: Config
     assert rate(250) == pytest.approx(0.02 * 2 / 3, rel=1e-4)
     assert (rate(500), rate(59_999)) == (0.02, 0.02)
     assert rate(60_000) == pytest.approx(0.002) and rate(80_000) == pytest.approx(0.0002)
+
+
+def test_in_the_reference_run_biases_warm_up_at_twice_the_rate(full: Config) -> None:
+    rate = schedule_of(full)
+    for step in (1, 250, 500, 60_000):
+        assert rate(step, factor=2.0) == pytest.approx(2 * rate(step))
+
+
+@pytest.mark.parametrize("batch", [48, 64, 96, 128, 256, 272])
+def test_at_the_convergence_points_biases_warm_up_from_twice_the_base_by_the_same_slope(batch: int) -> None:
+    """The reference's "mlperf_linear": 2 base - (W - t) F, where "linear" has 2 (base - (W - t) F)."""
+    config = maskrcnn(f"maskrcnn_bs{batch}")
+    asked, rate = config.hyperparameters, schedule_of(config)
+    base, steps = asked.opt_base_learning_rate, asked.opt_learning_rate_warmup_steps
+    for step in (1, steps // 2, steps - 1):
+        missing = (steps - step) * asked.opt_learning_rate_warmup_factor
+        assert rate(step, factor=2.0) == pytest.approx(2 * base - missing)
+    assert rate(steps, factor=2.0) == pytest.approx(2 * base)
+    assert rate(asked.opt_learning_rate_decay_steps[1], factor=2.0) == pytest.approx(0.02 * base)
+
+
+def test_another_method_of_warm_up_is_refused_with_the_two_that_exist() -> None:
+    with pytest.raises(UnknownName, match=r"warmup_method.*linear, mlperf_linear"):
+        schedule_of(maskrcnn("maskrcnn_mini", "warmup_method=cosine"))
 
 
 def test_each_published_batch_size_has_the_hyperparameters_of_its_convergence_point() -> None:

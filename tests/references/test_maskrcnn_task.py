@@ -62,6 +62,16 @@ def test_gradients_of_micro_batches_are_averaged(tiny: Config) -> None:
     torch.testing.assert_close(ends[0], ends[1], atol=1e-6, rtol=1e-5)
 
 
+def test_the_first_steps_have_the_rates_of_the_first_steps_of_the_reference(mini_maskrcnn: Config) -> None:
+    """Slope 0.000625 over 80 steps to 0.05, counted from 1; biases come from twice the base."""
+    mini_maskrcnn.warm_up_steps = 0
+    task = built(mini_maskrcnn)
+    for weights, biases in ((0.000625, 0.050625), (0.00125, 0.05125)):
+        task._train_step(itertools.repeat(data.synthetic(mini_maskrcnn, 2)))
+        rates = [group["lr"] for group in task._optimizer.param_groups]
+        assert rates == pytest.approx([weights, biases])
+
+
 def test_two_ranks_find_the_quality_that_one_finds(tiny: Config, trained: Path) -> None:
     alone = built(tiny)
     alone.load(trained)
