@@ -46,7 +46,6 @@ def one_run(words: Sequence[str], marks: Callable[[Marks], Marks]) -> Plan:
         version="bench",
         revision=None,
         variant=next(word.partition("=")[2] for word in words if word.startswith("benchmark=")),
-        overrides=tuple(words),
         cache=discover.cache(),
     )
     plan = make_plan(asked, ruleset.load(asked.benchmark.ruleset), provenance, reference_runs=False)

@@ -60,7 +60,9 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
     def job(config: DictConfig) -> None:
         if sweeping:
             hydra_config = HydraConfig.get()
-            sweep.run_job(verb, folder, hydra_config.job.num, hydra_config.overrides.task)
+            sources = hydra_config.runtime.config_sources
+            own = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
+            sweep.run_job(verb, folder, hydra_config.job.num, [*own, *hydra_config.overrides.task])
             return
         try:
             request = _with_other(_request(config))

@@ -111,7 +111,6 @@ def _planned(request: Request, *, reference_runs: bool = False) -> Plan:
         version=__version__,
         revision=revision(discover.ROOT),
         variant=request.variant,
-        overrides=request.overrides,
         cache=discover.cache(),
     )
     rules = ruleset.load(request.config.benchmark.ruleset)

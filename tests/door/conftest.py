@@ -36,7 +36,6 @@ def make(*overrides, reference_runs=False):
         version="0",
         revision=None,
         variant="resnet_mini",
-        overrides=overrides,
         cache=Path("/nowhere"),
     )
     rules = ruleset.load(asked.benchmark.ruleset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,28 +47,39 @@ def describe_variant(variant: str) -> dict[str, str]:
     path = CONF / "benchmark" / f"{variant}.yaml"
     if not path.exists():
         raise UnknownName(what="benchmark", name=variant, known=variants())
-    text = path.read_text(encoding="utf-8")
-    values = yaml.safe_load(text) or {}
-    described = {}
-    for parent in values.get("defaults", []):
-        if parent != "_self_" and not parent.endswith("_schema"):
-            described.update(describe_variant(parent))
-    described.update({key: values[key] for key in ("benchmark", "reference", "ruleset") if key in values})
-    first = text.splitlines()[0] if text else ""
-    described["about"] = first.lstrip("# ") if first.startswith("#") else ""
-    return described
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    about = first.lstrip("# ") if first.startswith("#") else ""
+    found = values(variant)
+    return {key: found[key] for key in ("benchmark", "reference", "ruleset") if key in found} | {
+        "about": about
+    }
+
+
+def values(variant: str) -> dict[str, Any]:
+    """What a variant's file says, over those that it builds on, read without Hydra."""
+    own = yaml.safe_load((CONF / "benchmark" / f"{variant}.yaml").read_text(encoding="utf-8")) or {}
+    found: dict[str, Any] = {}
+    for parent in own.pop("defaults", []):
+        if parent == "_self_":
+            found = _over(own, found)
+        elif not parent.endswith("_schema"):
+            found = _over(values(parent), found)
+    return found
+
+
+def _over(upper: Mapping[str, Any], lower: Mapping[str, Any]) -> dict[str, Any]:
+    """`lower` with the values of `upper`; mappings are merged, lists replaced, as Hydra does."""
+    merged = dict(lower)
+    for key, value in upper.items():
+        below = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        merged[key] = _over(value, below) if both else value
+    return merged
 
 
 def hyperparameters(variant: str) -> dict[str, Any]:
-    """The hyperparameters of a variant's file and of those it builds on, read without Hydra."""
-    path = CONF / "benchmark" / f"{variant}.yaml"
-    values = yaml.safe_load(path.read_text(encoding="utf-8")) or {} if path.exists() else {}
-    found: dict[str, Any] = {}
-    for parent in values.get("defaults", []):
-        if parent != "_self_" and not parent.endswith("_schema"):
-            found.update(hyperparameters(parent))
-    found.update(values.get("hyperparameters", {}))
-    return found
+    """The hyperparameters of a variant; empty where there is none of that name."""
+    return values(variant).get("hyperparameters", {}) if variant in variants() else {}
 
 
 def reference_config(name: str) -> type[BenchmarkConfig]:

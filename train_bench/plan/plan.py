@@ -14,6 +14,7 @@ from train_bench.errors import RequestError
 from train_bench.job import Job, Precision
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig
+from train_bench.plan.definition import changes
 from train_bench.progress import EvalSchedule, Mark, Unit
 from train_bench.rules.checks import preflight
 from train_bench.rules.explain import explain
@@ -44,13 +45,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What a plan has to know of the world around it. `overrides` are the options as typed."""
+    """What a plan has to know of the world around it."""
 
     now: datetime
     version: str
     revision: str | None
     variant: str
-    overrides: tuple[str, ...]
     cache: Path
 
 
@@ -108,7 +108,7 @@ def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, ref
         world_size=job.world_size,
         seeds="entropy" if asked.seed is None else "fixed",
         runs_required=2 * rules.runs if reference_runs else rules.runs,
-        changes=_changes(config, provenance.overrides),
+        changes=changes(config.benchmark, asdict(config), job.world_size),
         request=asdict(asked),
         jobs=tuple(replace(job, index=index, seed=seed) for index, seed in enumerate(chosen)),
     )
@@ -170,20 +170,6 @@ def _refuse_what_the_rules_forbid(
         problems.append(f"{rules.ruleset} demands cleared caches before each run; set drop_caches=true.")
     if problems:
         raise RequestError(" ".join(problems))
-
-
-def _changes(config: BenchmarkConfig, overrides: Sequence[str]) -> tuple[str, ...]:
-    """The overrides that make another task of the benchmark: another model, other data, another loss. They
-    may be run, but are no result of the benchmark (closed division: everything but the listed
-    hyperparameters is as in the reference)."""
-    tunable = tuple(f"benchmark.{name}" for name in config.TUNABLE)
-    changes = []
-    for override in overrides:
-        name = override.partition("=")[0].lstrip("+~")
-        inside = any(name == option or name.startswith(f"{option}.") for option in tunable)
-        if name.startswith("benchmark.") and not inside:
-            changes.append(override)
-    return tuple(changes)
 
 
 def _number_of_runs(asked: RunConfig, rules: BenchmarkRules, *, reference_runs: bool) -> int:

@@ -1,0 +1,79 @@
+"""What a benchmark is: `conf/benchmark/<name>.yaml` of this checkout, under the name that its logs give. What differs
+from it, by whatever way it was asked for, makes another task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import cattrs
+
+from train_bench.errors import RequestError
+from train_bench.plan import discover
+from train_bench.task import BenchmarkConfig
+
+Flat = dict[tuple[str, ...], Any]
+"""Values by their path, for example `("data", "flip")`."""
+
+
+def changes(benchmark: str, config: Mapping[str, Any], ranks: int) -> tuple[str, ...]:
+    """What makes another task of `benchmark` in `config`, the configuration of a job for so many ranks, spelled as
+    the options that do it (`benchmark.model.widths=[8,8,8]`). It may be run, but is no result of the benchmark
+    (closed division: everything but the listed hyperparameters is as in the reference).
+
+    What `TUNABLE` names may differ, and what follows from it and from the number of ranks. Raises `RequestError`
+    where nothing defines the benchmark, or `config` is none of its reference.
+    """
+    defined = _definition(benchmark)
+    if config.get("reference") != defined.reference:
+        return (_option(("reference",), config.get("reference")),)
+    kind = type(defined)
+    try:
+        asked = _flat(asdict(cattrs.structure(config, kind)))
+        free = {path: value for path, value in asked.items() if _is_tunable(path, kind.TUNABLE)}
+        expected = cattrs.structure(_nested(_flat(asdict(defined)) | free), kind).for_ranks(ranks)
+    except (cattrs.BaseValidationError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        raise RequestError(f"This is no configuration of {benchmark}: {error!r}.") from error
+    due = _flat(asdict(expected))
+    changed = [_option(path, value) for path, value in asked.items() if path not in due or due[path] != value]
+    return (*changed, *(f"~benchmark.{'.'.join(path)}" for path in due if path not in asked))
+
+
+def _definition(benchmark: str) -> BenchmarkConfig:
+    values = discover.values(benchmark) if benchmark in discover.variants() else {}
+    if values.get("benchmark") != benchmark:
+        raise RequestError(
+            f"Nothing defines the benchmark {benchmark}: conf/benchmark/ has no {benchmark}.yaml that says so."
+        )
+    return cattrs.structure(values, discover.reference_config(values["reference"]))
+
+
+def _is_tunable(path: tuple[str, ...], tunable: tuple[str, ...]) -> bool:
+    return any(path[: len(option.split("."))] == tuple(option.split(".")) for option in tunable)
+
+
+def _flat(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Flat:
+    flat: Flat = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, (*above, key))
+        else:
+            flat[(*above, key)] = value
+    return flat
+
+
+def _nested(flat: Flat) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for (*path, leaf), value in flat.items():
+        inner = nested
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[leaf] = value
+    return nested
+
+
+def _option(path: tuple[str, ...], value: Any) -> str:
+    spelled = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return f"benchmark.{'.'.join(path)}={spelled}"
