@@ -172,10 +172,10 @@ def test_how_a_process_died_is_told(planned):
     assert judged.score.valid
 
 
-def points(folder, values):
+def points(folder, values, **fields):
     path = folder / "points" / MINI.ruleset / f"{MINI.reference}.json"
     path.parent.mkdir(parents=True)
-    record = {"Benchmark": MINI.name, "BS": 64, "Hyperparams": {}, "Epochs to converge": values}
+    record = {"Benchmark": MINI.name, "BS": 64, "Hyperparams": {}, "Epochs to converge": values} | fields
     path.write_text(json.dumps({"a": record}))
     return folder / "points"
 
@@ -187,6 +187,29 @@ def test_a_score_is_normalised_by_the_reference(planned):
     assert score.rcp.verdict == "pass"
     assert score.rcp.factor > 1
     assert score.score_minutes == pytest.approx(score.olympic_minutes * score.rcp.factor)
+
+
+def checks(judged):
+    return [finding.check for finding in judged.findings]
+
+
+def test_convergence_slower_than_the_points_allow_is_for_review(planned):
+    judged = judge(campaign(planned, GOOD), rcp=points(planned, [2] * 5 + [2.1] * 5))
+    assert (judged.score.valid, judged.score.rcp.verdict, judged.score.rcp.slower) == (True, "pass", True)
+    (finding,) = judged.findings
+    assert (finding.check, finding.grade, finding.value) == ("slower", "review", 3)
+    assert f"above {judged.score.rcp.upper_bound:.2f}" in finding.message
+    assert checks(judge(planned, rcp=points(planned / "as", [2, 3, 3, 3, 3, 3, 3, 3, 3, 4]))) == []
+
+
+def test_runs_with_the_seeds_of_reference_runs_are_for_review(planned):
+    values = [3] * 10
+    same = judge(campaign(planned, GOOD), rcp=points(planned, values, Seeds=[7, 1002, 1003, 8]))
+    assert checks(same) == ["reference_seeds"]
+    assert "2 of the runs have seeds of the reference runs at batch size 64, for example 1002" in (
+        same.findings[0].message
+    )
+    assert checks(judge(planned, rcp=points(planned / "others", values, Seeds=[7, 8]))) == []
 
 
 def test_convergence_too_fast_to_be_true_invalidates(planned):

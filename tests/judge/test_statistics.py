@@ -7,7 +7,12 @@ import statistics
 import pytest
 import scipy.stats
 
-from train_bench.judge.statistics import confidence_interval, olympic_mean, smallest_acceptable_mean
+from train_bench.judge.statistics import (
+    confidence_interval,
+    largest_acceptable_mean,
+    olympic_mean,
+    smallest_acceptable_mean,
+)
 
 
 def test_the_olympic_mean_drops_both_ends():
@@ -45,13 +50,18 @@ def test_the_interval_is_that_of_students_t(values):
 @pytest.mark.parametrize("n_reference", [8, 15, 18, 72])
 @pytest.mark.parametrize("n_submission", [1, 3, 8, 38])
 @pytest.mark.parametrize(("mean", "deviation"), [(35.0, 0.9), (2.5e6, 4e4), (1.2, 0.05)])
-def test_the_bound_is_where_the_one_sided_test_is_five_percent(n_reference, n_submission, mean, deviation):
-    bound = smallest_acceptable_mean(mean, deviation, n_reference, n_submission)
+@pytest.mark.parametrize(
+    ("bound_of", "side"), [(smallest_acceptable_mean, "less"), (largest_acceptable_mean, "greater")]
+)
+def test_a_bound_is_where_the_one_sided_test_is_five_percent(
+    bound_of, side, n_reference, n_submission, mean, deviation
+):
+    bound = bound_of(mean, deviation, n_reference, n_submission)
     tested = scipy.stats.ttest_ind_from_stats(
-        bound, deviation, n_reference, mean, deviation, n_submission, equal_var=True, alternative="less"
+        bound, deviation, n_reference, mean, deviation, n_submission, equal_var=True, alternative=side
     )
     assert tested.pvalue == pytest.approx(0.05, rel=1e-9)
 
 
-def test_without_deviation_the_bound_is_the_mean():
-    assert smallest_acceptable_mean(35.0, 0.0, 8, 3) == 35.0
+def test_without_deviation_both_bounds_are_the_mean():
+    assert smallest_acceptable_mean(35.0, 0.0, 8, 3) == largest_acceptable_mean(35.0, 0.0, 8, 3) == 35.0

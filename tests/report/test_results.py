@@ -24,7 +24,7 @@ def entry(**changes):
         "olympic_minutes": 10.0,
         "stdev_minutes": None,
         "ci95_minutes": None,
-        "rcp": {"verdict": "pass", "factor": 1.25, "message": "fine"},
+        "rcp": {"verdict": "pass", "factor": 1.25, "message": "fine", "slower": False},
         "score_minutes": 12.5,
         "normalised": None,
         "valid": True,

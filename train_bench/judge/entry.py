@@ -11,6 +11,7 @@ from typing import Any
 from train_bench.errors import LogError
 from train_bench.judge import log, rcp
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together
+from train_bench.judge.convergence import beside_the_points
 from train_bench.judge.finding import Finding
 from train_bench.judge.letter import by_the_letter
 from train_bench.judge.place import Place, badly_ended
@@ -62,17 +63,21 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
     verdicts = judge_together(records, [verdict for _, verdict in judged], rules)
     division = division_of(place, records)
     closed = division != OPEN
+    points = rcp.load(rules, rcp_folder) if closed else ()
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
         if not closed:
             return OPEN_ENTRY
-        return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, rcp_folder)
+        return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, points)
 
     letter = by_the_letter(records, verdicts, rules, closed=closed)
     score = make_score(
         rounds, rules, records, verdicts, compare, _origin(place, records, rules, division), letter
     )
-    findings = tuple(beside_the_logs(place, records, score.rcp))
+    findings = (
+        *beside_the_logs(place, records, score.rcp),
+        *beside_the_points(place, records, score.rcp, points),
+    )
     return Judgement(place=place, records=records, verdicts=verdicts, findings=findings, score=score)
 
 
@@ -87,15 +92,16 @@ def _judge_file(file: Path, rules: BenchmarkRules) -> tuple[RunRecord, RunVerdic
 
 
 def _compared(
-    records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules, rcp_folder: Path
+    records: Sequence[RunRecord],
+    verdicts: Sequence[RunVerdict],
+    rules: BenchmarkRules,
+    points: Sequence[rcp.Point],
 ) -> rcp.RcpVerdict:
     convergences = [
         record.convergence if counts(verdict, rules) else None
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    compared = rcp.verdict(
-        rcp.load(rules, rcp_folder), rules, common_batch_size(records, rules), convergences
-    )
+    compared = rcp.verdict(points, rules, common_batch_size(records, rules), convergences)
     counted = sorted({record.counted for record in records if record.convergence is not None})
     if rules.counted in ("epoch_num", "samples_count") or not counted:
         return compared

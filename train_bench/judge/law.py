@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from train_bench.judge.rcp import Point, lowest_mean, prune
+from train_bench.judge.rcp import Point, highest_mean, lowest_mean, prune
 from train_bench.rules.allowed import allowed_keys
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -54,7 +54,9 @@ def _schedule(rules: BenchmarkRules, batch_size: int | None, points: Sequence[Po
 
 
 def _point(point: Point, rules: BenchmarkRules, used: Sequence[Point]) -> dict[str, Any]:
+    n_reference = point.count - 2 * rules.drop
     return asdict(point) | {
-        "bound": lowest_mean(point, point.count - 2 * rules.drop, rules),
+        "bound": lowest_mean(point, n_reference, rules),
+        "upper_bound": highest_mean(point, n_reference, rules),
         "used": point in used,
     }

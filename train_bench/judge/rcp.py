@@ -1,5 +1,8 @@
 """Reference convergence points: does a submission need as much training as the reference does?
 
+A submission that needs less fails. One that needs more is for review, by the same test the other way round: nothing
+official asks, but training that works worse than the reference's is no measurement of it.
+
 The statistics are those of the official checker, closed form instead of bisection: mean without the
 `drop` lowest and highest values, population deviation of all values, pruning of points that
 their neighbours make superfluous, interpolation over the batch size. `by_the_letter` is the verdict that the
@@ -18,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.errors import LogError
-from train_bench.judge.statistics import olympic_mean, smallest_acceptable_mean
+from train_bench.judge.statistics import largest_acceptable_mean, olympic_mean, smallest_acceptable_mean
 from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules, package_folder
 
@@ -33,12 +36,14 @@ FAILED = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Convergence of the reference at one batch size; `count` is the number of runs behind it."""
+    """Convergence of the reference at one batch size; `count` is the number of runs behind it, and `seeds` are
+    theirs where they are known."""
 
     batch_size: int
     mean: float
     deviation: float
     count: int
+    seeds: tuple[int, ...] = ()
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -48,7 +53,8 @@ class RcpVerdict:
     points at all), or by the letter also crash. `mean` and `bound` are the reference's mean and the lowest
     mean that passes, in the benchmark's unit; `submission_mean` is what was compared. `factor` makes a result
     comparable that converged faster than the reference (at least 1; 1 unless the verdict is pass; None
-    where the official checker gives none)."""
+    where the official checker gives none). `upper_bound` is the highest mean that is not called slower than the
+    reference, and `slower` whether the submission is: for review, whatever the verdict."""
 
     verdict: str
     message: str
@@ -56,6 +62,8 @@ class RcpVerdict:
     mean: float | None = None
     bound: float | None = None
     submission_mean: float | None = None
+    upper_bound: float | None = None
+    slower: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -104,6 +112,7 @@ def _point(record: dict[str, Any], drop: int) -> Point:
         mean=olympic_mean(values, drop),
         deviation=statistics.pstdev(values),
         count=len(values),
+        seeds=tuple(record.get("Seeds", ())),
         hyperparameters=record.get("Hyperparams", {}),
     )
 
@@ -148,7 +157,8 @@ def verdict(
 ) -> RcpVerdict:
     """Compare the convergence of N runs (None: did not converge) with the points of a benchmark."""
     if not points:
-        return RcpVerdict(verdict=NONE, message="there are no reference convergence points", factor=1.0)
+        message = "there are no reference convergence points, so too fast and too slow cannot be told"
+        return RcpVerdict(verdict=NONE, message=message, factor=1.0)
     if batch_size is None:
         return RcpVerdict(verdict=MISSING, message="the logs give no single batch size", factor=1.0)
     if len(convergences) <= 2 * rules.drop:
@@ -160,7 +170,33 @@ def verdict(
         return RcpVerdict(verdict=FAIL, message=message, factor=1.0)
     mean = olympic_mean([math.inf if value is None else value for value in convergences], rules.drop)
     found = _found(points, rules, batch_size, mean)
-    return found if found.verdict == PASS else replace(found, factor=1.0)
+    bound = highest_mean_at(points, rules, batch_size)
+    slower = bound is not None and mean > bound and not math.isclose(mean, bound)
+    found = replace(found, upper_bound=bound, slower=slower)
+    if found.verdict != PASS:
+        return replace(found, factor=1.0)
+    limit = (
+        f"above {bound:.2f}, so too slow: for review" if slower else f"not above {bound:.2f}, so not too slow"
+    )
+    return replace(found, message=f"{found.message}, and {limit}")
+
+
+def highest_mean_at(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> float | None:
+    """The highest mean at a batch size that is not called slower than the reference; None above all points.
+
+    Other than the lower bound it takes every point at its word, pruned or not: at the batch size of a pruned one
+    the reference is as slow as it says. Of several at a batch size the slowest counts. Below all points the smallest
+    stands in: a smaller batch needs no more epochs.
+    """
+    slowest = {point.batch_size: point for point in sorted(points, key=lambda point: point.mean)}
+    higher = min((size for size in slowest if size >= batch_size), default=None)
+    if higher is None:
+        return None
+    lower = max((size for size in slowest if size < batch_size), default=None)
+    if higher == batch_size or lower is None:
+        point = slowest[higher]
+        return highest_mean(point, point.count - 2 * rules.drop, rules)
+    return highest_mean(_interpolate(batch_size, slowest[lower], slowest[higher]), 2 * rules.runs, rules)
 
 
 def by_the_letter(
@@ -221,6 +257,12 @@ def lowest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
     dropped, as the official checker counts them."""
     bound = smallest_acceptable_mean(point.mean, point.deviation, n_reference, rules.runs - 2)
     return bound - rules.rcp_allowance
+
+
+def highest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
+    """The highest mean of a submission that is not slower than a point: the mirror image of `lowest_mean`."""
+    bound = largest_acceptable_mean(point.mean, point.deviation, n_reference, rules.runs - 2)
+    return bound + rules.rcp_allowance
 
 
 def _compared(point: Point, n_reference: int, mean: float, rules: BenchmarkRules, source: str) -> RcpVerdict:

@@ -35,12 +35,19 @@ def smallest_acceptable_mean(mean: float, deviation: float, n_reference: int, n_
 
     `n_reference` and `n_submission` are the counts after dropping.
     """
+    return mean - _insignificant_difference(deviation, n_reference, n_submission)
+
+
+def largest_acceptable_mean(mean: float, deviation: float, n_reference: int, n_submission: int) -> float:
+    """The highest mean that the same test does not call slower: the mirror image of `smallest_acceptable_mean`."""
+    return mean + _insignificant_difference(deviation, n_reference, n_submission)
+
+
+def _insignificant_difference(deviation: float, n_reference: int, n_submission: int) -> float:
     freedom = n_reference + n_submission - 2
     if deviation == 0 or freedom < 1:
-        return mean
-    return mean - student_quantile(freedom, 1 - ALPHA) * deviation * math.sqrt(
-        1 / n_reference + 1 / n_submission
-    )
+        return 0.0
+    return student_quantile(freedom, 1 - ALPHA) * deviation * math.sqrt(1 / n_reference + 1 / n_submission)
 
 
 def weighted_geometric_mean(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -63,8 +63,17 @@ def summary(score: Mapping[str, Any]) -> list[str]:
             else f" (RCP factor {rcp['factor']:.4f}, not applied)"
         )
         lines.append(f"score {minutes:.4f} min ({minutes * 60:.2f} s), factor {applied:.4f}{shown}")
-    lines.append("VALID" if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
+    lines.append(_verdict(score) if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
     return lines
+
+
+def _verdict(score: Mapping[str, Any]) -> str:
+    """VALID, and what it does not say of the convergence."""
+    if score["rcp"]["slower"]:
+        return "VALID; for review: slower than the reference convergence points allow"
+    if score["rcp"]["verdict"] == "none":
+        return f"VALID; {score['rcp']['message']}"
+    return "VALID"
 
 
 def _quality(quality: Any) -> str:

@@ -10,7 +10,7 @@ from train_bench.report.page.figure import ACCENT, KEPT, MUTED, POWERS_OF_TWO, F
 
 
 def figure(entry: Entry) -> Figure | None:
-    """Points, the mean between them, the acceptance bound, and the runs; None where there are no points."""
+    """Points, the mean between them, both bounds, and the runs; None where there are no points."""
     told, points = entry.told, entry.law["reference_points"]
     if not points:
         return None
@@ -18,6 +18,7 @@ def figure(entry: Entry) -> Figure | None:
     traces = [
         _curve(used, "mean", "reference mean", "solid"),
         _curve(used, "bound", "lowest accepted mean", "dot"),
+        _curve(points, "upper_bound", "highest mean that is not too slow", "dashdot"),
         *_pruned([point for point in points if not point["used"]]),
         *_runs(told),
         *_verdict(told),
@@ -27,7 +28,8 @@ def figure(entry: Entry) -> Figure | None:
         name="convergence",
         title=f"{unit.capitalize()} to converge against the reference",
         about=f"{unit.capitalize()} to the target over the global batch size. Between two points the reference is "
-        f"interpolated. A submission whose mean lies below the bound converges too fast. RCP "
+        f"interpolated. A submission whose mean lies below the lower bound converges too fast; above the upper one it "
+        f"converges too slowly, which is for review. RCP "
         f"{told['rcp']['verdict']}: {told['rcp']['message']}.",
         traces=traces,
         layout={
