@@ -1,8 +1,8 @@
 """Annotation files of COCO (Lin et al. 2014) and of anything in their format, as compact arrays.
 
-Everything wrong is refused with the file and the id that is wrong. The one exception is what the
-published files themselves contain: boxes that reach over the border of their image by a few pixels, or
-have no area within it. The former are clipped, the latter left out, and both are counted.
+Everything wrong is refused with the file and the id that is wrong. The one exception is what published files
+themselves contain, which cannot be fetched better: boxes that reach over the border of their image, or have no
+area within it. The former are clipped, the latter left out, and a warning counts both and names a few.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ ARCHIVES = {
 }
 """MD5 of the archives of COCO 2017 as they are distributed."""
 
-OVERHANG = 1.0
-"""Pixels by which a box may reach over the border of its image: a corner and an extent that were each
-rounded to whole pixels add up to that, and no file rounds more coarsely (COCO: to hundredths)."""
+ROUNDING = 1.0
+"""Pixels by which a box reaches over the border of its image where a corner and an extent were each rounded to
+whole pixels. Boxes that reach further are named in the warning."""
+
+NAMED = 5
+"""Annotations that a warning names of each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +97,14 @@ def read(path: Path, *, masks: bool = False) -> Annotations:
     ids = _unique(path, "annotations", rows)
     image_of = _positions(path, ids, rows, "image_id", image_ids, "images")
     labels = _positions(path, ids, rows, "category_id", category_ids, "categories") + 1
-    boxes, clipped = _boxes(path, ids, rows, sizes[image_of])
+    boxes, overhang = _boxes(path, ids, rows, sizes[image_of])
     kept = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(axis=1))
     kept = kept[np.argsort(image_of[kept], kind="stable")]
     if masks:
         for row in kept:
             _check_mask(path, rows[row], sizes[image_of[row]])
-    left_out = len(rows) - len(kept)
-    if clipped or left_out:
-        empty = np.setdiff1d(np.arange(len(rows)), kept)
-        log.warning(
-            "%s: %d boxes that reach over the border were clipped, %d without area were left out %s",
-            *(path, clipped, left_out, f"(annotations {ids[empty][:5].tolist()} ...)" if left_out else ""),
-        )
+    empty = np.setdiff1d(np.arange(len(rows)), kept)
+    _warn(path, ids, overhang, empty)
     return Annotations(
         image_ids=image_ids,
         file_names=[str(entry["file_name"]) for entry in images],
@@ -120,8 +118,8 @@ def read(path: Path, *, masks: bool = False) -> Annotations:
         segmentations=[rows[row]["segmentation"] for row in kept] if masks else [],
         category_ids=category_ids,
         category_names=[str(entry.get("name", entry["id"])) for entry in categories],
-        clipped=clipped,
-        left_out=left_out,
+        clipped=int((overhang > 0).sum()),
+        left_out=len(empty),
     )
 
 
@@ -188,8 +186,8 @@ def _positions(
 
 def _boxes(
     path: Path, ids: np.ndarray, rows: list[dict[str, Any]], sizes: np.ndarray
-) -> tuple[np.ndarray, int]:
-    """float64 (rows, 4) corners clipped to the images, and how many were changed by that."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """float64 (rows, 4) corners clipped to the images, and (rows,) pixels that each reached over the border."""
     for row, annotation in enumerate(rows):
         if not isinstance(annotation["bbox"], list) or len(annotation["bbox"]) != 4:
             raise RequestError(
@@ -197,17 +195,44 @@ def _boxes(
             )
     boxes = np.array([row["bbox"] for row in rows], dtype=np.float64).reshape(-1, 4)
     wrong = ~np.isfinite(boxes).all(axis=1) | (boxes[:, 2:] < 0).any(axis=1)
-    boxes[:, 2:] += boxes[:, :2]
-    limits = sizes[:, ::-1].astype(np.float64)
-    wrong |= (boxes[:, :2] < -OVERHANG).any(axis=1) | (boxes[:, 2:] > limits + OVERHANG).any(axis=1)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise RequestError(
-            f"{path}: the bbox {rows[row]['bbox']} of annotation {ids[row]} is not inside its image of "
-            f"{sizes[row][1]} x {sizes[row][0]} pixels (id {rows[row]['image_id']})."
+            f"{path}: the bbox of annotation {ids[row]} (image {rows[row]['image_id']}) is {rows[row]['bbox']}; "
+            "finite x and y, and a width and a height of 0 or more are needed."
         )
+    boxes[:, 2:] += boxes[:, :2]
+    limits = sizes[:, ::-1].astype(np.float64)
     inside = np.clip(boxes, 0.0, np.concatenate([limits, limits], axis=1))
-    return inside, int((inside != boxes).any(axis=1).sum())
+    return inside, np.abs(boxes - inside).max(axis=1, initial=0.0)
+
+
+def _warn(path: Path, ids: np.ndarray, overhang: np.ndarray, empty: np.ndarray) -> None:
+    """Say how many boxes were clipped, by how much those that no rounding explains, and which were left out."""
+    clipped = int((overhang > 0).sum())
+    if not clipped and not len(empty):
+        return
+    far = np.flatnonzero(overhang > ROUNDING)
+    worst = far[np.argsort(-overhang[far], kind="stable")]
+    beyond = _named(f"annotation {ids[row]} by {overhang[row]:.1f}" for row in worst.tolist())
+    log.warning(
+        "%s: %d boxes that reach over the border were clipped, %d of them by more than a pixel%s; %d without "
+        "area within their image were left out%s",
+        *(
+            path,
+            clipped,
+            len(far),
+            beyond,
+            len(empty),
+            _named(f"annotation {id}" for id in ids[empty].tolist()),
+        ),
+    )
+
+
+def _named(things: Iterable[str]) -> str:
+    """The first few in brackets; nothing if there are none."""
+    found = list(things)
+    return f" ({', '.join(found[:NAMED])}{', ...' if len(found) > NAMED else ''})" if found else ""
 
 
 def _check_mask(path: Path, annotation: Mapping[str, Any], size: np.ndarray) -> None:

@@ -9,15 +9,18 @@ from torch import nn
 from references._parts.lamb import LAMB
 from references.bert.config import Hyperparameters
 from references.bert.model import tensor_name
+from train_bench.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSchedule:
-    """Linear decay to 0 over T training steps, its start replaced by a warm-up of W steps that counts from
-    step S (reference of the benchmark):
+    """Linear decay to 0 over T training steps, its start replaced by a warm-up of W steps, if there is one, that
+    counts from step S (reference of the benchmark):
 
-        t - S < W:  base (t - S) / W
-        else:       base (1 - min(t, T) / T)
+        W > 0 and t - S < W:  base max(0, t - S) / W
+        else:                 base (1 - min(t, T) / T)
+
+    Before step S the reference's rate is below zero; here it is zero.
     """
 
     base: float
@@ -28,8 +31,8 @@ class StepSchedule:
     def __call__(self, step: int) -> float:
         """The rate of step `step`, counted from 0."""
         into = step - self.start_warmup_step
-        if into < self.warmup_steps:
-            return self.base * into / self.warmup_steps
+        if self.warmup_steps > 0 and into < self.warmup_steps:
+            return self.base * max(0, into) / self.warmup_steps
         return self.base * (1.0 - min(step, self.training_steps) / self.training_steps)
 
 
@@ -57,6 +60,11 @@ def _is_plain(name: str) -> bool:
 
 def schedule_of(asked: Hyperparameters) -> StepSchedule:
     """Warm-up and decay by steps of the global batch."""
+    if asked.opt_learning_rate_training_steps < 1:
+        raise RequestError(
+            f"opt_learning_rate_training_steps is {asked.opt_learning_rate_training_steps}; the rate decays over "
+            "1 or more steps."
+        )
     return StepSchedule(
         base=asked.opt_base_learning_rate,
         training_steps=asked.opt_learning_rate_training_steps,

@@ -97,7 +97,7 @@ class Data:
     image_size: int
     eval_resize: int
     crop_area: list[float] = field(default_factory=lambda: [0.05, 1.0])
-    crop_aspect: list[float] = field(default_factory=lambda: [0.75, 1.3333333])
+    crop_aspect: list[float] = field(default_factory=lambda: [0.75, 1.33])
     crop_covers: float = 0.1
     crop_attempts: int = 100
     flip: float = 0.5

@@ -1,7 +1,8 @@
 """Transcripts as numbers: SentencePiece's unigram model, or one symbol per character.
 
-A vocabulary is a list of symbols by number. Number 0 is the unknown symbol, which no transcript may need; a
-symbol that begins a word begins with U+2581.
+A vocabulary is a list of symbols by number. Number 0 is the unknown symbol, which no transcript may need, and
+which is a word of its own where a network emits it, as SentencePiece has it; a symbol that begins a word begins
+with U+2581.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Tokenizer:
 
 def text_of(numbers: Iterable[int], symbols: Sequence[str]) -> str:
     """The transcript, words separated by single spaces."""
-    return " ".join("".join(symbols[number] for number in numbers).replace(WORD, " ").split())
+    pieces = (symbols[number] if number else f"{WORD}{UNKNOWN}{WORD}" for number in numbers)
+    return " ".join("".join(pieces).replace(WORD, " ").split())
 
 
 def characters(alphabet: str, count: int) -> Tokenizer:

@@ -5,7 +5,7 @@ A folder of cases is
     manifest.json        format, origin, preprocessing; per split the list of its cases
     case_00000_x.npy     float32 (1, d, h, w), the normalised image
     case_00000_y.npy     uint8 (1, d, h, w), the class of each voxel
-    case_00000.json      shape, sizes and sha256 of the two, written last
+    case_00000.json      shape, sizes, sha256 and md5 of the two, written last
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def write_case(
             folder.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:
                 np.save(file, np.ascontiguousarray(array[None]), allow_pickle=False)
-            entry[kind] = {"bytes": part.stat().st_size, "sha256": prepared.digest(part)}
-            found = prepared.digest(part, "md5") if path.name in md5 else None
-            if found != md5.get(path.name):
+            found = prepared.digest(part, "md5")
+            entry[kind] = {"bytes": part.stat().st_size, "sha256": prepared.digest(part), "md5": found}
+            if found != md5.get(path.name, found):
                 part.unlink()
                 raise RequestError(
                     f"{path.name} would have md5 {found}; the benchmark is defined on {md5[path.name]}. Fetch "
-                    "the case again; if it is as distributed, benchmark.data.md5=[] prepares without this check."
+                    "the case again; if it is as distributed, benchmark.data.md5=null goes without this check."
                 )
             part.replace(path)
         except OSError as error:
@@ -98,6 +98,19 @@ def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None
         for entry in manifest["splits"][split]:
             for kind in KINDS:
                 prepared.check_file(_path(folder, entry["case"], kind), entry[kind], contents=contents)
+
+
+def check_md5(folder: Path, manifest: Mapping[str, Any], md5: Mapping[str, str]) -> None:
+    """Refuse cases that were written with other digests than those in `md5`; reads no case."""
+    for split in prepared.SPLITS:
+        for entry in manifest["splits"][split]:
+            for kind in KINDS:
+                name, found = _path(folder, entry["case"], kind).name, entry[kind].get("md5")
+                if found != md5.get(name, found):
+                    raise RequestError(
+                        f"{name} in {folder} was prepared with md5 {found}; the benchmark is defined on {md5[name]}. "
+                        "Remove the folder and prepare again, or go without this check with benchmark.data.md5=null."
+                    )
 
 
 def _path(folder: Path, number: int, kind: str) -> Path:

@@ -62,7 +62,8 @@ class Data:
     target_spacing    millimetres per voxel to which volumes are resampled
     clip              lowest and highest intensity before normalisation; None: nothing is clipped
     mean, deviation   subtracted from the intensity, then its divisor; None: those of each volume
-    md5               lines as md5sum prints them, for prepared files whose digest is known
+    md5               file of lines as md5sum prints them, beside this one unless absolute: the digests that
+                      prepared files must have; None: not checked
     sha256            digest that all prepared volumes together must have; None: not checked
     verify            hash the volumes whenever they are opened; else only their sizes are compared
     flip              probability of a flip, per axis
@@ -81,7 +82,7 @@ class Data:
     clip: list[float] | None = None
     mean: float | None = None
     deviation: float | None = None
-    md5: list[str] = field(default_factory=list)
+    md5: str | None = None
     sha256: str | None = None
     verify: bool = False
     flip: float = 1 / 3

@@ -81,7 +81,7 @@ def _preprocessing(config: Config) -> dict[str, Any]:
 def _make(config: Config, source: sources.Source, folder: Path) -> dict:
     _check_counts(config, {"train": len(source.train), "val": len(source.val)})
     preprocessing = _preprocessing(config)
-    md5 = prepared.md5_by_name(config.data.md5)
+    md5 = _known_md5(config)
     entries = {}
     for number in bar([*source.train, *source.val], "cases"):
         entry = cases.finished(folder, number, preprocessing)
@@ -100,6 +100,19 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
     }
     papers.write_json(folder / prepared.MANIFEST, manifest)
     return manifest
+
+
+def _known_md5(config: Config) -> dict[str, str]:
+    """The digests that prepared files must have, by name."""
+    if config.data.md5 is None:
+        return {}
+    path = Path(__file__).parent / config.data.md5
+    try:
+        return prepared.md5_by_name(path.read_text().splitlines())
+    except OSError as error:
+        raise RequestError(
+            f"The list of digests {path} (data.md5) cannot be read: {error.strerror}."
+        ) from error
 
 
 def _preprocessed(config: Config, case: sources.Case) -> tuple[np.ndarray, np.ndarray]:
@@ -121,6 +134,7 @@ def _preprocessed(config: Config, case: sources.Case) -> tuple[np.ndarray, np.nd
 def _check(config: Config, folder: Path, manifest: dict) -> None:
     prepared.check_preprocessing(config, folder, manifest["preprocessing"], _preprocessing(config))
     cases.verify(folder, manifest, contents=config.data.verify)
+    cases.check_md5(folder, manifest, _known_md5(config))
     _check_counts(config, {split: len(manifest["splits"][split]) for split in prepared.SPLITS})
     prepared.check_contents(config, folder, cases.content_digest(manifest), config.data.sha256)
 

@@ -20,7 +20,8 @@ class EpochSchedule:
         e <= W:  initial + (base - initial) e / W
         else:    base factor^n, n the number of boundaries before e
 
-    Boundaries within the warm-up take effect after it.
+    Boundaries within the warm-up take effect after it; the reference forgets them. No published
+    configuration has one.
     """
 
     initial: float

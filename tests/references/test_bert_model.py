@@ -188,6 +188,26 @@ def test_the_warm_up_replaces_the_decay_to_zero(variant: str, rates: dict[int, f
     assert {step: schedule(step) for step in rates} == pytest.approx(rates)
 
 
+@pytest.mark.parametrize("start", [5, 0, -76])
+def test_without_a_warm_up_its_start_means_nothing(start: int) -> None:
+    asked = bert("bert", f"hyperparameters.start_warmup_step={start}").hyperparameters
+    schedule = schedule_of(asked)
+    assert [schedule(step) for step in (0, 4, 5)] == pytest.approx(
+        [0.00035 * (1 - t / 13700) for t in (0, 4, 5)]
+    )
+
+
+def test_a_rate_is_never_below_zero_before_the_step_from_which_a_warm_up_counts() -> None:
+    words = [f"hyperparameters.{name}=10" for name in ("num_warmup_steps", "opt_learning_rate_warmup_steps")]
+    schedule = schedule_of(bert("bert", *words, "hyperparameters.start_warmup_step=5").hyperparameters)
+    assert [schedule(step) for step in (0, 5, 10)] == pytest.approx([0.0, 0.0, 0.00035 / 2])
+
+
+def test_a_decay_over_no_steps_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"opt_learning_rate_training_steps is 0; .* 1 or more"):
+        schedule_of(bert("bert", "hyperparameters.opt_learning_rate_training_steps=0").hyperparameters)
+
+
 def test_quality_is_looked_at_as_often_as_the_batch_size_demands() -> None:
     rules = ruleset.load("training-1.1.0").benchmark("bert")
     found = {

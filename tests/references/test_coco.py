@@ -59,8 +59,8 @@ def test_boxes_become_corners_grouped_by_image_and_categories_count_from_one(tmp
         ("annotations", {"image_id": 99}, "annotation 1 has image_id 99"),
         ("annotations", {"category_id": 5}, "annotation 1 has category_id 5"),
         ("annotations", {"id": 2}, "the id 2 occurs more than once in 'annotations'"),
-        ("annotations", {"bbox": [28, 2, 9, 4]}, "of annotation 1 is not inside its image of 30 x 20"),
-        ("annotations", {"bbox": [1, 2, -3, 4]}, "of annotation 1 is not inside"),
+        ("annotations", {"bbox": [1, 2, -3, 4]}, r"bbox of annotation 1 \(image 3\) is \[1, 2, -3, 4\]"),
+        ("annotations", {"bbox": [1, float("nan"), 3, 4]}, "bbox of annotation 1 .* finite x and y"),
         ("annotations", {"bbox": [1, 2, 3]}, "annotation 1 has bbox"),
         ("images", {"id": 3}, "the id 3 occurs more than once in 'images'"),
         ("images", {"height": 0}, "image 7 has a side below 1 pixel"),
@@ -76,7 +76,30 @@ def test_a_box_slightly_over_the_border_is_clipped_and_counted(tmp_path, caplog)
         found = coco.read(changed(tmp_path, "annotations", bbox=[28, 2, 3, 4]))
     assert found.boxes[1].tolist() == [28, 2, 30, 6]
     assert (found.clipped, found.left_out) == (1, 0)
-    assert "1 boxes that reach over the border were clipped" in caplog.text
+    assert "1 boxes that reach over the border were clipped, 0 of them by more than a pixel;" in caplog.text
+
+
+def test_boxes_far_over_the_border_are_clipped_and_named_with_the_worst_first(tmp_path, caplog):
+    content = copy.deepcopy(GOOD)
+    content["annotations"][0]["bbox"] = [28, 2, 9, 4]
+    content["annotations"][1]["bbox"] = [-40.5, 10, 45, 5]
+    outside = {"id": 3, "image_id": 3, "category_id": 9, "bbox": [50, 50, 5, 5]}
+    with caplog.at_level(logging.WARNING):
+        found = coco.read(written(tmp_path, {**content, "annotations": [*content["annotations"], outside]}))
+    assert found.boxes.tolist() == [[0, 10, 4.5, 15], [28, 2, 30, 6]]
+    assert (found.clipped, found.left_out) == (3, 1)
+    assert "3 boxes that reach over the border were clipped, 3 of them by more than a pixel" in caplog.text
+    assert "(annotation 2 by 40.5, annotation 3 by 35.0, annotation 1 by 7.0)" in caplog.text
+    assert "1 without area within their image were left out (annotation 3)" in caplog.text
+
+
+def test_a_warning_names_five_of_many(tmp_path, caplog):
+    entry = {"image_id": 3, "category_id": 9, "bbox": [25, 2, 9, 4]}
+    many = [dict(entry, id=number) for number in range(100, 170)]
+    with caplog.at_level(logging.WARNING):
+        coco.read(written(tmp_path, {**GOOD, "annotations": many}))
+    assert "70 of them by more than a pixel (annotation 100 by 4.0" in caplog.text
+    assert caplog.text.count("by 4.0") == 5
 
 
 def test_a_box_without_area_is_left_out_and_said(tmp_path, caplog):
@@ -84,7 +107,7 @@ def test_a_box_without_area_is_left_out_and_said(tmp_path, caplog):
         found = coco.read(changed(tmp_path, "annotations", bbox=[3, 2, 0, 4]))
     assert found.left_out == 1
     assert found.with_boxes().tolist() == [0]
-    assert "1 without area were left out (annotations [1]" in caplog.text
+    assert "1 without area within their image were left out (annotation 1)" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -205,10 +205,7 @@ def copied(silhouettes_folder: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        (
-            {"bbox": [50, 2, 30, 4]},
-            r"the bbox \[50, 2, 30, 4\] of annotation 1 is not inside its image of 64 x 64",
-        ),
+        ({"bbox": [50, 2, -30, 4]}, r"bbox of annotation 1 \(image 1\) is \[50, 2, -30, 4\]"),
         ({"category_id": 9}, "annotation 1 has category_id 9, which is not in the list"),
         (
             {"segmentation": {"size": [64, 65], "counts": [4160]}},
@@ -230,7 +227,7 @@ def test_a_box_without_area_is_left_out_and_said(copied: Path, caplog: pytest.Lo
     config.train_samples = 159  # it was the only object of its image
     found = training_set(config).split.annotations
     assert found.left_out == 1
-    assert "instances_train.json" in caplog.text and "1 without area were left out" in caplog.text
+    assert "instances_train.json" in caplog.text and "1 without area within their image" in caplog.text
 
 
 def test_corrupt_missing_and_resized_images_are_named(copied: Path) -> None:

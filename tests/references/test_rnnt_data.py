@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 import soundfile
 import torch
 
 from references._parts import prepared, stream
 from references.rnnt import data, letters, recordings, tokens
 from references.rnnt.config import Config
+from references.rnnt.quality import word_errors
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName, WriteError
 
@@ -240,6 +242,30 @@ def test_a_unigram_vocabulary_writes_transcripts_as_fewer_numbers_and_reads_them
         assert tokens.text_of(numbers, made.symbols) == text
     with pytest.raises(RequestError, match=r"model\.labels=5000"):
         tokens.unigram(said, 5000)
+
+
+def test_an_unknown_symbol_is_a_word_of_its_own_as_sentencepiece_has_it() -> None:
+    """SentencePiece shows it as U+2047 between spaces, so that it does not join the letters beside it."""
+    trained = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["seven three nine one two"] * 50),
+        model_writer=trained,
+        model_type="unigram",
+        vocab_size=14,
+        bos_id=-1,
+        eos_id=-1,
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
+    symbols = [processor.id_to_piece(number) for number in range(14)]
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        numbers = rng.integers(0, 14, 12).tolist()
+        numbers[int(rng.integers(12))] = 0
+        said = processor.decode(numbers).replace("\u2047", tokens.UNKNOWN).split()
+        assert tokens.text_of(numbers, symbols).split() == said
+    assert tokens.text_of([2, 0, 3], [tokens.UNKNOWN, tokens.WORD, "a", "b"]) == "a <unk> b"
+    assert word_errors("ab", "a <unk> b") == (3, 1)
 
 
 def test_characters_are_one_number_each_and_words_are_parted() -> None:

@@ -66,7 +66,7 @@ def small(*overrides: str) -> Config:
             "train_samples=2",
             "eval_samples=1",
             "data.evaluation_cases=[1]",
-            "data.md5=[]",
+            "data.md5=null",
             "data.verify=true",
         ),
         *("hyperparameters.training_input_shape=[8,8,12]", "data.workers=0"),
@@ -157,14 +157,46 @@ def test_cases_of_another_preprocessing_are_made_again_or_refused(kits: Path, tm
 
 
 def test_a_known_md5_is_held(kits: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known.md5"
+    asked, folder = small(f"data.md5={known}"), tmp_path / "prepared"
+    with pytest.raises(RequestError, match=r"known\.md5 \(data\.md5\) cannot be read"):
+        data.prepare(asked, folder, kits)
+    known.write_text("abc case_00000_y.npy\n")
     with pytest.raises(RequestError, match=r"case_00000_y\.npy would have md5 .* defined on abc"):
-        data.prepare(small("data.md5=['abc case_00000_y.npy']"), tmp_path / "prepared", kits)
-    assert not list((tmp_path / "prepared").glob("*_y.npy*"))
+        data.prepare(asked, folder, kits)
+    assert not list(folder.glob("*_y.npy*"))
+    known.write_text("abc")
     with pytest.raises(RequestError, match=r"data\.md5 has the line 'abc'"):
-        data.prepare(small("data.md5=[abc]"), tmp_path / "prepared", kits)
-    data.prepare(small(), tmp_path / "prepared", kits)
-    digest = hashlib.md5((tmp_path / "prepared" / "case_00000_y.npy").read_bytes()).hexdigest()
-    data.prepare(small(f"data.md5=['{digest} case_00000_y.npy']"), tmp_path / "again", kits)
+        data.prepare(asked, folder, kits)
+    data.prepare(small(), folder, kits)
+    names = [f"case_0000{number}_{kind}.npy" for number in range(3) for kind in "xy"]
+    digests = {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in names}
+    known.write_text("".join(f"{digest}  {name}\n" for name, digest in digests.items()))
+    data.prepare(asked, tmp_path / "again", kits)
+
+
+def test_cases_that_were_prepared_without_the_check_do_not_pass_for_those_of_the_benchmark(
+    kits: Path, tmp_path: Path
+) -> None:
+    folder, known = tmp_path / "prepared", tmp_path / "known.md5"
+    data.prepare(small(), folder, kits)
+    known.write_text("0123  case_00002_x.npy\n")
+    asked = small(f"data.md5={known}", f"data_dir={folder}")
+    for look in (lambda: data.prepare(asked, folder, kits), lambda: data.open_volumes(asked)):
+        with pytest.raises(
+            RequestError, match=r"case_00002_x\.npy .* was prepared with md5 \w{32}; .* on 0123"
+        ):
+            look()
+
+
+def test_the_digests_of_all_prepared_cases_of_the_full_benchmark_are_known() -> None:
+    known = data._known_md5(unet3d("unet3d"))
+    assert sorted(known) == sorted(
+        f"{cases.case_name(number)}_{kind}.npy" for number in range(210) for kind in "xy"
+    )
+    assert all(len(digest) == 32 for digest in known.values()) and len(set(known.values())) == 420
+    assert known["case_00209_y.npy"] == "53e6a158a704c9fa4a1f246137d61483"
+    assert unet3d("unet3d_mini").data.md5 is None and unet3d("unet3d_hippocampus").data.md5 is None
 
 
 @pytest.mark.parametrize(
