@@ -9,13 +9,13 @@ import sys
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import cattrs
 
-from train_bench import papers
+from train_bench import lock, papers
 from train_bench.board import Board
 from train_bench.ending import Vigil, deaths, failed_runs
 from train_bench.errors import Interrupted, LaunchError, RequestError
@@ -114,28 +114,38 @@ def run_each(
 ) -> Generator[Job, None, None]:
     """Run every job that has no result yet, or `only` some; one at each step. Stops at a run whose processes die,
     with a sentence that says which and how, unless told to `go_on`; a run that trains to the end of its schedule
-    in vain is a result like any other. `strictly` ends a run whose log breaks a rule for good."""
-    missing = todo(plan, retry_failed=retry_failed)
-    jobs = [job for job in missing if only is None or job.index in only]
-    for job in jobs:
-        _put_aside(job)
-    board = Board(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
-    watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
-    try:
-        for job in jobs:
-            failure = _run(job, launcher, watcher, board, _live_check(plan, job), strictly=strictly)
-            if failure is not None and not go_on:
-                raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
-            yield job
-    except KeyboardInterrupt:
-        finished = sum(job.result_file.exists() for job in plan.jobs)
-        raise Interrupted(
-            f"Interrupted; {finished} of {len(plan.jobs)} runs are finished and stay. Continue with: "
-            f"train-bench run resume={plan.jobs[0].folder}"
-        ) from None
-    finally:
-        board.campaign_over()
-        watcher.campaign_ended()
+    in vain is a result like any other. `strictly` ends a run whose log breaks a rule for good.
+
+    Raises `RequestError` where another process carries out one of these runs."""
+    with ExitStack() as locks:
+        for job in _wanted(todo(plan, retry_failed=retry_failed), only):
+            what = f"Run {job.index + 1} of {len(plan.jobs)} in {job.folder}"
+            locks.enter_context(lock.held(job.ranks_folder.with_suffix(".lock"), what))
+        # What another process finished before the locks were ours is a result.
+        missing = todo(plan, retry_failed=retry_failed)
+        board = Board(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
+        for job in _wanted(missing, only):
+            _put_aside(job)
+        watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
+        try:
+            for job in _wanted(missing, only):
+                failure = _run(job, launcher, watcher, board, _live_check(plan, job), strictly=strictly)
+                if failure is not None and not go_on:
+                    raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
+                yield job
+        except KeyboardInterrupt:
+            finished = sum(job.result_file.exists() for job in plan.jobs)
+            raise Interrupted(
+                f"Interrupted; {finished} of {len(plan.jobs)} runs are finished and stay. Continue with: "
+                f"train-bench run resume={plan.jobs[0].folder}"
+            ) from None
+        finally:
+            board.campaign_over()
+            watcher.campaign_ended()
+
+
+def _wanted(jobs: Sequence[Job], only: Sequence[int] | None) -> list[Job]:
+    return [job for job in jobs if only is None or job.index in only]
 
 
 def _live_check(plan: Plan, job: Job) -> LiveCheck:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import board, campaign
+from train_bench import board, campaign, lock
 from train_bench.ending import Vigil, deaths
 from train_bench.errors import LaunchError, RequestError, UnknownName
 from train_bench.job import Job
@@ -31,7 +31,13 @@ def take_part(folder: Path, words: Sequence[str], tell: Callable[[str], None]) -
     plan = campaign.open_folder(folder)
     host, changes = _which(plan, words)
     launcher = discover.launcher(campaign.launcher_config(plan, **changes))
-    campaign.prepare_data(plan)
+    with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
+        campaign.prepare_data(plan)
+        return _follow(plan, launcher, host, tell)
+
+
+def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], None]) -> bool:
+    """Carry out this host's part of every run that host 0 announces."""
     good, done = True, set[str]()
     while True:
         said = _next(plan.jobs[0], done)

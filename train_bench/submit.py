@@ -85,15 +85,28 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
         ) from None
 
 
+def refuse_under_way(batch: Batch, folder: Path) -> None:
+    """Refuse to submit the runs of a campaign once more whose job waits or runs."""
+    if was_submitted(folder):
+        number = str(papers.read_json(folder / "batch.json")["job"])
+        _ended(batch, number, f"wait for it, or end it (scancel {number})")
+
+
 def settle(batch: Batch, folder: Path) -> None:
     """Record what became of the submitted job. What was recorded stays, where the batch system has forgotten."""
     told = papers.read_json(folder / "batch.json")
-    tasks = _ask(batch, str(told["job"]))
-    under_way = [task.name for task in tasks if not task.ended]
-    if under_way:
-        raise RequestError(f"Job {', '.join(under_way)} has not ended yet; settle it when it has.")
+    tasks = _ended(batch, str(told["job"]), "settle it when it has")
     if tasks:
         papers.write_json(folder / "batch.json", told | {"tasks": [asdict(task) for task in tasks]})
+
+
+def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
+    """What the batch system knows of a job that has ended; the next `step` is told where it has not."""
+    tasks = _ask(batch, number)
+    under_way = [task.name for task in tasks if not task.ended]
+    if under_way:
+        raise RequestError(f"Job {', '.join(under_way)} has not ended yet; {step}.")
+    return tasks
 
 
 def _ask(batch: Batch, number: str) -> tuple[BatchTask, ...]:

@@ -131,6 +131,7 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
     if batch is not None and not batch.inside(os.environ):
         jobs = campaign.todo(planned, retry_failed=asked.retry_failed)
         if jobs:
+            submit.refuse_under_way(batch, folder)
             options = [f"{name}={getattr(asked, name).value}" for name in ("on_failure", "on_violation")]
             options += ["retry_failed=true"] * asked.retry_failed
             submit.hand_over(batch, jobs, options, _tell_at_once)

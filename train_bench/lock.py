@@ -1,0 +1,79 @@
+"""A lock on what one process at a time may do: a file with its process number and its host, held as long as it
+lives and empty afterwards. The kernel keeps it, so that a process that was killed holds nothing; where a file system keeps no locks
+between hosts, what the file says counts."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from train_bench.errors import RequestError
+from train_bench.papers import cannot_write
+
+
+@contextlib.contextmanager
+def held(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock `path` for `what`, the subject of a sentence (`Run 2 of 5 in DIR`).
+
+    What a dead process of this host left behind is taken over. Raises `RequestError` where a process of this host,
+    or one of another, holds it; nothing was changed then.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW), "r+", encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    with file:
+        _take(file, path, what)
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _take(file: IO[str], path: Path, what: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        taken = False
+    except BlockingIOError:
+        taken = True
+    except OSError:  # a file system without locks: what the file says has to do
+        taken = _alive(_holder(file))
+    holder, here = _holder(file), socket.gethostname()
+    if taken or holder.get("host", here) != here:
+        who = f"process {holder.get('pid', '?')} on {holder.get('host', here)}"
+        step = "wait for it, or end it" if taken else f"if it is no more, remove {path}"
+        raise RequestError(f"{what} is being carried out by {who}; {step}. Nothing was changed.")
+    file.seek(0)
+    file.truncate()
+    file.write(json.dumps({"pid": os.getpid(), "host": here}) + "\n")
+    file.flush()
+
+
+def _holder(file: IO[str]) -> dict[str, Any]:
+    """What the holder wrote; nothing where it wrote nothing that can be read."""
+    file.seek(0)
+    try:
+        holder = json.loads(file.read(1000))
+    except ValueError:
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def _alive(holder: dict[str, Any]) -> bool:
+    pid = holder.get("pid")
+    if holder.get("host") != socket.gethostname() or not isinstance(pid, int) or pid < 1:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
