@@ -1,6 +1,6 @@
 """A lock on what one process at a time may do: a file with its process number and its host, held as long as it
-lives and empty afterwards. The kernel keeps it, so that a process that was killed holds nothing; where a file system keeps no locks
-between hosts, what the file says counts."""
+lives and empty afterwards. The kernel keeps it, so that a process that was killed holds nothing; where a file
+system keeps no locks between hosts, what the file says counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def held(path: Path, what: str) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW), "r+", encoding="utf-8")
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW), "r+", encoding="utf-8")
     except OSError as error:
         raise cannot_write(path, error) from error
     with file:

@@ -41,11 +41,12 @@ def test_the_score_says_what_was_planned(planned):
     assert len(score.ruleset_digest) == 64
 
 
-def test_deviation_is_over_all_converged_runs_and_the_interval_holds_the_mean(planned):
+def test_deviation_is_over_all_converged_runs_and_the_interval_is_that_of_the_score(planned):
     score = judge(campaign(planned, GOOD)).score
     times = [(60 + index) / 60 for index in range(MINI.runs)]
     assert score.stdev_minutes == pytest.approx(statistics.stdev(times))
     low, high = score.ci95_minutes
+    assert (low + high) / 2 == pytest.approx(score.score_minutes)
     assert low < statistics.fmean(times) < high
 
 

@@ -8,8 +8,8 @@ import pytest
 import scipy.stats
 
 from train_bench.judge.statistics import (
-    confidence_interval,
     largest_acceptable_mean,
+    olympic_interval,
     olympic_mean,
     smallest_acceptable_mean,
 )
@@ -40,11 +40,47 @@ def samples():
 
 
 @pytest.mark.parametrize("values", list(samples()), ids=len)
-def test_the_interval_is_that_of_students_t(values):
-    expected = scipy.stats.t.interval(
-        0.95, len(values) - 1, loc=statistics.fmean(values), scale=scipy.stats.sem(values)
-    )
-    assert confidence_interval(values) == pytest.approx(expected, rel=1e-9)
+def test_the_interval_is_as_wide_as_students_t_and_lies_around_what_is_printed(values):
+    drop = 1 if len(values) > 2 else 0
+    low, high = scipy.stats.t.interval(0.95, len(values) - 1, scale=scipy.stats.sem(values))
+    center = olympic_mean(values, drop)
+    assert olympic_interval(values, drop) == pytest.approx((max(0, center + low), center + high), rel=1e-9)
+
+
+def normal(rng):
+    return rng.gauss(10, 1)
+
+
+def log_normal(rng):
+    return rng.lognormvariate(0, 0.3)
+
+
+def very_skewed(rng):
+    return rng.lognormvariate(0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("times", "failed", "coverage"),
+    [
+        (normal, 0, 0.945),
+        (log_normal, 0, 0.94),
+        (very_skewed, 0, 0.933),
+        (normal, 1, 0.945),
+        (log_normal, 1, 0.92),
+    ],
+)
+def test_the_interval_of_the_olympic_mean_of_five_runs_covers_it_as_often_as_is_said(times, failed, coverage):
+    """What is covered is the mean that olympic means of such runs have."""
+    rng = random.Random(5)
+    sets = [[times(rng) for _ in range(5 - failed)] + [math.inf] * failed for _ in range(4000)]
+    truth = statistics.fmean(olympic_mean(values, 1) for values in sets)
+    intervals = [olympic_interval(values, 1) for values in sets]
+    covered = statistics.fmean(low <= truth <= high for low, high in intervals)
+    assert covered == pytest.approx(coverage, abs=0.011)  # three standard errors of 4,000 sets
+
+
+def test_a_time_is_never_below_zero():
+    assert olympic_interval([1, 1, 20], 1)[0] == 0
 
 
 @pytest.mark.parametrize("n_reference", [8, 15, 18, 72])

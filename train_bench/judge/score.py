@@ -13,7 +13,7 @@ from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.letter import Letter
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
 from train_bench.judge.record import RunRecord
-from train_bench.judge.statistics import confidence_interval, olympic_mean
+from train_bench.judge.statistics import olympic_interval, olympic_mean
 from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 
 
@@ -160,7 +160,7 @@ def make_score(
         ),
         olympic_minutes=olympic if known else None,
         stdev_minutes=statistics.stdev(finite) if len(finite) > 1 else None,
-        ci95_minutes=confidence_interval(finite) if len(finite) > 1 else None,
+        ci95_minutes=_interval(chosen, rules.drop, factor) if known and len(finite) > 1 else None,
         samples_to_target=samples,
         samples_per_second=speed,
         rcp=rcp,
@@ -179,6 +179,12 @@ def counts(verdict: RunVerdict, rules: BenchmarkRules) -> bool:
 def _dropped(times: Sequence[float], drop: int) -> set[int]:
     order = sorted(range(len(times)), key=lambda position: times[position])
     return set(order[:drop]) | set(order[len(order) - drop :]) if len(times) > 2 * drop else set()
+
+
+def _interval(times: Sequence[float], drop: int, factor: float) -> tuple[float, float]:
+    """Of the score: that of the olympic mean, times the factor of the RCP check, which is taken as it is."""
+    low, high = olympic_interval(times, drop)
+    return low * factor, high * factor
 
 
 def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: bool) -> ScoredRun:

@@ -18,15 +18,19 @@ def olympic_mean(values: Sequence[float], drop: int) -> float:
     return math.inf if math.isinf(kept[-1]) else statistics.fmean(kept)
 
 
-def confidence_interval(values: Sequence[float], level: float = 1 - ALPHA) -> tuple[float, float]:
-    """Student's interval for the mean of all `values` (n - 1 degrees of freedom).
+def olympic_interval(values: Sequence[float], drop: int, level: float = 1 - ALPHA) -> tuple[float, float]:
+    """Interval for the olympic mean of as many runs as `values`, of which infinite ones failed.
 
-    All values, not the trimmed ones: the deviation of what is left after the extremes are dropped would
-    make the interval too narrow. Needs two values.
+    An approximation: the olympic mean, give or take Student's half width of all finite values (n - 1 degrees of
+    freedom). The deviation of what is left after the extremes are dropped would make it too narrow. Simulated
+    coverage of the 95 % interval: 93 to 95 % for normal times and for log-normal ones that scatter by a third,
+    0.5 to 1 point less where they scatter by half; 2 points less where a run failed. Needs two finite values.
     """
-    mean, deviation = statistics.fmean(values), statistics.stdev(values)
-    half = student_quantile(len(values) - 1, (1 + level) / 2) * deviation / math.sqrt(len(values))
-    return mean - half, mean + half
+    finite = [value for value in values if math.isfinite(value)]
+    center = olympic_mean(values, drop)
+    spread = statistics.stdev(finite) / math.sqrt(len(finite))
+    half = student_quantile(len(finite) - 1, (1 + level) / 2) * spread
+    return max(0.0, center - half), center + half
 
 
 def smallest_acceptable_mean(mean: float, deviation: float, n_reference: int, n_submission: int) -> float:

@@ -41,28 +41,15 @@ def summary(score: Mapping[str, Any]) -> list[str]:
     """The lines below the table."""
     lines = []
     if score["olympic_minutes"] is not None:
-        spread = ""
-        if score["stdev_minutes"] is not None and score["ci95_minutes"] is not None:
-            low, high = score["ci95_minutes"]
-            spread = (
-                f", standard deviation {score['stdev_minutes'] * 60:.2f} s, 95 % interval of the mean "
-                f"{low * 60:.2f} to {high * 60:.2f} s"
-            )
-        minutes = score["olympic_minutes"]
-        lines.append(f"olympic mean {minutes:.4f} min ({minutes * 60:.2f} s){spread}")
+        deviation = score["stdev_minutes"]
+        spread = "" if deviation is None else f", standard deviation of the runs {deviation:.4f} min"
+        lines.append(f"olympic mean {score['olympic_minutes']:.4f} min{spread}")
     rcp = score["rcp"]
     lines.append(f"RCP {rcp['verdict']}: {rcp['message']}")
     if score["seeds"] == "fixed":
         lines.append("seeds: fixed (derived from seed=BASE, not from entropy)")
     if score["score_minutes"] is not None:
-        minutes = score["score_minutes"]
-        applied = minutes / score["olympic_minutes"] if score["olympic_minutes"] else 1.0
-        shown = (
-            ""
-            if applied > 1 or (rcp["factor"] or 1) <= 1
-            else f" (RCP factor {rcp['factor']:.4f}, not applied)"
-        )
-        lines.append(f"score {minutes:.4f} min ({minutes * 60:.2f} s), factor {applied:.4f}{shown}")
+        lines.append(_score(score))
     lines.append(_verdict(score) if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
     return lines
 
@@ -74,6 +61,18 @@ def _verdict(score: Mapping[str, Any]) -> str:
     if score["rcp"]["verdict"] == "none":
         return f"VALID; {score['rcp']['message']}"
     return "VALID"
+
+
+def _score(score: Mapping[str, Any]) -> str:
+    """Everything in minutes: the score, its interval, and the factor from the olympic mean to it."""
+    minutes, factor = score["score_minutes"], score["rcp"]["factor"] or 1
+    applied = minutes / score["olympic_minutes"] if score["olympic_minutes"] else 1.0
+    interval = ""
+    if score["ci95_minutes"] is not None:
+        low, high = score["ci95_minutes"]
+        interval = f", 95 % interval of the score {low:.4f} to {high:.4f} min"
+    unused = "" if applied > 1 or factor <= 1 else f" (RCP factor {factor:.4f}, not applied)"
+    return f"score {minutes:.4f} min{interval}, factor {applied:.4f}{unused}"
 
 
 def _quality(quality: Any) -> str:

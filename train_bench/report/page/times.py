@@ -81,12 +81,12 @@ def spread(entry: Entry) -> Figure:
         mean = told["olympic_minutes"]
         traces.append(_level(ends, mean, f"olympic mean {mean:.4g} min", "solid", ACCENT))
     for bound, what in zip(told["ci95_minutes"] or (), ("lower", "upper"), strict=False):
-        traces.append(_level(ends, bound, f"{what} end of the 95 % interval of the mean", "dot", MUTED))
+        traces.append(_level(ends, bound, f"{what} end of the 95 % interval of the score", "dot", MUTED))
     return Figure(
         name="spread",
         title="Spread of the runs",
         about="Time-to-train of every run. Crosses are left out of the olympic mean, the dotted lines are the "
-        "95 % interval of the mean of all that converged.",
+        "95 % interval of the score.",
         traces=traces,
         layout={
             "showlegend": True,
