@@ -1,9 +1,21 @@
 """A failed rule becomes a sentence with the key, the value seen and what is allowed."""
 
-import pytest
+from pathlib import Path
 
-from train_bench.rules.checks import Failure
+import mlperf_logging
+import pytest
+import yaml
+
+from train_bench.event import Event
+from train_bench.rules import rulefile, ruleset
+from train_bench.rules.checks import Failure, check
 from train_bench.rules.explain import explain
+from train_bench.rules.words import in_words
+
+ROUNDS = (
+    Path(mlperf_logging.__file__).parent / "compliance_checker",
+    Path(rulefile.__file__).parent / "rounds",
+)
 
 SHAPES = {
     "v['value'] == 0.9": ("0.8", "only 0.9"),
@@ -18,7 +30,13 @@ SHAPES = {
     "v['value'] >= 0.759 and v['value'] < 1.0": ("at least 0.759", "less than 1.0"),
     "s['init_stopped']": ("after init stopped",),
     "not s['run_started']": ("before run started",),
-    "len(v['value']) == 2": ("len(v['value']) == 2",),
+    "len(v['value']) == 2": ("2 numbers",),
+    "0 < v['value'] <= 1": ("more than 0 and at most 1",),
+    "v['value'] == s['shapes'][s['benchmark']]": ("only the shapes of the benchmark of this log",),
+    "s['block'] is None": ("while no block is under way",),
+    "all(epoch >= 0 for epoch in v['value'])": ("each at least 0",),
+    "v['value'] in [1, float('inf')]": ("one of 1, infinity",),
+    "v['value'] == 12000 - s['opt_steps']": ("only 12000 - opt_steps",),
 }
 
 
@@ -49,3 +67,47 @@ def test_a_required_count_is_explained(requirement, seen, parts):
 def test_a_rule_that_is_no_expression_is_shown_as_it_is():
     sentence = explain(Failure(kind="check", key="some_key", rule="KeyError: 'x' (", line=3, value=1))
     assert "KeyError: 'x' (" in sentence
+
+
+def every_check():
+    for folder in ROUNDS:
+        for path in folder.rglob("*.yaml"):
+            try:
+                file = rulefile.read(path)
+            except (ValueError, TypeError, yaml.YAMLError):  # tables of rounds, known defects
+                continue
+            for key in file.keys.values():
+                once = (key.at_least_one,) if key.at_least_one else ()
+                yield from (*key.checks, *key.lost_checks, *key.first_checks, *once)
+            yield from file.end_checks
+
+
+def test_no_rule_of_any_round_is_told_in_the_variables_of_rule_files():
+    texts = {one.text for one in every_check()}
+    assert len(texts) > 250
+    leaks = {
+        text: in_words(text) for text in texts if any(of in in_words(text) for of in ("s[", "v[", "ll."))
+    }
+    assert not leaks
+
+
+MASKRCNN = ruleset.load("mini-1.0").benchmark("maskrcnn_mini")
+
+
+def sentences(*events):
+    lines = [Event(key=key, value=value, time_ms=0, metadata=metadata) for key, value, metadata in events]
+    return [explain(failure) for failure in check(MASKRCNN, lines)]
+
+
+def test_what_the_file_itself_has_set_is_told_as_a_value():
+    said = sentences(("submission_benchmark", "maskrcnn_mini", {}), ("min_image_size", 7, {}))
+    (size,) = (sentence for sentence in said if sentence.startswith("min_image_size is 7"))
+    assert "allowed: only 64" in size
+    assert "sizes" not in size
+
+
+def test_an_event_has_no_value_that_could_be_wrong():
+    said = sentences(("block_start", None, {"first_epoch_num": 1, "epoch_count": 1}), ("init_stop", None, {}))
+    stop = next(sentence for sentence in said if sentence.startswith("init_stop breaks"))
+    assert "None" not in stop
+    assert "breaks its rule; allowed: " in stop

@@ -7,6 +7,7 @@ nothing is shared between two calls.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,10 @@ OF_THE_RUN = frozenset(
         "actual_selfplay_games_per_generation",
     }
 )
+
+
+LONGEST_FILLED = 60
+"""What is longer, as text, is told by its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +228,12 @@ class _FileCheck:
     def finish(self) -> list[Failure]:
         """What shows after the last line: targets, counts, final checks."""
         targets = [
-            Failure(kind="target", key=key, rule=rule.at_least_one.text, value=self._values[key][-1])
+            Failure(
+                kind="target",
+                key=key,
+                rule=_filled(rule.at_least_one.text, self._state["s"]),
+                value=self._values[key][-1],
+            )
             for key, rule in self.keys.items()
             if rule.at_least_one is not None and self._values[key] and key not in self._reached
         ]
@@ -270,8 +280,35 @@ def _failed(
         except Exception:
             passed = False  # a value of the wrong type satisfies no rule
         if not passed:
-            failures.append(_broken(line, check.text))
+            failures.append(_broken(line, _filled(check.text, state["s"])))
     return failures
+
+
+def _filled(rule: str, known: Mapping[str, Any]) -> str:
+    """A rule that compares a value with what earlier lines or the file itself have set, with that put in."""
+    return ast.unparse(_Filled(known).visit(ast.parse(rule, mode="eval"))) if "s['" in rule else rule
+
+
+class _Filled(ast.NodeTransformer):
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        self._known = known
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """State alone says when a line may come; beside a value it says what the value may be."""
+        parts = [node.left, *node.comparators]
+        if any("v['" in ast.unparse(part) for part in parts):
+            node.left, *node.comparators = (self._value(part) for part in parts)
+        return node
+
+    def _value(self, node: ast.expr) -> ast.expr:
+        if not isinstance(node, ast.Subscript) or not ast.unparse(node).startswith("s['"):
+            return node
+        try:
+            value = eval(compile(ast.Expression(node), "rule", "eval"), {"s": self._known})
+            short = isinstance(value, (int, float, str, list)) and len(repr(value)) <= LONGEST_FILLED
+            return ast.parse(repr(value), mode="eval").body if short else node
+        except Exception:
+            return node
 
 
 def _broken(line: _Line, rule: str) -> Failure:

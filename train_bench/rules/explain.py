@@ -26,6 +26,9 @@ PARAGRAPHS = (
 
 LONGEST_VALUE = 200
 
+EXCEPTION = re.compile(r"\w+: ")
+"""How the rule of a failure begins whose code could not be carried out."""
+
 
 def explain(failure: Failure) -> str:
     """The sentence for a person."""
@@ -35,8 +38,10 @@ def explain(failure: Failure) -> str:
         seen = "never logged" if failure.value is None else f"last {_shown(failure.value)}"
         return f"The target was not reached: {failure.key} was {seen}; demanded: {in_words(failure.rule)}."
     if failure.kind == "end":
-        return _names(failure) or f"At the end of the log this does not hold: {_cut(failure.rule)}."
-    return f"{failure.key} is {_shown(failure.value)}; allowed: {in_words(failure.rule)}."
+        return _names(failure) or f"At the end of the log this does not hold: {allowed(failure)}."
+    if EXCEPTION.match(failure.rule):
+        return f"{failure.key} is {_shown(failure.value)}; the rule of it cannot take that ({_cut(failure.rule)})."
+    return f"{failure.key} {_seen(failure)}; allowed: {allowed(failure)}."
 
 
 def allowed(failure: Failure) -> str:
@@ -84,6 +89,13 @@ def _demanded(rule: str) -> Counter[str] | None:
     right = node.comparators[0] if isinstance(node, ast.Compare) else node
     names = next((item for item in ast.walk(right) if isinstance(item, ast.List)), None)
     return None if names is None else Counter(str(literal(item)) for item in names.elts)
+
+
+def _seen(failure: Failure) -> str:
+    """Events have no value: what their rules are about are their times, their order and their metadata."""
+    if failure.value is not None:
+        return f"is {_shown(failure.value)}"
+    return "has no value" if "v['value']" in failure.rule else "breaks its rule"
 
 
 def _shown(value: Any) -> str:

@@ -1,9 +1,10 @@
-"""An expression of a rule file -> words: the usual shapes; what has none of them stays as it is written."""
+"""An expression of a rule file -> words: the usual shapes; what has none of them becomes a formula in which the
+variables of rule files have the names that people know."""
 
 from __future__ import annotations
 
 import ast
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 COMPARISONS = {
@@ -14,7 +15,7 @@ COMPARISONS = {
 }
 
 
-@cache
+@lru_cache(maxsize=4096)
 def in_words(rule: str) -> str:
     """What a value has to be, for example `at least 0.759 and less than 1.0`."""
     try:
@@ -46,12 +47,38 @@ def _all(node: ast.expr) -> str:
     """Alternatives and conjunctions of known shapes."""
     if isinstance(node, ast.BoolOp):
         joint = " and " if isinstance(node.op, ast.And) else " or "
-        return joint.join(_words(part) or ast.unparse(part) for part in node.values)
-    return _words(node) or ast.unparse(node)
+        return joint.join(_words(part) or _formula(part) for part in node.values)
+    return _words(node) or _formula(node)
+
+
+def _formula(node: ast.expr) -> str:
+    """`v['value'] == 12000 - s['opt_x']` -> `value == 12000 - opt_x`."""
+    return ast.unparse(_Names().visit(ast.parse(ast.unparse(node), mode="eval"))).replace("math.", "")
+
+
+class _Names(ast.NodeTransformer):
+    """What stands for a value, an item of the metadata or what earlier lines set, by its name."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        subject = _subject(node)
+        if subject is not None:
+            return ast.Name(subject or "value")
+        if _is_state(node):
+            return ast.Name(str(literal(node.slice)))
+        if ast.unparse(node) == "v['metadata']":
+            return ast.Name("metadata")
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if ast.unparse(node) == "float('inf')":
+            return ast.Name("infinity")
+        if ast.unparse(node.func) == "s.get" and node.args:
+            return ast.Name(str(literal(node.args[0])))
+        return self.generic_visit(node)  # type: ignore[return-value]
 
 
 def _words(node: ast.expr) -> str | None:
-    for shape in (_conditional, _either, _range, _minutes, _comparison, _present, _whole, _state):
+    for shape in (_conditional, _either, _range, _minutes, _comparison, _present, _whole, _state, _listed):
         found = shape(node)
         if found:
             return found
@@ -75,14 +102,20 @@ def _either(node: ast.expr) -> str | None:
 
 
 def _range(node: ast.expr) -> str | None:
-    """`0.0 <= v['value'] <= 1.0`."""
+    """`0.0 <= v['value'] <= 1.0`, `0 < v['value'] < 1`."""
     if not isinstance(node, ast.Compare) or len(node.ops) != 2:
         return None
     name = _subject(node.comparators[0])
-    if name is None or not all(isinstance(operator, ast.LtE) for operator in node.ops):
+    if name is None or not all(isinstance(operator, (ast.Lt, ast.LtE)) for operator in node.ops):
         return None
-    between = f"from {ast.unparse(node.left)} to {ast.unparse(node.comparators[1])}"
-    return f"{name} {between}".strip()
+    low, high = _value(node.left), _value(node.comparators[1])
+    if all(isinstance(operator, ast.LtE) for operator in node.ops):
+        return f"{name} from {low} to {high}".strip()
+    below, above = (
+        f"{'at' if isinstance(operator, ast.LtE) else word} {'' if isinstance(operator, ast.Lt) else end} "
+        for operator, word, end in zip(node.ops, ("more than", "less than"), ("least", "most"), strict=True)
+    )
+    return f"{name} {below.rstrip()} {low} and {above.rstrip()} {high}".strip()
 
 
 def _minutes(node: ast.expr) -> str | None:
@@ -109,8 +142,8 @@ def _comparison(node: ast.expr) -> str | None:
     value = literal(comparator)
     if isinstance(operator, ast.Eq):
         return f"{prefix}only {_value(comparator)}"
-    if isinstance(operator, ast.In) and isinstance(value, (list, tuple, set)):
-        return prefix + "one of " + ", ".join(repr(item) for item in value)
+    if isinstance(operator, ast.In) and isinstance(comparator, (ast.List, ast.Tuple, ast.Set)):
+        return prefix + "one of " + ", ".join(_value(item) for item in comparator.elts)
     if isinstance(operator, ast.NotEq):
         return f"{prefix}anything but {value!r}" if value != "" else f"{prefix}not empty"
     word = COMPARISONS.get(type(operator))
@@ -155,10 +188,48 @@ def _state(node: ast.expr) -> str | None:
         if ast.unparse(node.left).startswith("s['values'].setdefault("):
             return "the same in every line"
         if _is_state(node.left):
+            if _subject(node.comparators[0]) is not None:
+                return f"{_subject(node.comparators[0]) or 'value'} only {_value(node.left)}"
             value = literal(node.comparators[0])
+            if isinstance(value, str) and not isinstance(node.comparators[0], ast.Constant):
+                return None
             name = _key_of_state(node.left)
             return f"only after {name}" if value is True else f"only with {name} {value!r}"
     return None
+
+
+def _listed(node: ast.expr) -> str | None:
+    """`s['block'] is None`, `len(v['value']) == 2`, `isinstance(v['value'], int)`, `all(x > 0 for x in v['value'])`,
+    `v['metadata']['tensor'] not in s['tensors']`."""
+    text = ast.unparse(node)
+    if text == "isinstance(v['value'], int)":
+        return "a whole number"
+    if text == "v['value']":
+        return "only True"
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "all":
+        return _of_all(node.args[0])
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+        return None
+    left, operator, right = node.left, node.ops[0], node.comparators[0]
+    if _is_state(left) and literal(right) is None:
+        name = _key_of_state(left)
+        return f"only while no {name} is under way" if isinstance(operator, ast.Is) else f"only after {name}"
+    if isinstance(operator, ast.NotIn) and _subject(left) is not None and _is_state(right):
+        return f"each {_subject(left) or 'value'} once only"
+    if ast.unparse(left) == "len(v['value'])" and isinstance(operator, ast.Eq):
+        return f"{_value(right)} numbers"
+    return None
+
+
+def _of_all(node: ast.expr) -> str | None:
+    """`epoch > 0 for epoch in v['value']`."""
+    if not isinstance(node, ast.GeneratorExp) or ast.unparse(node.generators[0].iter) != "v['value']":
+        return None
+    test = node.elt
+    if not isinstance(test, ast.Compare) or ast.unparse(test.left) != ast.unparse(node.generators[0].target):
+        return None
+    word = COMPARISONS.get(type(test.ops[0]))
+    return f"each {word} {_value(test.comparators[0])}" if word else None
 
 
 def _is_state(node: ast.expr) -> bool:
@@ -175,8 +246,12 @@ def _value(node: ast.expr) -> str:
     """A literal as Python shows it; what an earlier line set, by its name."""
     if _is_state(node):
         return f"the {_key_of_state(node)} of this log"
+    if isinstance(node, ast.Subscript) and _is_state(node.value):
+        key = node.slice
+        of = f"the {_key_of_state(key)} of this log" if _is_state(key) else repr(literal(key))
+        return f"the {_key_of_state(node.value)} of {of}"
     value = literal(node)
-    return ast.unparse(node) if isinstance(value, str) and not isinstance(node, ast.Constant) else repr(value)
+    return _formula(node) if isinstance(value, str) and not isinstance(node, ast.Constant) else repr(value)
 
 
 def _subject(node: ast.expr) -> str | None:
@@ -186,5 +261,6 @@ def _subject(node: ast.expr) -> str | None:
     if ast.unparse(node) == "v['value']":
         return ""
     if isinstance(node, ast.Subscript) and ast.unparse(node.value) in ("v['metadata']", "v['value']"):
-        return str(literal(node.slice))
+        name = literal(node.slice)
+        return name if isinstance(name, str) else None
     return None
