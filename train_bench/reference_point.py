@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from train_bench import papers
-from train_bench.errors import LogError
+from train_bench.errors import LogError, RequestError
 from train_bench.judge import rcp as points
 from train_bench.judge.entry import Judgement
 from train_bench.progress import Unit
 
+if TYPE_CHECKING:
+    from train_bench.plan.plan import Plan
 
-def add(judged: Judgement, folder: Path, rcp: Path) -> Path:
+
+def refuse(plan: Plan, rcp: Path, *, replace: bool) -> None:
+    """Refuse reference runs that could not become a point: `RequestError` before any of them is started."""
+    if plan.changes:
+        raise RequestError(
+            f"A reference convergence point is made of the benchmark as it is defined; leave out "
+            f"{', '.join(plan.changes)}."
+        )
+    batch_size = plan.jobs[0].config["hyperparameters"]["global_batch_size"]
+    path = _file(rcp, plan.ruleset, plan.reference)
+    if not replace:
+        _refuse_to_replace(path, _records(path), _name(plan.benchmark, batch_size))
+
+
+def _refuse_to_replace(path: Path, records: Mapping[str, Any], name: str) -> None:
+    if name in records:
+        raise RequestError(
+            f"{path} has the point {name} already, of {records[name].get('When')}; results that were compared with "
+            f"it would be judged otherwise. Give replace_point=true to write over it, or choose a batch size "
+            f"that has none."
+        )
+
+
+def add(judged: Judgement, folder: Path, rcp: Path, *, replace: bool) -> Path:
     """Write the convergence of the runs in `folder` as a record of `rcp/<round>/<reference>.json`, in the
-    official format; a record of the same benchmark and batch size is replaced. Returns the file.
+    official format. A record of the same benchmark and batch size is replaced only if that is allowed. Returns
+    the file.
 
     Refuses runs that did not all converge, are not compliant, or are fewer than twice a result's: such
     a record would be no reference (rules, section "Reference convergence points").
@@ -33,11 +60,24 @@ def add(judged: Judgement, folder: Path, rcp: Path) -> Path:
     if problems:
         raise LogError(f"{folder} gives no reference convergence point. {' '.join(problems)}")
     record = _record(judged, plan, papers.read_json(folder / "system.json"))
-    path: Path = rcp / plan["ruleset"] / f"{plan['reference']}.json"
-    records = papers.read_json(path) if path.exists() else {}
-    name = f"{record['Benchmark']}_ref_{record['BS']}"
+    path = _file(rcp, plan["ruleset"], plan["reference"])
+    records, name = _records(path), _name(record["Benchmark"], record["BS"])
+    if not replace:
+        _refuse_to_replace(path, records, name)
     papers.write_json(path, dict(sorted({**records, name: record}.items(), key=_benchmark_and_batch_size)))
     return path
+
+
+def _file(rcp: Path, ruleset: str, reference: str) -> Path:
+    return rcp / ruleset / f"{reference}.json"
+
+
+def _records(path: Path) -> dict[str, Any]:
+    return dict(papers.read_json(path)) if path.exists() else {}
+
+
+def _name(benchmark: str, batch_size: int) -> str:
+    return f"{benchmark}_ref_{batch_size}"
 
 
 def _record(judged: Judgement, plan: dict[str, Any], system: dict[str, Any]) -> dict[str, Any]:
@@ -53,6 +93,7 @@ def _record(judged: Judgement, plan: dict[str, Any], system: dict[str, Any]) -> 
         "Source": f"train_bench {plan['train_bench']}, revision {plan['revision']}",
         "BS": hyperparameters.pop("global_batch_size"),
         "Hyperparams": hyperparameters,
+        "Seeds": [record.seed for record in judged.records],
         points.VALUES[Unit(job["unit"])]: [record.convergence for record in judged.records],
     }
 

@@ -17,12 +17,13 @@ def from_entropy(count: int) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def from_base(base: int, count: int) -> tuple[int, ...]:
-    """`count` distinct seeds that follow from `base`; a longer list begins with the shorter one."""
+def from_base(base: int, count: int, *, purpose: str = "run") -> tuple[int, ...]:
+    """`count` distinct seeds that follow from `base`; a longer list begins with the shorter one. Every purpose has
+    seeds of its own."""
     seeds: list[int] = []
     index = 0
     while len(seeds) < count:
-        seed = derive(base, "run", index)
+        seed = derive(base, purpose, index)
         if seed not in seeds:
             seeds.append(seed)
         index += 1

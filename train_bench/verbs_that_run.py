@@ -56,7 +56,8 @@ def rcp(words: Sequence[str]) -> int:
 
     def act(request: Request) -> int:
         _refuse_against(request)
-        return _concluded(_campaign(request, reference_runs=True), _point)
+        folder = _campaign(request, reference_runs=True)
+        return _concluded(folder, lambda path: _point(path, replace=request.config.replace_point))
 
     return _with_request("rcp", words, act)
 
@@ -254,7 +255,7 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
 
 def _begun(request: Request, *, reference_runs: bool) -> Plan:
     """The plan of a new campaign, or of the one that goes on."""
-    from train_bench import campaign, submit
+    from train_bench import campaign, reference_point, submit
     from train_bench.plan import discover
     from train_bench.report.tracking import named
 
@@ -268,6 +269,8 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
     else:
         batch = discover.batch(asked.launcher)
         planned = _planned(request, reference_runs=reference_runs)
+        if reference_runs:
+            reference_point.refuse(planned, discover.RCP, replace=asked.replace_point)
     if batch is not None:
         submit.check(batch)
     if asked.resume is None:
@@ -291,7 +294,7 @@ def _refuse_against(request: Request) -> None:
 
 
 def _refuse_other_overrides(request: Request) -> None:
-    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation", "only")
+    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation", "only", "replace_point")
     others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
     if others:
         raise RequestError(
@@ -329,11 +332,14 @@ def _page(folder: Path, judged: Judgement) -> None:
         print(f"train-bench: warning: no report was written: {error}", file=sys.stderr)
 
 
-def _point(folder: Path) -> int:
-    from train_bench import reference_point
+def _point(folder: Path, *, replace: bool) -> int:
+    """The folder may have been begun with leave to replace, in its plan, or get it now."""
+    from train_bench import papers, reference_point
     from train_bench.plan import discover
 
-    path = reference_point.add(_judgement(folder), folder, discover.RCP)
+    asked = papers.read_json(folder / "plan.json")["request"]
+    replace = replace or asked.get("replace_point", False)  # older plans know no such option
+    path = reference_point.add(_judgement(folder), folder, discover.RCP, replace=replace)
     print(f"The reference convergence point is in {path}.")
     return VALID
 

@@ -61,6 +61,7 @@ class RunConfig:
     on_violation  warn of a rule that a growing log breaks for good, or stop the run
     start_limit_seconds  how long it may take until all ranks have answered; then the run has failed
     stall_limit_seconds  how long a rank may do no step and no collective; then the run has failed
+    replace_point a reference convergence point of the same benchmark and batch size may be written over
     drop_caches   drop the page caches before each run (needs root)
     data_dir      folder of the prepared data; None is the user's cache folder
     source        folder of the raw data, for `prepare`
@@ -87,6 +88,7 @@ class RunConfig:
     on_violation: OnViolation = OnViolation.warn
     start_limit_seconds: float = 600.0
     stall_limit_seconds: float = 600.0
+    replace_point: bool = False
     drop_caches: bool = False
     data_dir: str | None = None
     source: str | None = None

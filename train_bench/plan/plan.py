@@ -71,7 +71,10 @@ def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, ref
         raise RequestError(
             f"A reference convergence point is made in fp32; precision={asked.precision.value} was asked."
         )
-    chosen = seeds.from_entropy(runs) if asked.seed is None else seeds.from_base(asked.seed, runs)
+    purpose = "reference run" if reference_runs else "run"  # a point says nothing of the runs it is made of
+    chosen = (
+        seeds.from_entropy(runs) if asked.seed is None else seeds.from_base(asked.seed, runs, purpose=purpose)
+    )
     folder = _folder(asked, config, provenance)
     job = Job(
         benchmark=config.benchmark,
