@@ -49,7 +49,11 @@ def score(words: Sequence[str]) -> int:
     judged = _judged(options.path, options.ruleset)
     scores = [entry.score for entry in judged.entries]
     reference = _reference(options)
-    told: dict[str, Any] = {"entries": [one.as_json() for one in scores], "unjudged": judged.unjudged}
+    told: dict[str, Any] = {
+        "entries": [one.as_json() for one in scores],
+        "unjudged": judged.unjudged,
+        "skipped": judged.skipped,
+    }
     for entry, one in zip(told["entries"], scores, strict=True):
         entry["normalised"] = summary.normalised(one, reference or {})
     told["summary"] = None
@@ -58,7 +62,7 @@ def score(words: Sequence[str]) -> int:
         told["summary"] = asdict(summary.custom_summary(scores, weights, reference))
     if options.csv or options.markdown:
         print(results.as_csv(told) if options.csv else results.as_markdown(told), end="")
-    elif len(scores) == 1 and not options.json and options.summary is None:
+    elif judged.is_one_entry and not options.json and options.summary is None:
         _tell(told["entries"][0], False, table.show_score)
     else:
         _tell(told, options.json, results.show)

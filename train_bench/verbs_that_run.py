@@ -324,7 +324,7 @@ def _page(folder: Path, judged: Judgement) -> None:
         from train_bench.report.page import write
         from train_bench.report.page.facts import Asked
 
-        tree = Judged(entries=(judged,), unjudged=())
+        tree = Judged(entries=(judged,))
         path = folder / "report.html"
         write.write([(folder, tree)], path, asked=Asked(prices={}), rcp_folder=discover.RCP)
         print(f"report: {path}")

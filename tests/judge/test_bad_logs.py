@@ -177,7 +177,7 @@ def test_every_key_of_every_benchmark_may_have_any_value(name, ask, tmp_path):
             head = [(key, benchmark if key == "submission_benchmark" else value, m) for key, value, m in head]
             body = [(key, strange, {}) for key in keys if not key.startswith("submission_")]
             path.write_bytes(good_log(head + body * 2))
-            (place,) = find(path, name)
+            (place,) = find(path, name).places
             json.dumps(judge_entry(place, rcp_folder=tmp_path).as_json(), allow_nan=False)
 
 

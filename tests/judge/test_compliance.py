@@ -1,11 +1,14 @@
 """Each way in which a log can be bad is found, and told apart from a run that merely failed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from train_bench.event import Event
+from train_bench.judge import log
 from train_bench.judge.compliance import judge_run, judge_together
+from train_bench.judge.finding import BREAKS, REVIEW
 from train_bench.judge.log import Log
 from train_bench.judge.record import make_record, read_record
 from train_bench.judge.review import schedule
@@ -253,3 +256,100 @@ def test_samples_behind_the_last_evaluation_are_held_against_the_schedule(positi
     found = [finding.message for finding in schedule(record, rules)]
     assert len(found) == (said is not None)
     assert all(said in message for message in found)
+
+
+def timed(change, rules):
+    """The verdict on the good log with its events changed."""
+    read = log.read(LOGS / "good.txt")
+    changed = replace(read, events=tuple(change(read.events)))
+    return judge_run(make_record(changed, index=0, rules=rules), changed, rules)
+
+
+def at(events, key):
+    return next(event.time_ms for event in events if event.key == key)
+
+
+def moved(events, key, time_ms):
+    return [event._replace(time_ms=time_ms) if event.key == key else event for event in events]
+
+
+def stop_before_start(events):
+    return moved(events, "run_stop", at(events, "run_start") - 60_000)
+
+
+def stop_at_the_start(events):
+    return moved(events, "run_stop", at(events, "run_start"))
+
+
+def all_at_one_time(events):
+    return [event._replace(time_ms=at(events, "run_start")) for event in events]
+
+
+def stop_at_once(events):
+    return moved(events, "run_stop", at(events, "run_start") + 1)
+
+
+def start_again_at_the_end(events):
+    *body, stop = events
+    return [*body, Event("run_start", None, stop.time_ms - 1, line=stop.line), stop._replace(line=99_999)]
+
+
+def start_late(events):
+    return moved(events, "run_start", at(events, "run_stop") - 1)
+
+
+def start_after_the_stop(events):
+    start = next(event for event in events if event.key == "run_start")
+    return [*(event for event in events if event is not start), start._replace(line=99_999)]
+
+
+def trained_before_the_start(events):
+    return moved(events, "block_start", at(events, "run_start") - 60_000)
+
+
+@pytest.mark.parametrize("rules", [MINI, FULL], ids=lambda rules: rules.ruleset)
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(stop_before_start, stop_at_the_start, all_at_one_time, stop_at_once, start_again_at_the_end),
+        *(start_late, start_after_the_stop, trained_before_the_start),
+    ],
+)
+def test_a_run_without_time_or_with_training_before_it_is_no_result_in_any_round(change, rules):
+    assert timed(list, MINI).compliant
+    found = [finding for finding in timed(change, rules).findings if finding.check in ("no_time", "outside")]
+    assert any(finding.grade == BREAKS for finding in found)
+
+
+def evaluated_after_the_stop(events):
+    return [
+        event._replace(time_ms=event.time_ms + 10**6) if event.key.startswith("eval_") else event
+        for event in events
+    ]
+
+
+@pytest.mark.parametrize(("rules", "grade"), [(MINI, BREAKS), (FULL, REVIEW)])
+def test_what_lies_after_run_stop_is_for_review_in_official_rounds(rules, grade):
+    found = [
+        finding for finding in timed(evaluated_after_the_stop, rules).findings if finding.check == "outside"
+    ]
+    assert [finding.grade for finding in found] == [grade]
+    assert "after run_stop" in found[0].message
+
+
+def in_a_blink(events):
+    start = at(events, "run_start")
+    return [event._replace(time_ms=start + (event.time_ms - start) // 1000) for event in events]
+
+
+def test_a_run_of_milliseconds_is_for_review_because_no_log_says_how_fast_its_system_is():
+    verdict = timed(in_a_blink, MINI)
+    assert [(finding.check, finding.grade) for finding in verdict.findings] == [("short", REVIEW)]
+
+
+def test_clocks_of_several_processes_may_differ_a_little_in_official_rounds():
+    def a_little_early(events):
+        return moved(events, "block_start", at(events, "run_start") - 5)
+
+    grades = {finding.check: finding.grade for finding in timed(a_little_early, FULL).findings}
+    assert grades["outside"] == REVIEW

@@ -23,10 +23,9 @@ def describe(root, **changes):
     (root / "org" / "systems" / "box.json").write_text(json.dumps(described))
 
 
-def judge(root):
-    return judge_folder(
-        root / "org" / "results" / "box" / "resnet", asked="mini-1.0", rcp_folder=root / "none"
-    )
+def judge(root, ruleset="mini-1.0"):
+    folder = root / "org" / "results" / "box" / "resnet"
+    return judge_folder(folder, asked=ruleset, rcp_folder=root / "none")
 
 
 def checks(judged):
@@ -37,9 +36,7 @@ def test_a_description_that_says_what_the_logs_say_has_no_finding(submitted):
     assert checks(judge(submitted)) == []
 
 
-@pytest.mark.parametrize(
-    "changes", [{"submitter": "Somebody Else"}, {"division": "open"}, {"status": "Available cloud"}]
-)
+@pytest.mark.parametrize("changes", [{"submitter": "Somebody Else"}, {"status": "Available cloud"}])
 def test_a_description_that_contradicts_the_logs_is_for_review(changes, submitted):
     describe(submitted, **changes)
     judged = judge(submitted)
@@ -59,9 +56,56 @@ def test_a_broken_description_is_a_finding(broken, submitted):
     assert checks(judge(submitted)) == ["system"]
 
 
-def test_the_division_is_that_of_the_description_before_that_of_the_logs(submitted):
+def log_as_open(root, *, only="result_*.txt"):
+    """Logs that announce the open division and stop far below the target of the closed one."""
+    for path in sorted((root / "org" / "results" / "box" / "resnet").glob(only)):
+        text = path.read_text().replace('"value": "closed"', '"value": "open"')
+        for quality in ("0.8", "0.999"):
+            text = text.replace(f'"value": {quality}', '"value": 0.1')
+        path.write_text(text)
+
+
+def test_an_open_entry_has_a_target_of_its_own(submitted):
     describe(submitted, division="Open")
-    assert judge(submitted).score.division == "open"
+    log_as_open(submitted)
+    judged = judge(submitted)
+    assert judged.score.division == "open"
+    assert all(run.converged for run in judged.score.runs)
+    assert checks(judged) == []
+
+
+@pytest.mark.parametrize("ruleset", ["mini-1.0", "training-1.1.0"])
+def test_logs_that_say_open_beside_a_description_that_says_closed_are_held_to_the_closed_target(
+    ruleset, submitted
+):
+    log_as_open(submitted)
+    judged = judge(submitted, ruleset)
+    assert (judged.score.division, judged.score.valid) == ("closed", False)
+    assert not any(run.converged for run in judged.score.runs)
+    assert checks(judged) == ["system"]
+
+
+def test_a_description_that_says_open_beside_closed_logs_frees_them_of_nothing(submitted):
+    describe(submitted, division="Open")
+    judged = judge(submitted)
+    assert (judged.score.division, judged.score.valid) == ("closed", False)
+    assert any("The stricter of the two holds" in reason for reason in judged.score.reasons)
+
+
+def test_in_an_official_round_a_contradiction_about_the_division_is_for_review(submitted):
+    describe(submitted, division="Open")
+    judged = judge(submitted, "training-1.1.0")
+    assert judged.score.division == "closed"
+    assert [(found.check, found.grade) for found in judged.findings] == [("system", "review")]
+
+
+def test_one_log_that_says_open_among_closed_ones_is_held_to_the_closed_target(submitted):
+    (submitted / "org" / "systems" / "box.json").unlink()
+    log_as_open(submitted, only="result_3.txt")
+    judged = judge(submitted)
+    assert judged.score.division == "closed"
+    assert [run.converged for run in judged.score.runs] == [True, True, True, False, True]
+    assert "submission_division" in {found.check for found in judged.verdicts[3].findings}
 
 
 @pytest.mark.parametrize(

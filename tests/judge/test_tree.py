@@ -56,8 +56,71 @@ def test_what_lies_beside_the_results_of_a_campaign_is_no_entry(tmp_path):
     plan(tmp_path)
     campaign(tmp_path, GOOD)
     (tmp_path / "failed").mkdir()
-    shutil.copy(tmp_path / "result_0.txt", tmp_path / "failed" / "result_0.txt")
+    shutil.copy(tmp_path / "result_0.txt", tmp_path / "failed" / "result_0_1.txt")
     assert len(judge(tmp_path, asked=None).entries) == 1
+
+
+@pytest.mark.parametrize("content", ["{}", '{"ruleset": "mini-1.0"}'])
+@pytest.mark.parametrize("where", ["", "us", "us/results/big"])
+def test_a_plan_above_results_hides_nothing_and_is_told(where, content, submitted):
+    (submitted / where / "plan.json").write_text(content)
+    judged = judge(submitted)
+    assert len(judged.entries) == 2
+    (told,) = judged.skipped
+    assert "beside no results" in told
+    assert judged.as_json()["skipped"] == [told]
+
+
+def test_a_valid_campaign_above_other_results_hides_none_of_them(submitted):
+    plan(submitted)
+    campaign(submitted, GOOD)
+    assert len(judge(submitted).entries) == 3
+
+
+def test_a_plan_that_is_none_hides_no_other_entry(submitted):
+    (submitted / "us/results/big/resnet/plan.json").write_text("{}")
+    judged = judge(submitted)
+    assert [entry.name for entry in judged.entries] == ["us/small/resnet_mini"]
+    assert not judged.valid
+    (reason,) = judged.unjudged
+    assert "big/resnet/plan.json is not a plan" in reason
+
+
+def test_how_many_logs_of_repeated_runs_were_passed_over_is_told(tmp_path):
+    plan(tmp_path)
+    campaign(tmp_path, GOOD)
+    (tmp_path / "failed").mkdir()
+    for attempt in (1, 2):
+        shutil.copy(tmp_path / "result_0.txt", tmp_path / "failed" / f"result_0_{attempt}.txt")
+    judged = judge(tmp_path, asked=None)
+    assert len(judged.entries) == 1
+    (told,) = judged.skipped
+    assert "2 log(s) of runs that were repeated (result_0_1.txt, result_0_2.txt)" in told
+
+
+def test_a_folder_called_failed_hides_no_entry(submitted):
+    """Only what a campaign itself puts there is passed over."""
+    (submitted / "plan.json").write_text('{"ruleset": "mini-1.0"}')
+    (submitted / "us").rename(submitted / "failed")
+    assert len(judge(submitted).entries) == 2
+    shutil.copy(submitted / "failed/results/big/resnet/result_1.txt", submitted / "failed")
+    assert len(judge(submitted).entries) == 3
+
+
+def test_a_folder_that_is_a_link_to_somewhere_else_is_told(submitted, tmp_path):
+    (submitted / "us" / "results" / "big").rename(tmp_path / "elsewhere")
+    (submitted / "us" / "results" / "big").symlink_to(tmp_path / "elsewhere")
+    judged = judge(submitted)
+    assert len(judged.entries) == 1
+    (told,) = judged.skipped
+    assert str(tmp_path / "elsewhere") in told
+
+
+def test_an_entry_with_others_below_it_can_be_judged_by_itself(submitted):
+    plan(submitted)
+    campaign(submitted, GOOD)
+    folder = tree.judge_folder(submitted, asked=None, rcp_folder=submitted / "no_points").place.folder
+    assert folder == submitted
 
 
 def test_a_loop_of_links_ends(submitted):

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, WAIVED, Finding
 from train_bench.judge.log import NO_CONTENT, Log
 from train_bench.judge.record import DIED, SUCCESS, RunRecord
-from train_bench.judge.review import OPEN, finding, review
+from train_bench.judge.review import CLOSED, OPEN, finding, review
 from train_bench.rules.checks import Failure, check, waived_by
 from train_bench.rules.explain import allowed, explain, next_step, paragraph
 from train_bench.rules.ruleset import BenchmarkRules
@@ -40,9 +40,14 @@ class RunVerdict:
     findings: tuple[Finding, ...]
 
 
-def judge_run(record: RunRecord, log: Log, rules: BenchmarkRules) -> RunVerdict:
-    """All findings about one log by itself."""
+def judge_run(record: RunRecord, log: Log, rules: BenchmarkRules, *, closed: bool = False) -> RunVerdict:
+    """All findings about one log by itself. `closed` holds a log that announces the open division to the rules
+    of the closed one."""
     failures = check(rules, log.events) if log.events else []
+    by_the_letter = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
+    if closed and says_open(record):
+        record, log = _as_closed(record, log)
+        failures = check(rules, log.events)
     findings = [
         *_how_it_ended(record, rules),
         *_unreadable(record, log, rules),
@@ -50,8 +55,21 @@ def judge_run(record: RunRecord, log: Log, rules: BenchmarkRules) -> RunVerdict:
         *_without_seed(record, rules),
         *review(record, log, rules),
     ]
-    by_the_letter = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
     return _verdict(record, findings, by_the_letter=by_the_letter)
+
+
+def says_open(record: RunRecord) -> bool:
+    """Whether a log announces the open division, in which little is a rule."""
+    return record.announced.get("submission_division") == OPEN
+
+
+def _as_closed(record: RunRecord, log: Log) -> tuple[RunRecord, Log]:
+    """What the log would be if it announced the closed division."""
+    events = tuple(
+        event._replace(value=CLOSED) if event.key == "submission_division" else event for event in log.events
+    )
+    announced = {**record.announced, "submission_division": CLOSED}
+    return replace(record, announced=announced), replace(log, events=events)
 
 
 def judge_together(
@@ -61,12 +79,14 @@ def judge_together(
     before, another batch size or system."""
     sizes = [record.global_batch_size for record in records]
     platforms = [record.announced.get("submission_platform") for record in records]
+    divisions = [record.announced.get("submission_division") for record in records]
     together = []
     for position, (record, verdict) in enumerate(zip(records, verdicts, strict=True)):
         found = [
             *_repeated(record, records[:position], rules),
             *_unusual(record, "global_batch_size", sizes, position, rules),
             *_unusual(record, "submission_platform", platforms, position, rules),
+            *_unusual(record, "submission_division", divisions, position, rules),
         ]
         letter = verdict.compliant_by_the_letter
         together.append(_verdict(record, [*verdict.findings, *found], by_the_letter=letter))
@@ -147,8 +167,7 @@ def _follows_from_death(record: RunRecord, failure: Failure) -> bool:
 
 def _without_seed(record: RunRecord, rules: BenchmarkRules) -> list[Finding]:
     """Closed rounds demand a seed in every log; no rule file does, only the seed checker."""
-    is_open = record.announced.get("submission_division") == OPEN
-    if rules.fixed_seeds_allowed or is_open or record.seed is not None or record.minutes is None:
+    if rules.fixed_seeds_allowed or says_open(record) or record.seed is not None or record.minutes is None:
         return []
     erratum = next((erratum for erratum in rules.errata if erratum.seeds_for_review), None)
     message = "The log has no seed; log the one of this run."

@@ -10,15 +10,15 @@ from typing import Any
 
 from train_bench.errors import LogError
 from train_bench.judge import log, rcp
-from train_bench.judge.compliance import RunVerdict, judge_run, judge_together
+from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open
 from train_bench.judge.convergence import beside_the_points
-from train_bench.judge.finding import Finding
+from train_bench.judge.finding import BREAKS, Finding
 from train_bench.judge.letter import by_the_letter
 from train_bench.judge.place import Place, badly_ended
 from train_bench.judge.record import RunRecord, number_of, read_record
-from train_bench.judge.review import OPEN
+from train_bench.judge.review import CLOSED, OPEN
 from train_bench.judge.score import Origin, Score, counts, make_score
-from train_bench.judge.submission import beside_the_logs, division_of
+from train_bench.judge.submission import beside_the_logs, divisions_of, scaling
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -60,9 +60,15 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
     rules = rounds.benchmark(str(place.plan.get("benchmark") or _benchmark(place, rounds)))
     judged = [_judge_file(file, rules) for file in sorted(place.files, key=_order)]
     records = tuple(record for record, _ in judged)
-    verdicts = judge_together(records, [verdict for _, verdict in judged], rules)
-    division = division_of(place, records)
-    closed = division != OPEN
+    stated = divisions_of(place, records)
+    closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
+    division = (CLOSED if closed else OPEN) if stated else None
+    alone = [
+        _judge_file(Path(record.file), rules, closed=True)[1] if closed and says_open(record) else verdict
+        for record, verdict in judged
+    ]
+    verdicts = judge_together(records, alone, rules)
+    beside = tuple(beside_the_logs(place, records, rules))
     points = rcp.load(rules, rcp_folder) if closed else ()
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
@@ -70,12 +76,14 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
             return OPEN_ENTRY
         return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, points)
 
-    letter = by_the_letter(records, verdicts, rules, closed=closed)
-    score = make_score(
-        rounds, rules, records, verdicts, compare, _origin(place, records, rules, division), letter
-    )
+    # The official package checker goes by the description, else by the first log.
+    letter = by_the_letter(records, verdicts, rules, closed=stated[:1] != (OPEN,))
+    origin = _origin(place, records, rules, division)
+    broken = [finding.message for finding in beside if finding.grade == BREAKS]
+    score = make_score(rounds, rules, records, verdicts, compare, origin, letter, broken)
     findings = (
-        *beside_the_logs(place, records, score.rcp),
+        *beside,
+        *scaling(place, score.rcp),
         *beside_the_points(place, records, score.rcp, points),
     )
     return Judgement(place=place, records=records, verdicts=verdicts, findings=findings, score=score)
@@ -85,10 +93,10 @@ def _order(file: Path) -> tuple[int, str]:
     return number_of(file), file.name
 
 
-def _judge_file(file: Path, rules: BenchmarkRules) -> tuple[RunRecord, RunVerdict]:
+def _judge_file(file: Path, rules: BenchmarkRules, *, closed: bool = False) -> tuple[RunRecord, RunVerdict]:
     """The log itself is dropped: of an entry, one file is in memory at a time."""
     record, read = read_record(file, rules)
-    return record, judge_run(record, read, rules)
+    return record, judge_run(record, read, rules, closed=closed)
 
 
 def _compared(

@@ -1,10 +1,10 @@
-"""Where the logs of an entry lie, and what the folders around them say."""
+"""Where the logs of entries lie, what the folders around them say, and what is no entry there."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,10 @@ from train_bench.errors import LogError, RequestError
 from train_bench.rules import ruleset
 
 ROUND_FOLDER = re.compile(r"(?:training_results_)?v?(\d+\.\d+)(\.\d+)?")
+RESULT = re.compile(r"result_.*\.txt")
+
+# Where a campaign keeps the logs of runs that were repeated: `failed/result_RUN_ATTEMPT.txt` beside its plan.
+REPEATED, ATTEMPT = "failed", re.compile(r"result_\d+_\d+\.txt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,32 +43,88 @@ class Place:
         return self.folder.parents[2] / "systems" / f"{self.system}.json"
 
 
-def find(path: Path, asked: str | None) -> Iterator[Place]:
-    """Every entry below `path`, which may be a log, a folder of logs or any folder above such.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The entries below a path, why others cannot be read, and what was passed over, each in a sentence."""
+
+    places: tuple[Place, ...]
+    unjudged: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+def find(path: Path, asked: str | None) -> Found:
+    """Every entry below `path`, which may be a log, a folder of logs or any folder above such. Every folder that
+    holds logs is an entry; a plan counts for the logs that lie beside it alone, and hides nothing.
 
     The ruleset is that of a campaign's plan, else the one that was `asked` for, else the one that a folder
-    above is named after (`v1.1`). Raises `RequestError` where nothing says it.
+    above is named after (`v1.1`). Raises `RequestError` where nothing says it for any entry, `LogError` where
+    there is no entry, or where the only one has a plan that is none.
     """
     path = path.absolute()
     if path.is_file():
-        yield _place(path.parent, (path,), asked, alone=True)
-        return
+        return Found(places=(_place(path.parent, (path,), asked, alone=True),))
     if not path.is_dir():
         raise RequestError(f"There is no file or folder {path}; give a log, a campaign or a tree of results.")
     unreadable: list[OSError] = []
-    empty = True
+    places: list[Place] = []
+    broken: list[LogError | RequestError] = []
+    skipped: list[str] = []
     for folder, below, names in os.walk(path, onerror=unreadable.append):
         below.sort()
-        files = tuple(Path(folder, name) for name in sorted(names) if re.fullmatch(r"result_.*\.txt", name))
-        if "plan.json" in names:
-            below.clear()  # what lies in a campaign's folder beside its results is no entry
+        files, passed_over = _entry(Path(folder), sorted(names), top=Path(folder) == path)
+        skipped += [*passed_over, *_links(path, Path(folder), below)]
         if files:
-            empty = False
-            yield _place(Path(folder), files, asked, alone=False)
+            try:
+                places.append(_place(Path(folder), files, asked, alone=False))
+            except (LogError, RequestError) as error:
+                broken.append(error)
     if unreadable:
         raise LogError(f"{unreadable[0].filename} cannot be read: {unreadable[0].strerror}.")
-    if empty:
-        raise LogError(" ".join((f"{path} holds no result_*.txt yet.", *badly_ended(path))))
+    if broken and not places:
+        raise broken[0]
+    if not places:
+        raise LogError(" ".join((f"{path} holds no result_*.txt yet.", *badly_ended(path), *skipped)))
+    return Found(places=tuple(places), unjudged=tuple(str(error) for error in broken), skipped=tuple(skipped))
+
+
+def in_folder(folder: Path, asked: str | None) -> Place | None:
+    """The entry whose logs lie in `folder` itself; None where none do."""
+    folder = folder.absolute()
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    files = _results(folder, names)
+    return _place(folder, files, asked, alone=False) if files else None
+
+
+def _results(folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(folder / name for name in names if RESULT.fullmatch(name))
+
+
+def _entry(folder: Path, names: Sequence[str], *, top: bool) -> tuple[tuple[Path, ...], list[str]]:
+    """The logs of the entry in `folder`, and what is passed over there. Who asks for the logs of repeated runs
+    (`top`) gets them."""
+    files = _results(folder, names)
+    if folder.name == REPEATED and not top and (folder.parent / "plan.json").is_file():
+        attempts = [file for file in files if ATTEMPT.fullmatch(file.name)]
+        if attempts:
+            listed = ", ".join(file.name for file in attempts)
+            told = f"{folder} holds {len(attempts)} log(s) of runs that were repeated ({listed}); they are no entry."
+            return tuple(file for file in files if file not in attempts), [told]
+    if "plan.json" in names and not files:
+        return (), [
+            f"{folder / 'plan.json'} lies beside no results; it says nothing about what lies below it."
+        ]
+    return files, []
+
+
+def _links(path: Path, folder: Path, below: Sequence[str]) -> list[str]:
+    """Folders that are links are not walked through; what they lead to is told if it is not walked through
+    otherwise."""
+    links = [folder / name for name in below if (folder / name).is_symlink()]
+    return [
+        f"{link} is a link to {link.resolve()}, which lies elsewhere; judge that folder itself."
+        for link in links
+        if not link.resolve().is_relative_to(path.resolve())
+    ]
 
 
 def badly_ended(folder: Path) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from train_bench.progress import EvalSchedule
 from train_bench.rules.explain import paragraph
 from train_bench.rules.ruleset import BenchmarkRules
 
-OPEN = "open"
+CLOSED, OPEN = "closed", "open"
 TRAINING = (
     "block_start",
     "block_stop",
@@ -28,6 +28,13 @@ TRAINING = (
     "eval_stop",
     "eval_accuracy",
 )
+TRAINED = ("block_stop", "epoch_stop", "eval_stop", "eval_accuracy")
+
+APART_MS = 1000
+"""In official rounds, whose logs several processes write, their clocks may differ by so much."""
+
+SHORTEST_MINUTES = 1 / 60
+"""No published result of any round is as short: opening the data and starting the ranks takes longer."""
 
 
 def review(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
@@ -37,6 +44,7 @@ def review(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
         *_warm_caches(record, log, rules),
         *initialisation(record, rules),
         *_out_of_order(record, log, rules),
+        *_no_time(record, log, rules),
         *_outside(record, log, rules),
         *_blocks(record, log, rules),
         *schedule(record, rules),
@@ -104,20 +112,65 @@ def _out_of_order(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterato
             return
 
 
+def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """A run without a time, or whose time holds no training, is no result in any round. One that is only
+    very short is for review: nothing in its log says how fast its system is."""
+    if record.status == DIED:
+        return
+    if record.minutes is None:
+        message = "There is no run_start above run_stop; the run has no time."
+        yield finding(record, rules, "no_time", message, key="run_start", grade=BREAKS)
+        return
+    if record.minutes <= 0:
+        message = f"run_stop is {-record.minutes:.6f} minutes before run_start; a run takes time."
+        if record.minutes == 0:
+            message = "run_start and run_stop have the same time; a run takes time."
+        yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
+        return
+    trained = [event for event in log.events if event.key in TRAINED]
+    if trained and not any(_when(record, event) == "inside" for event in trained):
+        message = (
+            f"No block, epoch or evaluation ends in the {record.minutes:.6f} minutes between run_start and "
+            f"run_stop; they time no training."
+        )
+        yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
+    elif record.minutes < SHORTEST_MINUTES:
+        message = f"The run took {record.minutes * 60_000:.0f} ms; no published result is as short."
+        yield finding(record, rules, "short", message, key="run_stop", value=record.minutes, grade=REVIEW)
+
+
 def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """Training and evaluation happen between `run_start` and `run_stop`; where a reference evaluates saved
-    weights after the clock (BERT, Minigo), a reviewer knows why they do not."""
+    """Training and evaluation happen between `run_start` and `run_stop`. Before `run_start` there is none in
+    any round; where a reference evaluates saved weights after the clock (BERT, Minigo), a reviewer knows why
+    they lie after `run_stop`."""
     if record.started_ms is None or record.minutes is None:
         return
-    stopped_ms = record.started_ms + round(record.minutes * 60_000)
+    told = set()
     for event in log.events:
-        if event.key in TRAINING and not record.started_ms <= event.time_ms <= stopped_ms:
-            when = "before run_start" if event.time_ms < record.started_ms else "after run_stop"
-            message = f"{event.key} has a time {when}; training and evaluation are inside the timed run."
-            yield finding(
-                record, rules, "outside", message, line=event.line, key=event.key, value=event.time_ms
-            )
-            return
+        when = _when(record, event) if event.key in TRAINING else "inside"
+        if when == "inside" or when in told:
+            continue
+        told.add(when)
+        early = record.started_ms - event.time_ms > APART_MS
+        message = f"{event.key} has a time {when}; training and evaluation are inside the timed run."
+        yield finding(
+            record,
+            rules,
+            "outside",
+            message,
+            line=event.line,
+            key=event.key,
+            value=event.time_ms,
+            grade=BREAKS if early else None,
+        )
+
+
+def _when(record: RunRecord, event: Event) -> str:
+    """Where an event lies, by its time, of a run that has one."""
+    started_ms, minutes = record.started_ms or 0, record.minutes or 0.0
+    if event.time_ms < started_ms:
+        return "before run_start"
+    return "inside" if event.time_ms <= started_ms + round(minutes * 60_000) else "after run_stop"
 
 
 def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:

@@ -115,11 +115,13 @@ def make_score(
     compare: Callable[[Sequence[int]], RcpVerdict],
     origin: Origin,
     letter: Letter,
+    broken: Sequence[str] = (),
 ) -> Score:
     """Judge the runs of an entry as a whole (rules, "Benchmark results": a run that did not converge counts
     as the slowest, more of them than are dropped invalidate the result). In rounds that are not strict a
     run that breaks a rule counts like one that did not converge, as the package checker has it. `compare`
-    gives the RCP verdict over the runs at the positions that make the result."""
+    gives the RCP verdict over the runs at the positions that make the result. `broken` are the rules that the
+    entry breaks as a whole."""
     times = [
         record.minutes if counts(verdict, rules) and record.minutes is not None else math.inf
         for record, verdict in zip(records, verdicts, strict=True)
@@ -165,8 +167,8 @@ def make_score(
         samples_per_second=speed,
         rcp=rcp,
         score_minutes=olympic * factor if known else None,
-        valid=not reasons,
-        reasons=tuple(reasons),
+        valid=not reasons and not broken,
+        reasons=(*reasons, *broken),
         by_the_letter=letter,
     )
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from train_bench import papers
 from train_bench.errors import LogError
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.place import Place
 from train_bench.judge.rcp import PASS, RcpVerdict
 from train_bench.judge.record import RunRecord
 from train_bench.rules.allowed import DIVISIONS
+from train_bench.rules.ruleset import BenchmarkRules
 
 # `submission_status` of a log -> `status` of a system description, in the words of later rounds.
 STATUS = {
@@ -24,19 +25,18 @@ STATUS = {
 }
 
 
-def division_of(place: Place, records: Sequence[RunRecord]) -> str | None:
-    """`closed` or `open`: what the system's description says, else what the logs say."""
-    for division in (description_of(place).get("division"), *_announced(records, "submission_division")):
-        if isinstance(division, str) and division.casefold() in DIVISIONS:
-            return division.casefold()
-    return None
+def divisions_of(place: Place, records: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Every `closed` and `open` that is said of an entry: by the system's description, then by the logs."""
+    stated = (description_of(place).get("division"), *_announced(records, "submission_division"))
+    spelled = (division.casefold() for division in stated if isinstance(division, str))
+    return tuple(division for division in spelled if division in DIVISIONS)
 
 
-def beside_the_logs(place: Place, records: Sequence[RunRecord], rcp: RcpVerdict) -> Iterator[Finding]:
-    """Contradictions between the logs of an entry and what was submitted with them, all for review."""
+def beside_the_logs(place: Place, records: Sequence[RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
+    """Contradictions between the logs of an entry and the description of its system, for review. In a strict
+    round the two have to agree on the division."""
     yield from _unreadable_description(place)
-    yield from _contradictions(place, records)
-    yield from _scaling(place, rcp)
+    yield from _contradictions(place, records, rules)
 
 
 def _unreadable_description(place: Place) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def _unreadable_description(place: Place) -> Iterator[Finding]:
         yield _finding(place.system_file, "system", "The description of the system is no JSON object.")
 
 
-def _contradictions(place: Place, records: Sequence[RunRecord]) -> Iterator[Finding]:
+def _contradictions(place: Place, records: Sequence[RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
     described = description_of(place)
     for field, key in (
         ("division", "submission_division"),
@@ -68,10 +68,13 @@ def _contradictions(place: Place, records: Sequence[RunRecord]) -> Iterator[Find
             message = (
                 f"{field} is {stated!r} in the system's description, and {key} {differing[0]!r} in a log."
             )
-            yield _finding(place.system_file, "system", message, key=key, value=stated)
+            if field == "division":
+                message += " The stricter of the two holds."
+            grade = BREAKS if rules.strict and field == "division" else REVIEW
+            yield _finding(place.system_file, "system", message, key=key, value=stated, grade=grade)
 
 
-def _scaling(place: Place, rcp: RcpVerdict) -> Iterator[Finding]:
+def scaling(place: Place, rcp: RcpVerdict) -> Iterator[Finding]:
     """`scaling.json` holds what the RCP checker worked out when the entry was submitted."""
     path = place.folder / "scaling.json"
     if not path.exists():
@@ -114,5 +117,7 @@ def _plain(value: str) -> str:
     return "".join(char for char in value.casefold() if char.isalnum())
 
 
-def _finding(path: Path, check: str, message: str, *, key: str | None = None, value: Any = None) -> Finding:
-    return Finding(check=check, grade=REVIEW, file=str(path), line=0, key=key, message=message, value=value)
+def _finding(
+    path: Path, check: str, message: str, *, key: str | None = None, value: Any = None, grade: str = REVIEW
+) -> Finding:
+    return Finding(check=check, grade=grade, file=str(path), line=0, key=key, message=message, value=value)

@@ -17,7 +17,7 @@ from train_bench.errors import LogError, RequestError
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.log import NO_CONTENT
-from train_bench.judge.place import Place, find
+from train_bench.judge.place import Place, find, in_folder
 
 # Below so many bytes of logs, other processes cost more than they save.
 WORTH_PROCESSES = 4_000_000
@@ -25,10 +25,17 @@ WORTH_PROCESSES = 4_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The entries below a path, in the order of their folders, and why others could not be judged."""
+    """The entries below a path, in the order of their folders, why others could not be judged, and what was
+    passed over because it is no entry."""
 
     entries: tuple[Judgement, ...]
-    unjudged: tuple[str, ...]
+    unjudged: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def is_one_entry(self) -> bool:
+        """Whether there is one entry and nothing else to tell."""
+        return len(self.entries) == 1 and not self.unjudged and not self.skipped
 
     @property
     def valid(self) -> bool:
@@ -36,8 +43,9 @@ class Judged:
         return not self.unjudged and all(entry.score.valid for entry in self.entries)
 
     def as_json(self) -> dict[str, Any]:
-        """One object with `entries` and `unjudged`."""
-        return {"entries": [entry.as_json() for entry in self.entries], "unjudged": list(self.unjudged)}
+        """One object with `entries`, `unjudged` and `skipped`."""
+        entries = [entry.as_json() for entry in self.entries]
+        return {"entries": entries, "unjudged": list(self.unjudged), "skipped": list(self.skipped)}
 
 
 def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
@@ -45,15 +53,17 @@ def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
 
     Raises `RequestError` where nothing says the rules, `LogError` where there is nothing to judge.
     """
-    places = list(find(path, asked))
-    if len(places) == 1:
-        return Judged(entries=(judge_entry(places[0], rcp_folder=rcp_folder),), unjudged=())
+    found = find(path, asked)
+    places = found.places
+    if len(places) == 1 and not found.unjudged:
+        return Judged(entries=(judge_entry(places[0], rcp_folder=rcp_folder),), skipped=found.skipped)
     judge = partial(_judged_or_why_not, rcp_folder=rcp_folder)
     small = _small(places)
     results = list(map(judge, bar(places, "judging"))) if small else _in_processes(judge, places)
     return Judged(
         entries=tuple(_with_copies([result for result in results if isinstance(result, Judgement)])),
-        unjudged=tuple(result for result in results if isinstance(result, str)),
+        unjudged=(*found.unjudged, *(result for result in results if isinstance(result, str))),
+        skipped=found.skipped,
     )
 
 
@@ -66,7 +76,10 @@ def _judged_or_why_not(place: Place, *, rcp_folder: Path) -> Judgement | str:
 
 
 def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgement:
-    """Judge the one entry that lies in `folder`. Raises as `judge_tree` does."""
+    """Judge the one entry that lies in `folder`, or else below it. Raises as `judge_tree` does."""
+    here = in_folder(folder, asked)
+    if here is not None:
+        return judge_entry(here, rcp_folder=rcp_folder)
     entries = judge_tree(folder, asked=asked, rcp_folder=rcp_folder).entries
     if len(entries) != 1:
         raise RequestError(f"{folder} holds {len(entries)} entries; give the folder of one.")

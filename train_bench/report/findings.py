@@ -35,6 +35,8 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
             _say(console, "")
     for reason in judged["unjudged"]:
         _say(console, f"Not judged: {reason}")
+    for what in judged.get("skipped", ()):
+        _say(console, f"Skipped: {what}")
     if len(entries) > 1:
         valid = sum(entry["valid"] for entry in entries)
         _say(console, f"{valid} of {len(entries)} entries are valid.")

@@ -95,6 +95,7 @@ def _below(results: Mapping[str, Any]) -> list[str]:
         if not entry["valid"]
     ]
     lines += [f"Not judged: {reason}" for reason in results.get("unjudged", ())]
+    lines += [f"Skipped: {what}" for what in results.get("skipped", ())]
     summary = results.get("summary")
     if summary is not None:
         value = "none, an entry has no score" if summary["value"] is None else f"{summary['value']:.6g}"

@@ -59,6 +59,7 @@ def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folder: Pat
     rendered = template.render(
         entries=entries,
         unjudged=[reason for _, tree in judged for reason in tree.unjudged],
+        skipped=[what for _, tree in judged for what in tree.skipped],
         paths=[str(path) for path, _ in judged],
         asked=asked,
         ratios=several.ratios(entries),
