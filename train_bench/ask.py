@@ -24,7 +24,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from train_bench import sweep
+from train_bench import machine, sweep
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig, register
@@ -116,7 +116,8 @@ def _sweep_folder(words: Sequence[str]) -> tuple[Path, list[str]]:
     now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     name = outputs[-1].partition("=")[2] if outputs else f"results/{now}_sweep"
     folder = Path(name).expanduser().resolve()
-    if folder.exists() and any(folder.iterdir()):
+    machine.refuse_folder(folder)
+    if folder.is_dir() and any(folder.iterdir()):
         raise RequestError(
             f"The folder {folder} is not empty; choose another for this sweep with output=DIR."
         )
@@ -145,6 +146,8 @@ def _request(config: DictConfig) -> Request:
     except AttributeError as error:  # an option that was added with `+` has no place in the schema
         name = str(error).rpartition("attribute ")[2]
         raise RequestError(f"There is no option {name}; leave out what adds it.") from error
+    if asked.launcher.threads_per_rank is None:
+        asked.launcher.threads_per_rank = machine.threads_asked(os.environ)
     return Request(
         config=asked,
         variant=str(hydra_config.runtime.choices["benchmark"]),

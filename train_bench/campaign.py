@@ -15,7 +15,7 @@ from typing import Any
 
 import cattrs
 
-from train_bench import lock, papers
+from train_bench import lock, machine, papers
 from train_bench.board import Board
 from train_bench.ending import Vigil, deaths, failed_runs
 from train_bench.errors import Interrupted, LaunchError, RequestError
@@ -35,12 +35,18 @@ from train_bench.rules import ruleset
 def begin(plan: Plan) -> None:
     """Write the plan into a folder of its own; a folder that already holds a campaign is refused."""
     folder = plan.jobs[0].folder
-    if folder.exists() and any(folder.iterdir()):
+    refuse_folder(folder)
+    papers.write_json(folder / "plan.json", cattrs.unstructure(plan))
+
+
+def refuse_folder(folder: Path) -> None:
+    """Raises `RequestError` where no campaign can begin: the folder is not empty, or cannot be written."""
+    machine.refuse_folder(folder)
+    if folder.is_dir() and any(folder.iterdir()):
         raise RequestError(
             f"The folder {folder} is not empty. Choose another with output=DIR"
             + (f", or continue its campaign with resume={folder}." if _holds_plan(folder) else ".")
         )
-    papers.write_json(folder / "plan.json", cattrs.unstructure(plan))
 
 
 def open_folder(folder: Path) -> Plan:
@@ -70,6 +76,8 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
     job = plan.jobs[0]
     config = cattrs.structure(job.config, discover.reference_config(job.reference))
     folder = Path(str(config.data_dir))
+    if not folder.is_dir():
+        machine.refuse_folder(folder, "data_dir")
     with _alone(folder):
         discover.prepare(job.reference)(config, folder, source)
 

@@ -15,7 +15,8 @@ from train_bench.task import BenchmarkConfig
 class LauncherConfig:
     """What every launcher can be asked; a launcher adds its own fields.
 
-    threads_per_rank  CPU threads of each rank; None divides the cores of the host among its ranks
+    threads_per_rank  CPU threads of each rank; None is what OMP_NUM_THREADS says, else the cores of the host divided
+                      among its ranks
     """
 
     name: str

@@ -31,7 +31,7 @@ def plan(words: Sequence[str]) -> int:
 
     def act(request: Request) -> int:
         for one in (request, *([request.against] if request.against else [])):
-            _show_plan(_planned(one))
+            _show_plan(_planned(one, to_be_run=False))
         return VALID
 
     return _with_request("plan", words, act)
@@ -101,7 +101,7 @@ def _with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]
     return ask.with_request(verb, words, lambda request: guarded(lambda: act(request)))
 
 
-def _planned(request: Request, *, reference_runs: bool = False) -> Plan:
+def _planned(request: Request, *, reference_runs: bool = False, to_be_run: bool = True) -> Plan:
     from train_bench.plan import discover
     from train_bench.plan.launch import revision
     from train_bench.plan.plan import Provenance, make_plan
@@ -115,7 +115,7 @@ def _planned(request: Request, *, reference_runs: bool = False) -> Plan:
         cache=discover.cache(),
     )
     rules = ruleset.load(request.config.benchmark.ruleset)
-    return make_plan(request.config, rules, provenance, reference_runs=reference_runs)
+    return make_plan(request.config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
 
 
 def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
@@ -179,7 +179,7 @@ def _pair(request: Request) -> int:
 
 def _begun_pair(request: Request) -> tuple[Path, list[Plan]]:
     """The plans of two new campaigns, or of those that go on, and the folder that holds them."""
-    from train_bench import against, campaign
+    from train_bench import against, campaign, machine
     from train_bench.plan import discover
     from train_bench.report.tracking import named
 
@@ -199,6 +199,9 @@ def _begun_pair(request: Request) -> tuple[Path, list[Plan]]:
             )
     folder = both[0].jobs[0].folder
     plans = [_moved(planned, path) for planned, path in zip(both, against.folders(folder), strict=True)]
+    for planned in plans:
+        campaign.refuse_folder(planned.jobs[0].folder)
+        machine.refuse_ranks(planned.jobs[0])
     for planned in plans:
         campaign.prepare_data(planned)
         campaign.begin(planned)
@@ -255,7 +258,7 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
 
 def _begun(request: Request, *, reference_runs: bool) -> Plan:
     """The plan of a new campaign, or of the one that goes on."""
-    from train_bench import campaign, reference_point, submit
+    from train_bench import campaign, machine, reference_point, submit
     from train_bench.plan import discover
     from train_bench.report.tracking import named
 
@@ -275,6 +278,9 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
         submit.check(batch)
     if asked.resume is None:
         named(asked.tracking)
+        campaign.refuse_folder(planned.jobs[0].folder)
+        if batch is None:
+            machine.refuse_ranks(planned.jobs[0])
         campaign.prepare_data(planned)
         campaign.begin(planned)
     return planned
@@ -356,7 +362,7 @@ def _prepare(request: Request) -> int:
 
     _refuse_against(request)
     source = request.config.source
-    planned = _planned(request)
+    planned = _planned(request, to_be_run=False)
     campaign.prepare_data(planned, Path(source).expanduser() if source else None)
     print(f"The data of {planned.variant} are in {planned.jobs[0].config['data_dir']}.")
     return VALID

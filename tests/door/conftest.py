@@ -28,7 +28,7 @@ def asked_config(*overrides):
         return OmegaConf.to_object(compose("config", overrides=list(overrides)))
 
 
-def make(*overrides, reference_runs=False):
+def make(*overrides, reference_runs=False, to_be_run=True):
     """A plan of that request."""
     asked = asked_config(*overrides)
     provenance = Provenance(
@@ -39,7 +39,7 @@ def make(*overrides, reference_runs=False):
         cache=Path("/nowhere"),
     )
     rules = ruleset.load(asked.benchmark.ruleset)
-    return make_plan(asked, rules, provenance, reference_runs=reference_runs)
+    return make_plan(asked, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
 
 
 class FakeLauncher:

@@ -10,7 +10,6 @@ import threading
 import pytest
 
 from tests.door.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
-from tests.door.test_bad_input import train_bench
 from train_bench import campaign
 from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
 
@@ -229,13 +228,6 @@ def test_a_campaign_of_a_changed_benchmark_is_no_valid_result(tmp_path):
     score = judged(plan).score
     assert not score.valid
     assert score.reasons == ("Not the benchmark as it is defined: benchmark.label_smoothing=0.2.",)
-
-
-def test_a_rank_that_cannot_join_is_told_with_its_own_sentence(tmp_path):
-    answer = train_bench("run", "device=cpu", "precision=tf32", f"output={tmp_path / 'campaign'}")
-    assert answer.returncode == 1
-    assert "Run 1 of 5 failed: a rank could not join: precision=tf32 exists on GPUs only" in answer.stderr
-    assert "Traceback" not in answer.stderr
 
 
 def test_of_two_processes_that_prepare_the_same_data_one_waits(tmp_path, capfd):

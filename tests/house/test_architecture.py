@@ -27,7 +27,7 @@ DOOR = {
         "reference_point",
         "package",
     ),
-    *("description", "guard", "lock", "verbs_that_run", "verbs_that_read", "__main__"),
+    *("description", "guard", "lock", "machine", "verbs_that_run", "verbs_that_read", "__main__"),
 }
 
 MAY_SEE = {

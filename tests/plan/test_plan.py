@@ -182,6 +182,16 @@ def test_a_closed_full_scale_run_needs_entropy_and_cleared_caches():
         make("benchmark=resnet", "seed=3")
 
 
+def test_a_plan_that_is_only_shown_asks_nothing_of_the_machine():
+    assert len(make("benchmark=resnet", to_be_run=False).jobs) == 5
+
+
+@pytest.mark.parametrize("threads", [0, -2])
+def test_a_rank_has_at_least_one_thread(threads):
+    with pytest.raises(RequestError, match=f"threads_per_rank is {threads}; it has to be at least 1"):
+        make(f"launcher.threads_per_rank={threads}")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [

@@ -11,7 +11,7 @@ from typing import Any
 
 from train_bench import seeds
 from train_bench.errors import RequestError
-from train_bench.job import Job, Precision
+from train_bench.job import Device, Job, Precision
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig
 from train_bench.plan.definition import changes
@@ -54,9 +54,16 @@ class Provenance:
     cache: Path
 
 
-def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, reference_runs: bool) -> Plan:
+def make_plan(
+    asked: RunConfig,
+    ruleset: Ruleset,
+    provenance: Provenance,
+    *,
+    reference_runs: bool,
+    to_be_run: bool = True,
+) -> Plan:
     """Decide everything. `reference_runs` plans the at least 2 N runs of a reference convergence point
-    instead of the N runs of a result.
+    instead of the N runs of a result. Without `to_be_run`, nothing is asked of the state of the machine.
 
     Raises `RequestError` where the rules, the launcher or arithmetic forbid the request.
     """
@@ -65,7 +72,7 @@ def make_plan(asked: RunConfig, ruleset: Ruleset, provenance: Provenance, *, ref
     config = _complete(asked, rules, provenance)
     announcement = asdict(asked.submission) | asdict(asked.system)
     announcement["submission_benchmark"] = config.benchmark
-    _refuse_what_the_rules_forbid(asked, rules, config, announcement)
+    _refuse_what_the_rules_forbid(asked, rules, config, announcement, to_be_run=to_be_run)
     runs = _number_of_runs(asked, rules, reference_runs=reference_runs)
     if reference_runs and asked.precision is not Precision.fp32:
         raise RequestError(
@@ -127,6 +134,11 @@ def _refuse_launcher(asked: RunConfig) -> None:
     for name in ("start_limit_seconds", "stall_limit_seconds"):
         if getattr(asked, name) <= 0:
             raise RequestError(f"{name} is {getattr(asked, name):g}; it has to be above 0.")
+    threads = asked.launcher.threads_per_rank
+    if threads is not None and threads < 1:
+        raise RequestError(f"launcher.threads_per_rank is {threads}; it has to be at least 1.")
+    if asked.precision is Precision.tf32 and asked.device is Device.cpu:
+        raise RequestError("precision=tf32 exists on GPUs only; with device=cpu use fp32, bf16 or fp16.")
     if steps < 1:
         raise RequestError(f"gradient_accumulation_steps is {steps}; it has to be at least 1.")
     if batch < 1 or batch % (ranks * steps):
@@ -153,7 +165,12 @@ def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -
 
 
 def _refuse_what_the_rules_forbid(
-    asked: RunConfig, rules: BenchmarkRules, config: BenchmarkConfig, announcement: Mapping[str, Any]
+    asked: RunConfig,
+    rules: BenchmarkRules,
+    config: BenchmarkConfig,
+    announcement: Mapping[str, Any],
+    *,
+    to_be_run: bool,
 ) -> None:
     due = rules.schedule_at(config.hyperparameters.global_batch_size)
     reasons = [
@@ -169,7 +186,7 @@ def _refuse_what_the_rules_forbid(
         problems.append(
             f"seed={asked.seed} fixes the seeds; {rules.ruleset} demands seeds from entropy. Leave seed out."
         )
-    if not asked.drop_caches and not rules.uncleared_cache_allowed:
+    if to_be_run and not asked.drop_caches and not rules.uncleared_cache_allowed:
         problems.append(f"{rules.ruleset} demands cleared caches before each run; set drop_caches=true.")
     if problems:
         raise RequestError(" ".join(problems))

@@ -1,0 +1,83 @@
+"""What this machine can do, found out before a campaign begins: whether its folder can be written, its GPUs are
+there, and its caches can be dropped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from train_bench.errors import LaunchError, RequestError
+from train_bench.job import Device, Job, Precision
+from train_bench.launcher import Launch
+from train_bench.plan.launch import answer
+
+DROP = Path("/proc/sys/vm/drop_caches")
+
+
+def refuse_folder(folder: Path, option: str = "output") -> None:
+    """Raises `RequestError` where nothing can be written into `folder`, which need not exist; leaves no trace."""
+    try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        finally:
+            for path in made:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise RequestError(
+            f"{option}={folder} cannot be written ({why}); choose another folder. Nothing was started."
+        ) from error
+
+
+def refuse_ranks(job: Job) -> None:
+    """Raises `RequestError` where the ranks of `job` on this host would find that they cannot do as asked."""
+    if job.drop_caches and not os.access(DROP, os.W_OK):
+        raise RequestError(
+            f"drop_caches=true was asked, but {DROP} cannot be written here; run as root on Linux. Nothing was started."
+        )
+    tf32 = job.precision is Precision.tf32
+    if job.device is Device.cpu or (job.device is Device.auto and not tf32):
+        return
+    found = _gpus()
+    if found == 0 and job.device is Device.auto:
+        raise RequestError(
+            "precision=tf32 exists on GPUs only, and PyTorch finds none here; use fp32 or bf16."
+        )
+    if found < job.nproc_per_node:
+        step = "use device=cpu" if found == 0 else "ask for fewer processes per node"
+        raise RequestError(
+            f"device={job.device.value} needs {job.nproc_per_node} GPU(s) here, and PyTorch finds {found}; {step}. "
+            f"Nothing was started."
+        )
+
+
+def threads_asked(environ: Mapping[str, str]) -> int | None:
+    """The threads per rank that OMP_NUM_THREADS asks for; None where it is not set. Of a list for nested regions,
+    the outermost counts."""
+    text = environ.get("OMP_NUM_THREADS", "").strip()
+    if not text:
+        return None
+    first = text.partition(",")[0].strip()
+    if not first.isdecimal() or int(first) < 1:
+        raise RequestError(
+            f"OMP_NUM_THREADS is {text!r}; it has to be a number from 1 on. Unset it, or give "
+            f"launcher.threads_per_rank."
+        )
+    return int(first)
+
+
+def _gpus() -> int:
+    """As many as the ranks will find. Asked in a process of its own, because torch is not imported here."""
+    try:
+        told = answer(Launch(argv=(sys.executable, "-c", "import torch; print(torch.cuda.device_count())")))
+        return int(told.split()[-1])
+    except (LaunchError, ValueError, IndexError):
+        return 0
