@@ -30,6 +30,9 @@ from train_bench.plan import discover
 from train_bench.plan.config import RunConfig, register
 
 SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
+SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
+"""Launchers of Hydra that run jobs of a sweep at the same time on this machine."""
+
 EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 """Hydra's launchers that are packages of their own, and the extra that installs each."""
 
@@ -54,6 +57,7 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
     register()
     sweeping = not SWEEPING.isdisjoint(words)
     folder, words = _sweep_folder(words) if sweeping else (Path(), words)
+    together = sweeping and not SIDE_BY_SIDE.isdisjoint(words) and "hydra.launcher.n_jobs=1" not in words
     codes: list[int] = []
     refused: list[RequestError] = []  # carried past Hydra, which would print more than the sentence
 
@@ -74,6 +78,8 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
     sys.argv = [f"train-bench {verb}", *map(_quoted, words)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
     application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
+    if together:
+        sys.stderr.write(f"train-bench: warning: {sweep.DISTURBED}\n")
     trouble = None
     try:
         application()
@@ -86,7 +92,7 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
         trouble = _one_line((str(error) or type(error).__name__).splitlines()[0])
         _wait_for_the_others(folder)
     if sweeping and folder.exists():
-        return sweep.conclude(folder, trouble)
+        return sweep.conclude(folder, trouble, together=together)
     if refused:
         raise refused[0]
     return max(codes, default=0)

@@ -7,6 +7,7 @@ A sweep's folder holds `sweep.json` (the jobs that were asked), per job `N.json`
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,11 @@ from train_bench import papers
 from train_bench.plan import launch
 from train_bench.report import sweep as table
 
+JOB = "TRAIN_BENCH_SWEEP_JOB"
+"""Environment variable that tells a job its number, and whether others run beside it on this machine."""
+
+DISTURBED = table.DISTURBED
+
 LOST = "its process was killed, or never started"
 
 
@@ -26,11 +32,13 @@ def begin(folder: Path, jobs: Sequence[Sequence[str]]) -> None:
     papers.write_json(folder / "sweep.json", [list(words) for words in jobs])
 
 
-def run_job(verb: str, folder: Path, number: int, words: Sequence[str]) -> int:
-    """Carry out one job and leave how it went in the sweep's folder. Returns its exit code."""
+def run_job(verb: str, folder: Path, number: int, words: Sequence[str], *, together: bool) -> int:
+    """Carry out one job, at the same time as others if `together`, and leave how it went in the sweep's folder.
+    Returns its exit code."""
     campaign = folder / str(number)
     asked = [f"resume={campaign}"] if (campaign / "plan.json").exists() else [*words, f"output={campaign}"]
     stderr = folder / f"{number}.stderr"
+    os.environ[JOB] = f"{number} {'together' if together else 'alone'}"
     try:
         code = launch.run_through((sys.executable, "-m", "train_bench", verb, *asked), stderr)
     finally:
@@ -43,11 +51,17 @@ def run_job(verb: str, folder: Path, number: int, words: Sequence[str]) -> int:
     return code
 
 
-def conclude(folder: Path, trouble: str | None) -> int:
-    """Show one table of all jobs, and the `trouble` of the launcher that started them. Returns their exit code
-    if they agree, else 1."""
+def side() -> tuple[str, bool]:
+    """What the lines of this process begin with, and whether it has the terminal for itself."""
+    number, _, how = os.environ.get(JOB, "").partition(" ")
+    return (f"job {number}: " if number else ""), how != "together"
+
+
+def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
+    """Show one table of all jobs, which ran `together` on this machine or not, and the `trouble` of the launcher
+    that started them. Returns their exit code if they agree, else 1."""
     told = outcomes(folder)
-    table.show_sweep(told, folder, Console())
+    table.show_sweep(told, folder, Console(), together=together)
     if trouble is not None:
         sys.stderr.write(f"train-bench: the launcher of the sweep gave up: {trouble}\n")
         return 1

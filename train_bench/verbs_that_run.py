@@ -235,6 +235,7 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
     import cattrs
     from rich.console import Console
 
+    from train_bench import sweep
     from train_bench.plan import discover
     from train_bench.report.live import Terminal, Together
     from train_bench.report.tracking import Tracking, named
@@ -252,7 +253,8 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
         )
         for name in named(planned.request.get("tracking", "none"))  # older plans know no tracking
     ]
-    terminal = Terminal(console, side=side)
+    job, alone = sweep.side()
+    terminal = Terminal(console, side=job + side, alone=alone)
     return Together([terminal, *trackers]) if trackers else terminal
 
 

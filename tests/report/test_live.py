@@ -1,6 +1,8 @@
 """What a person sees while a campaign runs."""
 
 import io
+import os
+import pty
 from pathlib import Path
 
 from rich.console import Console
@@ -82,6 +84,43 @@ def test_on_a_terminal_one_line_is_redrawn_with_the_time_left():
     assert "at most 1:50 left" in text  # 3 more epochs of 10 s, and two runs of 4
     assert "about 0:50 left" in text
     assert "\x1b" in text
+
+
+def block(epoch):
+    return Event(key="block_start", value=None, time_ms=0, metadata={"first_epoch_num": epoch})
+
+
+def test_a_person_at_a_terminal_sees_the_quality_while_the_next_epoch_trains():
+    """A pseudo-terminal; the next block begins in the same moment in which a quality is logged."""
+    person, terminal = pty.openpty()
+    with open(terminal, "w") as file:  # noqa: PTH123
+        console, clock = Console(file=file, width=80), Seconds()
+        assert console.is_terminal
+        watcher = Terminal(console, clock, side="job 3: ")
+        watcher.campaign_started(total=1, done=0)
+        watcher.run_started(job(Path("out")))
+        watcher.event(block(1))
+        watcher.tick()
+        clock.now += 16
+        for event in (evaluation(2, 0.5), block(3)):
+            watcher.event(event)
+        watcher.tick()
+        watcher.campaign_ended()
+        file.flush()
+        seen = ""
+        while "left" not in seen:
+            seen += os.read(person, 10_000).decode()
+    os.close(person)
+    assert "job 3: run 1 of 1 | training from epoch 1 | 0:00" in seen
+    assert "job 3: run 1 of 1 | epoch 2 | top1 0.500 of 0.9 | 0:16 | at most 0:16 left" in seen
+
+
+def test_campaigns_that_share_a_terminal_tell_plain_lines_with_their_names():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, legacy_windows=False)
+    two_runs(Terminal(console, clock := Seconds(), side="job 3: ", alone=False), clock)
+    assert "job 3: run 1 of 3: epoch 1: 0.5000 (target top1 >= 0.9), 0:10\n" in screen.getvalue()
+    assert "\x1b" not in screen.getvalue()
 
 
 def test_a_value_with_several_metrics_is_told_by_name():

@@ -78,14 +78,21 @@ class Together:
 class Terminal:
     """Progress on a console: run k of N, epoch, quality against target, elapsed, time left.
 
-    On a terminal the current run is one line that is redrawn; otherwise every evaluation is a plain
-    line. `clock` gives seconds. `side` names the campaign where two take turns.
+    On a terminal the current run is one line that is redrawn, unless campaigns that run at the same time share
+    it (`alone=False`); otherwise every evaluation is a plain line. `clock` gives seconds. `side` names the
+    campaign where two take turns, or several are one sweep.
     """
 
     def __init__(
-        self, console: Console, clock: Callable[[], float] = time.monotonic, *, side: str = ""
+        self,
+        console: Console,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        side: str = "",
+        alone: bool = True,
     ) -> None:
         self._console = console
+        self._redrawn = console.is_terminal and alone
         self._clock = clock
         self._side = side
         self._live: Live | None = None
@@ -94,6 +101,7 @@ class Terminal:
         self._job: Job | None = None
         self._started = 0.0
         self._doing = ""
+        self._quality = ""
         self._evaluated: tuple[float, float] | None = None
 
     def campaign_started(self, *, total: int, done: int) -> None:
@@ -105,8 +113,8 @@ class Terminal:
     def run_started(self, job: Job) -> None:
         """A run is being launched."""
         self._job, self._started, self._evaluated = job, self._clock(), None
-        self._doing = "starting"
-        if self._console.is_terminal:
+        self._doing, self._quality = "starting", ""
+        if self._redrawn:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         else:
@@ -125,7 +133,8 @@ class Terminal:
             number = event.metadata.get("epoch_num")
             self._evaluated = (float(number or 0), self._clock())
             self._doing = f"{job.unit.value} {number}: {_value(event.value)} (target {job.target})"
-            if not self._console.is_terminal:
+            self._quality = f"{job.unit.value} {number} | {_against_target(job, event.value)}"
+            if not self._redrawn:
                 self._say(f"{self._name(job)}: {self._doing}, {_duration(self._elapsed())}")
 
     def finding(self, job: Job, finding: Finding) -> None:
@@ -135,10 +144,11 @@ class Terminal:
             self._say(f"{self._name(job)}: {what} [{finding.check}] {finding.message}")
 
     def tick(self) -> None:
-        """Redraw."""
+        """Redraw: the last evaluation stays until the next."""
         if self._job is not None and self._live is not None:
-            parts = (self._name(self._job), self._doing, _duration(self._elapsed()), self._time_left())
-            self._live.update(Text("  ".join(part for part in parts if part)), refresh=True)
+            doing = self._quality or self._doing
+            parts = (self._name(self._job), doing, _duration(self._elapsed()), self._time_left())
+            self._live.update(Text(" | ".join(part for part in parts if part)), refresh=True)
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
         """A run has ended, well or with the `failure` of its processes."""
@@ -149,7 +159,7 @@ class Terminal:
         outcome = f"failed ({failure})" if failure else "finished"
         self._say(f"{self._name(job)}: {outcome}, {self._doing}, {_duration(self._durations[-1])} in all")
         left = self._time_left()
-        if left and not self._console.is_terminal:
+        if left and not self._redrawn:
             self._say(left)
 
     def campaign_ended(self) -> None:
@@ -183,6 +193,16 @@ class Terminal:
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _against_target(job: Job, logged: object) -> str:
+    """`top1 0.951 of 0.975`, one for each metric of the target."""
+    quality = job.target.quality_of(logged)
+    return ", ".join(
+        f"{one.metric} {quality.metrics[one.metric]:.3f} of "
+        f"{'' if one.higher_is_better else 'at most '}{one.value:g}"
+        for one in job.target.thresholds
+    )
 
 
 def _value(value: object) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+DISTURBED = (
+    "the jobs run at the same time on this machine and slow each other down; their times say nothing of what each "
+    "takes alone"
+)
 
-def show_sweep(jobs: Sequence[Mapping[str, Any]], folder: Path, console: Console) -> None:
-    """One line per job, with the options in which the jobs differ; then a line for each that is no valid
-    result, and why."""
+
+def show_sweep(
+    jobs: Sequence[Mapping[str, Any]], folder: Path, console: Console, *, together: bool = False
+) -> None:
+    """One line per job, with the options in which the jobs differ; then which was faster, and a line for each that
+    is no valid result, and why."""
     shared = set.intersection(*(set(job["words"]) for job in jobs)) if len(jobs) > 1 else set()
     table = Table(
         title=f"{len(jobs)} job(s) in {folder}",
@@ -27,23 +35,52 @@ def show_sweep(jobs: Sequence[Mapping[str, Any]], folder: Path, console: Console
     table.add_column("options", overflow="fold")
     table.add_column("outcome", no_wrap=True)
     table.add_column("runs", justify="right", no_wrap=True)
-    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("minutes", justify="right", no_wrap=True)
     for job in jobs:
-        score = job["score"]
-        minutes = score["score_minutes"] if score else None
+        score, minutes = job["score"], time_of(job)
         table.add_row(
             str(job["number"]),
             " ".join(_short(word) for word in job["words"] if word not in shared),
             outcome(job),
             f"{len(score['runs'])} of {score['runs_required']}" if score else "-",
-            "-" if minutes is None else f"{minutes:.4f} min",
+            "-" if minutes is None else f"{minutes:.4f}",
         )
     console.print(table)
-    for job in jobs:
-        if job["exit_code"] != 0:
-            console.print(
-                f"job {job['number']}: {reason(job)}", highlight=False, markup=False, soft_wrap=True
-            )
+    for line in (*_below(jobs, together=together), *_reasons(jobs)):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def time_of(job: Mapping[str, Any]) -> float | None:
+    """The score; where there is none, the mean time of the runs that reached the target by the rules."""
+    score = job["score"]
+    if score is None:
+        return None
+    if score["score_minutes"] is not None:
+        return float(score["score_minutes"])
+    times = [run["minutes"] for run in score["runs"] if run["converged"] and run["compliant"]]
+    known = [float(time) for time in times if time is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _below(jobs: Sequence[Mapping[str, Any]], *, together: bool) -> Iterator[str]:
+    """What the column of minutes is, and which job was faster where they can be compared."""
+    timed = [(minutes, job) for job in jobs if (minutes := time_of(job)) is not None]
+    if any(job["score"]["score_minutes"] is None for _, job in timed):
+        yield "minutes: the score, or the mean of the runs that reached the target where there is no score"
+    tasks = {(job["score"]["benchmark"], job["score"]["target"]) for _, job in timed}
+    if len(timed) > 1 and len(tasks) == 1:
+        timed.sort(key=lambda one: one[0])
+        (fastest, first), (slowest, last) = timed[0], timed[-1]
+        yield (
+            f"job {first['number']} was the fastest: {fastest:.4f} min; job {last['number']} took "
+            f"{slowest / fastest:.2f} times as long. train-bench compare tells whether that is more than luck."
+        )
+    if together and timed:
+        yield f"Note: {DISTURBED}."
+
+
+def _reasons(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    return (f"job {job['number']}: {reason(job)}" for job in jobs if job["exit_code"] != 0)
 
 
 def _short(word: str) -> str:
