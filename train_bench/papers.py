@@ -1,14 +1,23 @@
-"""Papers: the JSON files that rooms hand each other, written whole or not at all."""
+"""Papers: the JSON files that rooms hand each other, written whole or not at all, and read within bounds."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from train_bench.errors import LogError, WriteError
+
+LARGEST_JSON_BYTES = 64 * 2**20
+"""More than 20 times the largest plan of a full-scale campaign."""
+
+DEEPEST = 64
+"""How many levels of lists and objects may lie inside each other."""
 
 
 def write(path: Path, text: str) -> None:
@@ -16,17 +25,34 @@ def write(path: Path, text: str) -> None:
 
     A full disk leaves the old file as it was and raises `WriteError`.
     """
-    part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with whole_file(path) as file:
+            file.write(text.encode("utf-8", errors="backslashreplace"))
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that becomes `path` when the block ends well; when it does not, `path` stays as it was.
+
+    What is written lies in `<path>.part` until then: a new file, whatever had that name before, so that nothing
+    is written through a link that somebody has put there.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -34,14 +60,48 @@ def write_json(path: Path, value: Any) -> None:
     write(path, json.dumps(value, indent=2) + "\n")
 
 
+def read_bytes(path: Path, *, largest: int) -> bytes:
+    """The content of a regular file of at most `largest` bytes; raises `OSError` for anything else, without
+    waiting for the other end of a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        content = b"" if found.st_size > largest else file.read(largest + 1)
+        if max(found.st_size, len(content)) > largest:
+            raise OSError(errno.EFBIG, f"it has more than the {largest} bytes that are read")
+        return content
+
+
 def read_json(path: Path) -> Any:
     """Read a paper back."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        content = read_bytes(path, largest=LARGEST_JSON_BYTES).decode("utf-8")
+        value = json.loads(content, parse_constant=_refuse)
+        refuse_depth(value)
+        return value
     except FileNotFoundError as error:
         raise LogError(f"There is no file {path}.") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise LogError(f"{path} cannot be read as JSON: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
         raise LogError(f"{path} cannot be read as JSON: {error}.") from error
+
+
+def refuse_depth(value: Any) -> None:
+    """Raise `ValueError` where lists and objects lie deeper inside each other than `DEEPEST`."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, (dict, list))
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise ValueError(f"lists and objects lie more than {DEEPEST} levels deep")
 
 
 def _refuse(name: str) -> Any:
@@ -51,8 +111,10 @@ def _refuse(name: str) -> Any:
 def cannot_write(path: Path, error: OSError) -> WriteError:
     """The sentence for a failed write."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        campaign = (path.parent / "plan.json").is_file()
+        again = f"continue with resume={path.parent}" if campaign else "try again"
         return WriteError(
-            f"No space is left while writing {path}. Runs that are finished stay readable; free some "
-            f"space and continue with resume={path.parent}."
+            f"No space is left while writing {path}. Runs that are finished stay readable; free some space and "
+            f"{again}."
         )
     return WriteError(f"{path} cannot be written: {error.strerror or error}.")

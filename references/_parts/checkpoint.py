@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from train_bench import papers
 from train_bench.parallel import Parallel
 
 FILE = "checkpoint.pt"
@@ -23,15 +24,14 @@ def save(
     parallel.sync_buffers()
     if parallel.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{FILE}.part"
         state = {
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
             "parallel": parallel.state_dict(),
             "counters": counters,
         }
-        torch.save(state, part)
-        part.replace(folder / FILE)
+        with papers.whole_file(folder / FILE) as file:
+            torch.save(state, file)
     parallel.barrier()
 
 

@@ -265,13 +265,10 @@ def save(found: Annotations, path: Path) -> None:
     """Write all but the segmentations as plain arrays, in one step. `read` needs seconds and several times
     the size of a large file, `load` neither."""
     arrays: dict[str, Any] = {name: np.asarray(getattr(found, name)) for name in _ARRAYS}
-    part = path.with_name(path.name + ".part")
     try:
-        with part.open("wb") as file:
+        with papers.whole_file(path) as file:
             np.savez(file, **arrays)
-        part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise papers.cannot_write(path, error) from error
 
 

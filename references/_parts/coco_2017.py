@@ -80,7 +80,5 @@ def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Pa
     if member.is_dir() or (target.is_file() and target.stat().st_size == member.file_size):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
-    with archive.open(member) as packed, part.open("wb") as file:
+    with archive.open(member) as packed, papers.whole_file(target) as file:
         shutil.copyfileobj(packed, file)
-    part.replace(target)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +52,17 @@ def write_file(
 ) -> dict[str, Any]:
     """Save rows, visible only when whole, and say what was saved."""
     path = folder / f"{name}.rows"
-    part = path.with_suffix(".rows.part")
     contents = hashlib.sha256()
     samples = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        with papers.whole_file(path) as file:
             for chunk in chunks:
                 content = chunk.tobytes()
                 contents.update(content)
                 file.write(content)
                 samples += len(chunk)
-        part.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise WriteError(
             f"{path} cannot be written: {error.strerror or error}. Files that are finished are kept; make room "
             "and prepare again to continue."

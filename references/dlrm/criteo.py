@@ -145,6 +145,7 @@ def _number(config: Config, scratch: Path) -> np.ndarray:
     max_index, rows = config.data.max_index, list(config.model.table_rows)
     part = path.with_name("numbers.part.npy")
     if not path.exists():
+        part.unlink(missing_ok=True)
         table = np.lib.format.open_memmap(part, mode="w+", dtype=np.int32, shape=(CATEGORIES, max_index))
         found = []
         for category in bar(range(CATEGORIES), "features numbered"):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from references._parts import prepared
 from references.dlrm.config import Model
+from train_bench import papers
 from train_bench.errors import RequestError, WriteError
 
 FORMAT = 1
@@ -42,21 +42,17 @@ def write_split(folder: Path, split: str, blocks: Iterable[np.ndarray], model: M
     """Write blocks of int32 records (n, columns), visible only when whole, and say what was written. Holds one
     block in memory."""
     path = split_path(folder, split)
-    part = path.with_suffix(".bin.part")
     digest, samples = hashlib.sha256(), 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        with papers.whole_file(path) as file:
             for block in blocks:
                 refuse_bad(block, model, f"the source of {path.name}", samples)
                 content = np.ascontiguousarray(block, dtype=DTYPE).tobytes()
                 digest.update(content)
                 file.write(content)
                 samples += len(block)
-        part.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise WriteError(
             f"{path} cannot be written: {error.strerror or error}. Make room and prepare again to continue."
         ) from error

@@ -18,6 +18,7 @@ from references.dlrm.config import Config
 from references.dlrm.model import DLRM, tensor_names
 from references.dlrm.quality import roc_auc
 from references.dlrm.recipe import learning_rate
+from train_bench import papers
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
@@ -172,10 +173,10 @@ class Task:
         names the step, then the tables of earlier steps go: whenever this ends, a whole checkpoint is left."""
         folder.mkdir(parents=True, exist_ok=True)
         for table, weight in self._model.tables.weights.items():
-            torch.save(weight.detach(), _table_file(folder, table, self._taken))
+            with papers.whole_file(_table_file(folder, table, self._taken)) as file:
+                torch.save(weight.detach(), file)
         self._parallel.barrier()
         if self._parallel.rank == 0:
-            part = folder / f"{CHECKPOINT}.part"
             state = {
                 "dense": self._model.dense.state_dict(),
                 "parallel": self._parallel.state_dict(),
@@ -183,8 +184,8 @@ class Task:
                 "step": self._step,
                 "taken": self._taken,
             }
-            torch.save(state, part)
-            part.replace(folder / CHECKPOINT)
+            with papers.whole_file(folder / CHECKPOINT) as file:
+                torch.save(state, file)
             now = {_table_file(folder, table, self._taken) for table in range(len(self.config.model.rows))}
             for old in set(folder.glob("table_*.pt")) - now:
                 old.unlink()

@@ -20,6 +20,7 @@ from references.minigo.model import Network, tensor_names
 from references.minigo.quality import Match
 from references.minigo.recipe import loss_of, optimizer_of, schedule_of
 from references.minigo.selfplay import Infer, Record, SelfPlay, seed_of_generation
+from train_bench import papers
 from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
@@ -232,7 +233,6 @@ class Task:
         """Called by every rank; rank 0 writes, in one step."""
         if self._parallel.rank == 0:
             folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f"{CHECKPOINT}.part"
             state = {
                 "model": self._model.state_dict(),
                 "optimizer": self._optimizer.state_dict(),
@@ -245,8 +245,8 @@ class Task:
                     for known in self._window
                 ],
             }
-            torch.save(state, part)
-            part.replace(folder / CHECKPOINT)
+            with papers.whole_file(folder / CHECKPOINT) as file:
+                torch.save(state, file)
         self._parallel.barrier()
 
     def load(self, folder: Path) -> None:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from references.minigo.model import Network, layers
+from train_bench import papers
 from train_bench.errors import RequestError
 
 GLOBAL_STEP = "global_step"
@@ -59,10 +60,8 @@ def write(path: Path, model: Network, step: int) -> None:
         name: _turned(tensor.detach().cpu().numpy()) for name, tensor in tensors_of(model).items()
     }
     arrays[GLOBAL_STEP] = np.int64(step)
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
+    with papers.whole_file(path) as file:
         np.savez(file, **arrays)
-    part.replace(path)
 
 
 def read(path: Path, model: Network) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,25 +56,22 @@ def shard_path(folder: Path, split: str, number: int) -> Path:
 
 def write_shard(path: Path, examples: Iterable[Example]) -> dict[str, Any]:
     """Pack `examples` into one shard, visible only when whole. Holds one image in memory."""
-    part = path.with_suffix(".bin.part")
     index: list[tuple[int, int, int, int]] = []
     digest = hashlib.sha256()
     offset = 0
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        with papers.whole_file(path) as file:
             for example in examples:
                 record = example.boxes.astype("<f4").tobytes() + example.content
                 index.append((offset, len(example.content), example.label, len(example.boxes)))
                 digest.update(record)
                 offset += file.write(record)
-        table = np.array(index, dtype="<i8").reshape(-1, 4)
-        digest.update(table.tobytes())
-        np.save(path.with_suffix(".npy"), table, allow_pickle=False)
-        part.replace(path)
+            table = np.array(index, dtype="<i8").reshape(-1, 4)
+            digest.update(table.tobytes())
+            with papers.whole_file(path.with_suffix(".npy")) as positions:
+                np.save(positions, table, allow_pickle=False)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise WriteError(
             f"{path} cannot be written: {error.strerror or error}. Shards that are finished are kept; "
             "make room and prepare again to continue."

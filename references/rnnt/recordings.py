@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,21 +44,18 @@ def tokens_path(folder: Path, split: str, number: int) -> Path:
 
 def write_pack(path: Path, utterances: Iterable[Utterance]) -> dict[str, Any]:
     """Save a pack, visible only when whole, one utterance in memory at a time, and say what was saved."""
-    part, digest, size = path.with_suffix(".pcm.part"), hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     entries = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        with papers.whole_file(path) as file:
             for name, samples, transcript in utterances:
                 content = samples.astype("<i2", copy=False).tobytes()
                 file.write(content)
                 digest.update(content)
                 size += len(content)
                 entries.append([name, len(samples), transcript])
-        part.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise WriteError(
             f"{path} cannot be written: {error.strerror or error}. Packs that are finished are kept; make room "
             "and prepare again to continue."

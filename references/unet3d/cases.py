@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +48,17 @@ def write_case(
         part = path.with_suffix(".npy.part")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as file:
+            with papers.whole_file(path) as file:
                 np.save(file, np.ascontiguousarray(array[None]), allow_pickle=False)
-            found = prepared.digest(part, "md5")
-            entry[kind] = {"bytes": part.stat().st_size, "sha256": prepared.digest(part), "md5": found}
-            if found != md5.get(path.name, found):
-                part.unlink()
-                raise RequestError(
-                    f"{path.name} would have md5 {found}; the benchmark is defined on {md5[path.name]}. Fetch "
-                    "the case again; if it is as distributed, benchmark.data.md5=null goes without this check."
-                )
-            part.replace(path)
+                file.flush()
+                found = prepared.digest(part, "md5")
+                entry[kind] = {"bytes": part.stat().st_size, "sha256": prepared.digest(part), "md5": found}
+                if found != md5.get(path.name, found):
+                    raise RequestError(
+                        f"{path.name} would have md5 {found}; the benchmark is defined on {md5[path.name]}. Fetch "
+                        "the case again; if it is as distributed, benchmark.data.md5=null goes without this check."
+                    )
         except OSError as error:
-            with suppress(OSError):
-                part.unlink()
             raise WriteError(
                 f"{path} cannot be written: {error.strerror or error}. Cases that are finished are kept; "
                 "make room and prepare again to continue."
