@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -92,16 +92,17 @@ def read_json(path: Path) -> Any:
 def refuse_depth(value: Any) -> None:
     """Raise `ValueError` where lists and objects lie deeper inside each other than `DEEPEST`."""
     level = [value]
-    for _ in range(DEEPEST + 1):
-        level = [
-            inner
-            for item in level
-            if isinstance(item, (dict, list))
-            for inner in (item.values() if isinstance(item, dict) else item)
-        ]
+    for _ in range(DEEPEST):
+        level = [inner for item in level for inner in _within(item) if isinstance(inner, (dict, list))]
         if not level:
             return
     raise ValueError(f"lists and objects lie more than {DEEPEST} levels deep")
+
+
+def _within(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _refuse(name: str) -> Any:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from launchers.slurm.config import Config
 from launchers.slurm.start import FIRST_NODE
+from train_bench.errors import RequestError
 from train_bench.job import Job
 from train_bench.launcher import BatchTask, Launch
+from train_bench.plan.launch import SAFE_PATH
 
 # Job states of Slurm (squeue, "JOB STATE CODES") that a job has while it may still run, and the ends that a user
 # tells apart.
@@ -152,7 +154,14 @@ class Batch:
 
 
 def _text(options: list[str], commands: list[str]) -> str:
-    return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "", *commands, ""])
+    """A batch script. Its commands find no modules in the folder from which it was submitted."""
+    for option in options:
+        if not option.isprintable():
+            raise RequestError(f"{option!r} is more than one option of sbatch; each is one line.")
+    environment = [f"export {name}={value}" for name, value in SAFE_PATH.items()]
+    return "\n".join(
+        ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "", *environment, *commands, ""]
+    )
 
 
 def _command(run_argv: tuple[str, ...], indices: list[int]) -> str:

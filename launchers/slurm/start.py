@@ -26,6 +26,9 @@ FAILURE = re.compile(r"^srun: error: \S+: tasks? ([\d,-]+): (.+)$", re.MULTILINE
 EXITED = re.compile(r"Exited with exit code (\d+)")
 SIGNALS = {"Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
 CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*")
+# What partitions, accounts, times and generic resources are written with.
+SIGNS = "_ - . , : = / @ + % ( ) *"
+VALUE = re.compile(rf"[\w{re.escape(SIGNS.replace(' ', ''))}]+")
 SRUN_ERROR = re.compile(r"^srun: (?:error|fatal): (.+)$", re.MULTILINE)
 
 
@@ -43,9 +46,13 @@ class Launcher:
                 return f"launcher.{name} is {getattr(asked, name)}; it has to be at least 1."
         if asked.cpus_per_rank is not None and asked.cpus_per_rank < 1:
             return f"launcher.cpus_per_rank is {asked.cpus_per_rank}; it has to be at least 1."
-        for line in (*asked.extra, *(asked.partition or "", asked.account or "", asked.time or "")):
-            if "\n" in line:
-                return f"{line!r} has more than one line; each option of sbatch is one."
+        for name in ("partition", "account", "time", "gres"):
+            value = getattr(asked, name)
+            if value is not None and not VALUE.fullmatch(value):
+                return f"launcher.{name} is {value!r}; allowed are letters, digits and the characters {SIGNS}"
+        for line in asked.extra:
+            if not line.isprintable():
+                return f"launcher.extra holds {line!r}; each has to be one option of sbatch, on one line."
         for line in asked.extra:
             if not line.startswith("-"):
                 return f"launcher.extra holds {line!r}; each has to be an option of sbatch, such as --constraint=a100."

@@ -11,7 +11,7 @@ from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 ROOT = Path(__file__).parents[2]
-LEAVES = {"bar", "errors", "progress", "quality", "event", "seeds", "papers", "job"}
+LEAVES = {"bar", "errors", "progress", "quality", "event", "seeds", "papers", "plain_text", "job"}
 CONTRACTS = {"task", "launcher", "parallel"}
 DOOR = {
     *(

@@ -40,7 +40,7 @@ def test_a_failure_within_leaves_the_old_file_and_no_part(tmp_path):
         file.write(b"new")
         raise ZeroDivisionError
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["rows"]
+    assert [found.name for found in tmp_path.iterdir()] == ["rows"]
 
 
 def test_a_full_disk_advises_to_resume_only_what_is_a_campaign(tmp_path):

@@ -77,17 +77,26 @@ def judge_together(
 ) -> tuple[RunVerdict, ...]:
     """The verdicts with what only shows among several logs: copies of a log, seeds that were used
     before, another batch size or system."""
-    sizes = [record.global_batch_size for record in records]
-    platforms = [record.announced.get("submission_platform") for record in records]
-    divisions = [record.announced.get("submission_division") for record in records]
+    announced = [
+        {
+            "global_batch_size": record.global_batch_size,
+            "submission_platform": record.announced.get("submission_platform"),
+            "submission_division": record.announced.get("submission_division"),
+        }
+        for record in records
+    ]
+    usual = (
+        {key: _most_common([values[key] for values in announced]) for key in announced[0]} if records else {}
+    )
+    first_log: dict[str, RunRecord] = {}
+    first_seed: dict[int | None, RunRecord] = {}
     together = []
-    for position, (record, verdict) in enumerate(zip(records, verdicts, strict=True)):
-        found = [
-            *_repeated(record, records[:position], rules),
-            *_unusual(record, "global_batch_size", sizes, position, rules),
-            *_unusual(record, "submission_platform", platforms, position, rules),
-            *_unusual(record, "submission_division", divisions, position, rules),
-        ]
+    for record, verdict, values in zip(records, verdicts, announced, strict=True):
+        same_log = first_log.setdefault(record.sha256, record)
+        same_seed = first_seed.setdefault(record.seed, record)
+        found = _repeated(record, same_log, same_seed, rules)
+        for key, value in values.items():
+            found += _unusual(record, key, value, usual[key], rules)
         letter = verdict.compliant_by_the_letter
         together.append(_verdict(record, [*verdict.findings, *found], by_the_letter=letter))
     return tuple(together)
@@ -176,26 +185,29 @@ def _without_seed(record: RunRecord, rules: BenchmarkRules) -> list[Finding]:
     return [finding(record, rules, "seed", message, key="seed", grade=BREAKS if erratum is None else REVIEW)]
 
 
-def _repeated(record: RunRecord, earlier: Sequence[RunRecord], rules: BenchmarkRules) -> list[Finding]:
-    findings = []
-    for other in earlier:
-        name = Path(other.file).name
-        if other.sha256 == record.sha256 != NO_CONTENT:
-            message = f"This log is a copy of {name}; a run counts once."
-            findings.append(finding(record, rules, "duplicate", message))
-        elif other.seed == record.seed and record.seed is not None:
-            message = f"Seed {record.seed} was used by {name} already; every run has its own."
-            findings.append(finding(record, rules, "seed", message, key="seed", value=record.seed))
-    return findings
+def _repeated(
+    record: RunRecord, same_log: RunRecord, same_seed: RunRecord, rules: BenchmarkRules
+) -> list[Finding]:
+    """The first run of the entry with the same log, and that with the same seed, where it is an earlier one."""
+    if same_log is not record and record.sha256 != NO_CONTENT:
+        message = f"This log is a copy of {Path(same_log.file).name}; a run counts once."
+        return [finding(record, rules, "duplicate", message)]
+    if same_seed is not record and record.seed is not None:
+        name = Path(same_seed.file).name
+        message = f"Seed {record.seed} was used by {name} already; every run has its own."
+        return [finding(record, rules, "seed", message, key="seed", value=record.seed)]
+    return []
+
+
+def _most_common(values: Sequence[object]) -> object:
+    return next((value for value, _ in Counter(values).most_common() if value is not None), None)
 
 
 def _unusual(
-    record: RunRecord, key: str, of_all: Sequence[object], position: int, rules: BenchmarkRules
+    record: RunRecord, key: str, value: object, usual: object, rules: BenchmarkRules
 ) -> list[Finding]:
     """A value that most other runs of the entry do not have."""
-    value = of_all[position]
-    usual = Counter(seen for seen in of_all if seen is not None).most_common(1)
-    if value is None or value == usual[0][0]:
+    if value is None or value == usual:
         return []
-    message = f"{key} is {value}, that of the other runs {usual[0][0]}."
+    message = f"{key} is {value}, that of the other runs {usual}."
     return [finding(record, rules, key, message, key=key, value=value)]

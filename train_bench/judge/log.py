@@ -6,7 +6,6 @@ A line is `:::MLLOG {json}`, text before the token is somebody's prefix. What ca
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import re
@@ -14,13 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from train_bench import papers
 from train_bench.event import Event
+from train_bench.plain_text import plain, plain_value
 
 TOKEN = ":::MLLOG "
 NO_CONTENT = hashlib.sha256(b"").hexdigest()
 LINE_END = re.compile(rb"\r\n|\n|\r")
 FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
+
+LARGEST_BYTES = 2**28
+"""Of one log; far more than any that was published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +48,7 @@ class Log:
 def read(path: Path) -> Log:
     """Read a result file. One that cannot be read has no events and a problem on line 0."""
     try:
-        if not path.is_file():
-            raise OSError(errno.EINVAL, "it is no file")
-        content = path.read_bytes()
+        content = papers.read_bytes(path, largest=LARGEST_BYTES)
     except OSError as error:
         unreadable = Problem(line=0, message=f"the file cannot be read ({error.strerror})")
         return Log(path=path, events=(), problems=(unreadable,), sha256=NO_CONTENT)
@@ -76,13 +78,13 @@ def _lines(content: bytes) -> list[bytes]:
 def first_value(path: Path, key: str) -> Any:
     """The value of the first line of `key`, found without reading the others; None where there is none."""
     try:
-        content = path.read_bytes() if path.is_file() else b""
+        content = papers.read_bytes(path, largest=LARGEST_BYTES)
     except OSError:
         return None
     quoted = f'"{key}"'.encode()
     start = 0
     while (at := content.find(quoted, start)) >= 0:
-        start = max(content.rfind(b"\n", 0, at), content.rfind(b"\r", 0, at)) + 1
+        start = max(start, content.rfind(b"\n", start, at) + 1, content.rfind(b"\r", start, at) + 1)
         end = LINE_END.search(content, at)
         line = content[start : end.start() if end else None]
         event = parse_line(line.decode("utf-8", errors="replace"), 0)
@@ -102,9 +104,13 @@ def parse_line(text: str, line: int) -> Event | Problem | None:
         fields, length = DECODER.raw_decode(rest)
         if length != len(rest):
             raise ValueError("there is text after the object")
+        if rest.count("{") + rest.count("[") > papers.DEEPEST:
+            papers.refuse_depth(fields)
     except (ValueError, RecursionError):
         end = "" if rest.endswith("}") else " (the line ends in the middle)"
         return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}")
+    if "\\" in rest or not rest.isprintable():
+        fields = plain_value(fields)
     reason = _malformed(fields)
     if reason:
         return Problem(line=line, message=f"{reason}: {_shortened(rest)}")
@@ -127,5 +133,5 @@ def _malformed(fields: Any) -> str | None:
 
 
 def _shortened(text: str) -> str:
-    text = "".join(char if char.isprintable() else "?" for char in text)
+    text = plain(text[:81])
     return text if len(text) <= 80 else text[:77] + "..."

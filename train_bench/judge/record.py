@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -10,9 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from train_bench import papers
+from train_bench.errors import LogError
 from train_bench.event import Event
 from train_bench.judge import log
 from train_bench.judge.log import Log
+from train_bench.plain_text import plain
 from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -249,6 +251,6 @@ def _text(event: Event | None) -> str | None:
 def _deaths(path: Path, index: int) -> tuple[str, ...]:
     ending = path.parent / "ranks" / f"run_{index}" / "ending.json"
     try:
-        return tuple(str(death) for death in json.loads(ending.read_text(encoding="utf-8"))["deaths"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return tuple(plain(str(death)) for death in papers.read_json(ending)["deaths"])
+    except (LogError, KeyError, TypeError):
         return ()

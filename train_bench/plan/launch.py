@@ -23,6 +23,10 @@ GRACE_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 PR_SET_PDEATHSIG = 1
 
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""Environment of every process that is started: `python -m MODULE` would else import whatever lies in the current
+folder under the name of a module, for example `torch.py` in somebody else's campaign."""
+
 
 def rank_argv(job: Job) -> tuple[str, ...]:
     """The command of one rank of `job`."""
@@ -54,7 +58,7 @@ def carry_out(launch: Launch, job: Job, tick: Callable[[], str | None], *, name:
         try:
             process = subprocess.Popen(
                 launch.argv,
-                env=os.environ | dict(launch.env),
+                env=os.environ | SAFE_PATH | dict(launch.env),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -80,7 +84,13 @@ def answer(launch: Launch) -> str:
         papers.write(path, text)
     name = launch.argv[0]
     try:
-        told = subprocess.run(launch.argv, capture_output=True, text=True, timeout=ANSWER_SECONDS)
+        told = subprocess.run(
+            launch.argv,
+            env=os.environ | SAFE_PATH,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+        )
     except OSError as error:
         raise LaunchError(f"{name} could not be started: {error.strerror}.") from error
     except subprocess.TimeoutExpired as error:
@@ -99,6 +109,7 @@ def run_through(argv: tuple[str, ...], stderr: Path) -> int:
         stderr.open("wb") as errors,
         subprocess.Popen(
             argv,
+            env=os.environ | SAFE_PATH,
             stdin=subprocess.DEVNULL,
             stderr=errors,
             start_new_session=True,  # so that Ctrl-C reaches it once, through this process

@@ -16,7 +16,7 @@ from typing import Any
 
 from train_bench.event import Event
 from train_bench.rules.errata import Erratum
-from train_bench.rules.rulefile import Check, KeyRule, RuleFile, times
+from train_bench.rules.rulefile import OF_NUMBERS, Check, KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules
 
 FIRST_ONE_ONLY = "submission_"
@@ -173,7 +173,7 @@ class _FileCheck:
         self.failures: list[Failure] = []
         self.wants_whole_log = file.begin is not None and "loglines" in file.begin.co_names
         self._file = file
-        known = {"enqueue_config": enqueue, "is_integer": _is_integer, "math": math, "times": times}
+        known = {"enqueue_config": enqueue, "is_integer": _is_integer, "math": math, **OF_NUMBERS}
         self._state: dict[str, Any] = {"s": {}, **known}
         self._seen = 0
         self._values: dict[str, list[Any]] = {key: [] for key in file.keys}

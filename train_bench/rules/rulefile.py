@@ -9,8 +9,9 @@ mlperf-logging package and of our own rounds are ever compiled.
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -165,23 +166,30 @@ def _code(text: str | None, path: Path) -> CodeType | None:
 
 
 def _compiled(text: str, path: Path, mode: str) -> CodeType:
-    tree = _Products().visit(ast.parse(text, str(path), mode))
+    tree = _OfNumbers().visit(ast.parse(text, str(path), mode))
     return compile(ast.fix_missing_locations(tree), str(path), mode)
 
 
-class _Products(ast.NodeTransformer):
-    """Every `a * b` becomes `times(a, b)`: with values of a log, Python would repeat a text as often as a
-    number says, until memory is full."""
+class _OfNumbers(ast.NodeTransformer):
+    """Every `a * b` becomes `times(a, b)` and every `a % b` becomes `remainder(a, b)`: with values of a log,
+    Python would repeat a text, or pad it, as often as a number says, until memory is full."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        if not isinstance(node.op, ast.Mult):
+        name = {ast.Mult: "times", ast.Mod: "remainder"}.get(type(node.op))
+        if name is None:
             return node
-        return ast.Call(func=ast.Name("times", ast.Load()), args=[node.left, node.right], keywords=[])
+        return ast.Call(func=ast.Name(name, ast.Load()), args=[node.left, node.right], keywords=[])
 
 
-def times(first: Any, second: Any) -> Any:
-    """The product of two numbers; a `TypeError` for anything else."""
-    if not isinstance(first, (int, float)) or not isinstance(second, (int, float)):
-        raise TypeError("only numbers are multiplied")
-    return first * second
+def _numbers_only(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def of_numbers(first: Any, second: Any) -> Any:
+        if not isinstance(first, (int, float)) or not isinstance(second, (int, float)):
+            raise TypeError("rules calculate with numbers only")
+        return operation(first, second)
+
+    return of_numbers
+
+
+OF_NUMBERS = {"times": _numbers_only(operator.mul), "remainder": _numbers_only(operator.mod)}
+"""What compiled rules call instead of `*` and `%`; each raises `TypeError` for what is no number."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from train_bench import papers
 from train_bench.errors import LogError, RequestError, UnknownName
-from train_bench.judge import rcp
+from train_bench.judge import log, rcp
 from train_bench.judge.course import Course, Phases, as_text, read_course
 from train_bench.judge.energy import kept_energy
 from train_bench.judge.entry import Judgement
@@ -193,7 +193,7 @@ def told_apart(entries: Sequence[Entry]) -> list[Entry]:
 def _course(record: RunRecord, told: Mapping[str, Any]) -> Course:
     path = Path(record.file)
     try:
-        content = path.read_bytes() if path.is_file() else b""
+        content = papers.read_bytes(path, largest=log.LARGEST_BYTES)
     except OSError:
         content = b""
     return read_course(record, content, {finding["line"] for finding in told["findings"]})
