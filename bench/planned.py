@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def one_run(words: Sequence[str], marks: Callable[[Marks], Marks]) -> Plan:
     own schedule; the run ends with the last of them."""
     asked = asked_for(words)
     provenance = Provenance(
-        now=datetime.now(timezone.utc),
+        now=datetime.now(UTC),
         version="bench",
         revision=None,
         variant=next(word.partition("=")[2] for word in words if word.startswith("benchmark=")),

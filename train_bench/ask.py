@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -119,7 +119,7 @@ def _sweep_folder(words: Sequence[str]) -> tuple[Path, list[str]]:
     outputs = [word for word in words if word.partition("=")[0] == "output"]
     if any(OverridesParser.create().parse_override(word).is_sweep_override() for word in outputs):
         raise RequestError(f"{outputs[0]}: the folder of a sweep is one; its jobs are numbered in it.")
-    now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     name = outputs[-1].partition("=")[2] if outputs else f"results/{now}_sweep"
     folder = Path(name).expanduser().resolve()
     machine.refuse_folder(folder)

@@ -50,18 +50,49 @@ def refuse_folder(folder: Path) -> None:
 
 
 def open_folder(folder: Path) -> Plan:
-    """The plan of a campaign that was begun, in the folder where it lies now."""
+    """The plan of a campaign that was begun, in the folder where it lies now.
+
+    It may be somebody else's file: raises `RequestError` for what a new campaign would be refused for, for names
+    that are not known here, and where the folder holds links, through which it would write elsewhere.
+    """
     if not _holds_plan(folder):
         raise RequestError(f"{folder} holds no campaign (no plan.json); give the folder of one.")
     written = papers.read_json(folder / "plan.json")
     try:
         for job in written["jobs"]:
             job["folder"] = folder.resolve()
-        return cattrs.structure(written, Plan)
-    except (cattrs.BaseValidationError, KeyError, TypeError) as error:
+        plan = cattrs.structure(written, Plan)
+        reason = _refused(plan)
+    except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
         raise RequestError(
             f"{folder / 'plan.json'} is not a plan of this version of train_bench; start another campaign."
         ) from error
+    if reason is not None:
+        raise RequestError(f"The campaign in {folder} cannot go on: {reason}")
+    _refuse_links(folder)
+    return plan
+
+
+def _refused(plan: Plan) -> str | None:
+    """Why a plan that was read cannot be carried out here, as a sentence."""
+    ruleset.load(plan.ruleset).benchmark(plan.benchmark)
+    if [job.index for job in plan.jobs] != list(range(len(plan.jobs))) or not plan.jobs:
+        return f"plan.json numbers its runs {[job.index for job in plan.jobs]}; they are counted from 0."
+    for job in plan.jobs:
+        for name in ("benchmark", "reference", "launcher"):
+            if getattr(job, name) != getattr(plan, name):
+                return f"plan.json is for {getattr(plan, name)}, and its run {job.index} for {getattr(job, name)}."
+    benchmark = cattrs.structure(plan.jobs[0].config, discover.reference_config(plan.reference))
+    return discover.launcher(launcher_config(plan)).refuse(benchmark)
+
+
+def _refuse_links(folder: Path) -> None:
+    """Links to other places among what a campaign writes: its files, and the folders of its ranks."""
+    for path in (*folder.iterdir(), *folder.glob("ranks/*")):
+        if path.is_symlink():
+            raise RequestError(
+                f"{path} is a link; what a campaign writes stays in its folder. Remove the link, then go on."
+            )
 
 
 def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:

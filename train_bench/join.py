@@ -32,7 +32,7 @@ def take_part(folder: Path, words: Sequence[str], tell: Callable[[str], None]) -
     host, changes = _which(plan, words)
     launcher = discover.launcher(campaign.launcher_config(plan, **changes))
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
-        campaign.prepare_data(plan)
+        _prepare_data(plan)
         return _follow(plan, launcher, host, tell)
 
 
@@ -50,6 +50,19 @@ def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], Non
         found = _carry_out(job, launcher, host, said)
         tell(f"{name}: {'; '.join(str(death) for death in found) or 'finished'}")
         good = good and not found
+
+
+def _prepare_data(plan: Plan) -> None:
+    """Prepare the data of this host, in the user's own cache folder alone: the plan is somebody's file, and does
+    not say where this host writes."""
+    folder = Path(str(plan.jobs[0].config["data_dir"]))
+    if folder.is_relative_to(discover.cache().resolve()):
+        campaign.prepare_data(plan)
+    elif not folder.is_dir():
+        raise RequestError(
+            f"The data of {plan.variant} are not on this host: there is no folder {folder}. Type "
+            f"train-bench prepare benchmark={plan.variant} data_dir={folder} here, then join again."
+        )
 
 
 def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:

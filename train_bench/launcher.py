@@ -10,6 +10,10 @@ from typing import Protocol
 from train_bench.job import Job
 from train_bench.task import BenchmarkConfig
 
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""Environment of every process that is started: `python -m MODULE` would else import whatever lies in the current
+folder under the name of a module, for example `torch.py` in somebody else's campaign."""
+
 
 @dataclass(slots=True, kw_only=True)
 class LauncherConfig:

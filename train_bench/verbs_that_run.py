@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +108,7 @@ def _planned(request: Request, *, reference_runs: bool = False, to_be_run: bool 
     from train_bench.rules import ruleset
 
     provenance = Provenance(
-        now=datetime.now(timezone.utc),
+        now=datetime.now(UTC),
         version=__version__,
         revision=revision(discover.ROOT),
         variant=request.variant,

@@ -18,6 +18,8 @@ REFUSED = re.compile(r"^\[(\d+)\]<stderr>:train-bench: (.+)$", re.MULTILINE)
 FAILURE = re.compile(r"^Process name: (\d+)\s*\nExit code: (\d+)", re.MULTILINE)
 SHELL_SIGNALS = 128
 
+HOST = re.compile(r"\w[\w.-]*", re.ASCII)  # horovodrun makes a command for a shell of it
+
 
 class Launcher:
     """Runs every rank below one horovodrun."""
@@ -45,6 +47,11 @@ class Launcher:
                 f"launcher.nodes={self.config.nodes} needs as many different names in launcher.hosts; "
                 f"it is [{','.join(self.config.hosts)}]."
             )
+        for host in self.config.hosts:
+            if not HOST.fullmatch(host):
+                return (
+                    f"launcher.hosts holds {host!r}; a name of a host has letters, digits, '.', '_' and '-'."
+                )
         return None
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:

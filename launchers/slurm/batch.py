@@ -11,8 +11,7 @@ from launchers.slurm.config import Config
 from launchers.slurm.start import FIRST_NODE
 from train_bench.errors import RequestError
 from train_bench.job import Job
-from train_bench.launcher import BatchTask, Launch
-from train_bench.plan.launch import SAFE_PATH
+from train_bench.launcher import SAFE_PATH, BatchTask, Launch
 
 # Job states of Slurm (squeue, "JOB STATE CODES") that a job has while it may still run, and the ends that a user
 # tells apart.

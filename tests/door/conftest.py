@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def make(*overrides, reference_runs=False, to_be_run=True):
     """A plan of that request."""
     asked = asked_config(*overrides)
     provenance = Provenance(
-        now=datetime(2026, 11, 21, 1, 2, 3, tzinfo=timezone.utc),
+        now=datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC),
         version="0",
         revision=None,
         variant="resnet_mini",

@@ -11,6 +11,7 @@ from launchers.slurm.hostlist import expand
 from launchers.slurm.start import Launcher
 from tests.launchers.test_start import REPORT
 from tests.run.fakes import job
+from train_bench.errors import RequestError
 from train_bench.launcher import Death
 
 SNAPSHOTS = Path(__file__).parent / "slurm"
@@ -53,6 +54,16 @@ def test_the_batch_script_is_the_one_that_was_looked_at(name, asked):
     if os.environ.get("UPDATE_SNAPSHOTS"):
         path.write_text(script(**asked))
     assert script(**asked) == path.read_text()
+
+
+@pytest.mark.parametrize("name", ["gpu:1\nrm -rf /", "a\rb", "a\u2028b"])
+def test_nothing_with_a_line_end_becomes_a_line_of_the_script(name):
+    """A plan that somebody else has made is not asked again whether it may be launched."""
+    batch = Batch(Config(gres=name))
+    with pytest.raises(RequestError, match="more than one option"):
+        batch.submission(jobs(1), RUN)
+    with pytest.raises(RequestError, match="more than one option"):
+        Batch(Config()).submission(jobs(1, benchmark=name), RUN)
 
 
 def test_the_script_in_the_documentation_is_the_rendered_one():
@@ -104,8 +115,12 @@ def test_runs_side_by_side_keep_to_nodes_of_their_own():
         ({"parallel": 0}, "at least 1"),
         ({"cpus_per_rank": 0}, "at least 1"),
         ({"extra": ["rm -rf /"]}, "an option of sbatch"),
-        ({"extra": ["--constraint=a\nrm -rf /"]}, "more than one line"),
-        ({"partition": "a\nb"}, "more than one line"),
+        ({"extra": ["--constraint=a\nrm -rf /"]}, "on one line"),
+        ({"extra": ["--constraint=a\x1b[2J"]}, "on one line"),
+        ({"partition": "a\nb"}, "allowed are letters"),
+        ({"gres": "gpu:1\nrm -rf /"}, "allowed are letters"),
+        ({"account": "a --output=/etc/passwd"}, "allowed are letters"),
+        ({"time": "1:00:00\rrm"}, "allowed are letters"),
     ],
 )
 def test_what_makes_no_batch_script_is_refused(asked, word):

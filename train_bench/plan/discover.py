@@ -84,6 +84,7 @@ def hyperparameters(variant: str) -> dict[str, Any]:
 
 def reference_config(name: str) -> type[BenchmarkConfig]:
     """The configuration schema of a reference."""
+    _refuse_unknown("reference", name, references())
     return cast(type[BenchmarkConfig], importlib.import_module(f"references.{name}.config").Config)
 
 
@@ -99,6 +100,7 @@ def prepare(name: str) -> Prepare:
 
 def launcher_config(name: str) -> type[LauncherConfig]:
     """The configuration schema of a launcher."""
+    _refuse_unknown("launcher", name, launchers())
     return cast(type[LauncherConfig], importlib.import_module(f"launchers.{name}.config").Config)
 
 
@@ -113,6 +115,12 @@ def batch(config: LauncherConfig) -> Batch | None:
     if not (ROOT / "launchers" / config.name / "batch.py").exists():
         return None
     return cast(Batch, importlib.import_module(f"launchers.{config.name}.batch").Batch(config))
+
+
+def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
+    """Names become names of modules: only those of folders that are here."""
+    if name not in known:
+        raise UnknownName(what=what, name=name, known=known)
 
 
 def _siblings(folder: str) -> tuple[str, ...]:

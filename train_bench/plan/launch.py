@@ -16,16 +16,12 @@ from pathlib import Path
 from train_bench import papers
 from train_bench.errors import LaunchError
 from train_bench.job import Job
-from train_bench.launcher import Launch
+from train_bench.launcher import SAFE_PATH, Launch
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 PR_SET_PDEATHSIG = 1
-
-SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""Environment of every process that is started: `python -m MODULE` would else import whatever lies in the current
-folder under the name of a module, for example `torch.py` in somebody else's campaign."""
 
 
 def rank_argv(job: Job) -> tuple[str, ...]:

@@ -7,4 +7,5 @@
 #SBATCH --output=/shared/c/slurm/%A_%a.out
 #SBATCH --array=0,1,2,3,4%3
 
+export PYTHONSAFEPATH=1
 exec python -m train_bench run resume=/shared/c "only=[$SLURM_ARRAY_TASK_ID]"

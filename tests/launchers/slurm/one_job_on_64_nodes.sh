@@ -13,4 +13,5 @@
 #SBATCH --exclusive
 #SBATCH --constraint=a100
 
+export PYTHONSAFEPATH=1
 exec python -m train_bench run resume=/shared/c 'only=[0,1,2,3,4]'

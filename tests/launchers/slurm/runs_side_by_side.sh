@@ -6,6 +6,7 @@
 #SBATCH --no-requeue
 #SBATCH --output=/shared/c/slurm/%j.out
 
+export PYTHONSAFEPATH=1
 TRAIN_BENCH_FIRST_NODE=0 python -m train_bench run resume=/shared/c 'only=[0,2,4]' &
 TRAIN_BENCH_FIRST_NODE=2 python -m train_bench run resume=/shared/c 'only=[1,3]' &
 code=0

@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folder: Pat
         grades=GRADES,
         standing=standing,
         version=__version__,
-        now=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         policy=_policy(script, plotly),
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
