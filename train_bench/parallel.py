@@ -7,7 +7,7 @@ reference asks for the precision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -69,6 +69,11 @@ class Parallel(Protocol):
     def sync_buffers(self) -> None:
         """Average the floating-point buffers of the wrapped model (batch-norm statistics) over ranks;
         called before an evaluation."""
+
+    def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """By name, whatever every rank holds as rank 0 does after an evaluation, bit by bit: parameters and
+        buffers of the wrapped model but for `local_params`, and the optimizer's state of these where each
+        rank has all of it."""
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
         """Sum over ranks, on every rank."""

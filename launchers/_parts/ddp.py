@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar, cast
 
@@ -38,6 +38,7 @@ class TorchParallel:
         self._model: torch.nn.Module | None = None
         self._wrapped: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
+        self._local: set[int] = set()
         self._gradients_differ = False
         self._meet()
 
@@ -73,10 +74,10 @@ class TorchParallel:
         """DistributedDataParallel, or the model itself for a single rank."""
         self._model = self._wrapped = model
         self._optimizer = optimizer
-        local = {id(parameter) for parameter in local_params}
-        self._gradients_differ = self.size > 1 and bool(local)
+        self._local = {id(parameter) for parameter in local_params}
+        self._gradients_differ = self.size > 1 and bool(self._local)
         if self.size > 1:
-            names = [name for name, parameter in model.named_parameters() if id(parameter) in local]
+            names = [name for name, parameter in model.named_parameters() if id(parameter) in self._local]
             DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
             self._wrapped = DistributedDataParallel(
                 model,
@@ -151,6 +152,11 @@ class TorchParallel:
         for buffer, values in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
             buffer.copy_(values.view_as(buffer))
 
+    def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Averages are the same numbers on every rank, and so is what is computed of them: no tolerance."""
+        model, optimizer = self._both()
+        return whole_state(model, optimizer, self._local)
+
     def sum(self, value: torch.Tensor) -> torch.Tensor:
         """All-reduce of a copy."""
         total = value.detach().clone().to(self.device)
@@ -198,6 +204,20 @@ class TorchParallel:
         if self._model is None or self._optimizer is None:
             raise RuntimeError("Parallel.wrap has to be called before a training step.")
         return self._model, self._optimizer
+
+
+def whole_state(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, local: Container[int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers by name, then the optimizer's tensors as `NAME/KEY`. Parameters whose `id` is
+    `local` are left out."""
+    named = [(name, weight) for name, weight in model.named_parameters() if id(weight) not in local]
+    yield from named
+    yield from model.named_buffers()
+    for name, weight in named if optimizer is not None else ():
+        for key, value in optimizer.state.get(weight, {}).items():
+            if isinstance(value, torch.Tensor):
+                yield f"{name}/{key}", value
 
 
 def _device(asked: Device, local_rank: int) -> torch.device:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from launchers._parts.ddp import TorchParallel
+from launchers._parts.ddp import TorchParallel, whole_state
 from train_bench.errors import LaunchError
 from train_bench.job import Job, Precision
 
@@ -142,6 +142,11 @@ class DeepSpeedParallel(TorchParallel):
         self._engine.step()
         zero.override_loss_scale(1.0)
         return not zero.overflow
+
+    def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """At stages 1 and 2 the optimizer's state is in pieces."""
+        model, optimizer = self._both()
+        return whole_state(model, optimizer if self._stage == 0 else None, ())
 
     def state_dict(self) -> dict[str, Any]:
         """The loss scale; at stages 1 and 2 also whose pieces the optimizer's state belongs to."""

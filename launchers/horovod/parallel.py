@@ -73,8 +73,8 @@ class HorovodParallel(TorchParallel):
         """
         self._model = self._wrapped = model
         self._optimizer = optimizer
-        local = {id(parameter) for parameter in local_params}
-        named = [(name, weight) for name, weight in model.named_parameters() if id(weight) not in local]
+        self._local = {id(parameter) for parameter in local_params}
+        named = [(name, weight) for name, weight in model.named_parameters() if id(weight) not in self._local]
         shared = [*named, *model.named_buffers()]
         hvd.broadcast_parameters(
             [(name, _DenseView.compress(tensor.detach())[0]) for name, tensor in shared], root_rank=0

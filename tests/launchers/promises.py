@@ -14,10 +14,12 @@ import torch
 from references._parts.warm_up import without_trace
 from references.resnet.config import Config
 from references.resnet.task import Task
+from tests.launchers import faults
 from tests.references.configs import resnet
 from train_bench.errors import LaunchError
 from train_bench.job import Job, Precision
 from train_bench.progress import EvalSchedule
+from train_bench.run import replicas
 
 BATCH = 8
 
@@ -156,6 +158,22 @@ def overflow(parallel):
     return {"skipped": skipped, "unchanged": unchanged, "halved": halved, "went on": parallel.step()}
 
 
+def compared_with_faults(parallel, job):
+    """What is found when averages are taken away, and for ZeRO, when its pieces are. Leaves the launcher broken."""
+    faults.no_average(job.launcher)
+    found = {"not averaged": compared(parallel)}
+    if job.launcher_config.get("zero_stage"):
+        faults.no_gather()
+        found["not gathered"] = compared(parallel)
+    return found
+
+
+def compared(parallel):
+    """What is found when ranks have trained."""
+    training(parallel)
+    return replicas.compare(parallel)
+
+
 def dtypes(parallel):
     model = torch.nn.Linear(4, 1)
     wrapped = parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -229,6 +247,9 @@ def main():
             "accumulated": training(parallel, micro_batches=2),
             "clipped": training(parallel, clip_norm=0.01),
         }
+        result["replicas"] = {"shared": compared(parallel)}
+    if job.precision is Precision.fp32:
+        result["replicas"] |= compared_with_faults(parallel, job)
     torch.save(result, folder / f"{parallel.rank}.pt")
     parallel.leave()
 

@@ -119,6 +119,31 @@ def test_collectives_give_every_rank_what_they_promise(start, variant):
     assert second["gathered"] is None
 
 
+@pytest.mark.parametrize("precision", [Precision.fp32, Precision.fp16])
+@pytest.mark.parametrize("variant", MIXED)
+def test_ranks_hold_the_same_after_training(start, variant, precision):
+    found = start(variant, precision)[0]["replicas"]["shared"]
+    assert found["equal"], found
+    pieces = SEVERAL[variant][1].get("zero_stage", 0) > 0
+    assert found["tensors"] == 7 + (0 if pieces else 6), (
+        "6 parameters and a buffer; momenta where they are whole"
+    )
+
+
+@pytest.mark.parametrize("variant", ["torchrun", "horovod", "deepspeed"])
+def test_ranks_whose_gradients_are_not_averaged_are_found(start, variant):
+    found = start(variant)[0]["replicas"]["not averaged"]
+    assert (found["equal"], found["first"]) == (False, "1.weight")
+    assert found["largest_difference"] > 0
+
+
+@pytest.mark.parametrize("variant", ["deepspeed, ZeRO 1", "deepspeed, ZeRO 2"])
+def test_below_zero_pieces_that_are_not_gathered_are_found_and_gradients_are_not_seen(start, variant):
+    found = start(variant)[0]["replicas"]
+    assert not found["not gathered"]["equal"]
+    assert found["not averaged"]["equal"], "each rank has updated its piece of the one model"
+
+
 @pytest.mark.parametrize("variant", ["torchrun", "horovod"])
 def test_local_parameters_are_neither_broadcast_nor_reduced(start, variant):
     for rank, result in enumerate(start(variant)):

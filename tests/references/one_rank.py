@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from launchers._parts.ddp import whole_state
+
 
 class OneRank:
     """The whole group is this process. `rank` and `size` may be claimed to see what one of several
@@ -33,6 +35,7 @@ class OneRank:
     ) -> torch.nn.Module:
         self.optimizer = optimizer
         self.model = model
+        self.local = {id(parameter) for parameter in local_params}
         return model
 
     @contextmanager
@@ -63,6 +66,9 @@ class OneRank:
 
     def sync_buffers(self) -> None:
         pass
+
+    def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return whole_state(self.model, self.optimizer, self.local)
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
         return value
@@ -117,9 +123,19 @@ class OneOfSeveral(OneRank):
         return self.meeting.all(self.rank, value)[0]
 
 
-def in_threads(ranks: int, work: Callable[[OneOfSeveral], Any]) -> list[Any]:
-    """What `work` returns on each of several ranks that run at the same time."""
+class Averaging(OneOfSeveral):
+    """A rank that trains with the others: gradients are averaged."""
+
+    def step(self, *, clip_norm: float | None = None) -> bool:
+        for parameter in self.model.parameters():
+            if parameter.grad is not None and id(parameter) not in self.local:
+                parameter.grad = self.sum(parameter.grad) / self.size
+        return super().step(clip_norm=clip_norm)
+
+
+def in_threads(ranks: int, work: Callable[[Any], Any], kind: type[OneOfSeveral] = OneOfSeveral) -> list[Any]:
+    """What `work` returns on each of several ranks of a kind that run at the same time."""
     meeting = Meeting(ranks)
-    members = [OneOfSeveral(meeting, rank=rank, size=ranks) for rank in range(ranks)]
+    members = [kind(meeting, rank=rank, size=ranks) for rank in range(ranks)]
     with ThreadPoolExecutor(ranks) as pool:
         return list(pool.map(work, members))

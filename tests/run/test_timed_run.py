@@ -52,6 +52,7 @@ def test_events_come_in_the_order_that_the_rules_demand(tmp_path):
         *cycle,
         *cycle,
         "run_stop",
+        "processor_wait",
     ]
 
 
@@ -67,7 +68,7 @@ def test_the_model_is_built_before_the_clock_and_data_are_opened_after_it_starte
 def test_the_timed_window_holds_training_and_evaluation_and_nothing_else(tmp_path):
     _, events = run(tmp_path, FakeTask([0.5, 0.95]))
     window = only(events, "run_stop")[0]["time_ms"] - only(events, "run_start")[0]["time_ms"]
-    looks_at_the_clock = len(events) - keys(events).index("run_start") - 1
+    looks_at_the_clock = keys(events).index("run_stop") - keys(events).index("run_start")
     assert window == 2 * (60_000 + 1_000) + looks_at_the_clock
 
 
@@ -117,7 +118,7 @@ def test_blocks_and_evaluations_agree_on_their_epochs(tmp_path):
 @pytest.mark.parametrize(("qualities", "used"), [([0.5, 0.95], 200), ([0.1, 0.2, 0.3, 0.4], 400)])
 def test_samples_that_training_took_are_logged_once_behind_the_last_evaluation(tmp_path, qualities, used):
     _, events = run(tmp_path, FakeTask(qualities, train_samples=None), unit=Unit.SAMPLE)
-    assert keys(events)[-3:] == ["eval_stop", "train_samples", "run_stop"]
+    assert keys(events)[-4:-1] == ["eval_stop", "train_samples", "run_stop"]
     assert [event["value"] for event in only(events, "train_samples")] == [used]
 
 
@@ -162,3 +163,41 @@ def test_other_ranks_than_the_first_write_nothing(tmp_path):
     log = Log(None, CountingClock())
     assert timed_run(FakeTask([0.95]), job(tmp_path), OneRank(), log) == "success"
     assert list(tmp_path.iterdir()) == []
+
+
+class TwoRanks(OneRank):
+    """A rank whose other one ends once the clock has stopped."""
+
+    size = 2
+
+    def __init__(self):
+        self.left = False
+
+    def gather_objects(self, value):
+        if self.left:
+            raise RuntimeError("Connection closed by peer")
+        return [value, value]
+
+
+def test_a_result_is_whole_before_ranks_look_back(tmp_path):
+    task, rank, said = FakeTask([0.95]), TwoRanks(), []
+
+    def stopped():
+        said.append(keys(lines(tmp_path))[-1])
+        rank.left = True
+
+    log = Log(tmp_path / "result.txt", task.clock)
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        timed_run(task, job(tmp_path), rank, log, stopped)
+    log.close()
+    assert said == ["run_stop"]
+    assert [event["metadata"]["status"] for event in only(lines(tmp_path), "run_stop")] == ["success"]
+
+
+def test_a_run_that_failed_on_the_clock_is_not_whole(tmp_path):
+    task, said = FakeTask([0.95], fail_in="evaluate"), []
+    log = Log(tmp_path / "result.txt", task.clock)
+    with pytest.raises(ValueError, match="evaluate"):
+        timed_run(task, job(tmp_path), OneRank(), log, lambda: said.append("stopped"))
+    log.close()
+    assert said == []

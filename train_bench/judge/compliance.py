@@ -15,6 +15,7 @@ from pathlib import Path
 
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, WAIVED, Finding
 from train_bench.judge.log import NO_CONTENT, Log
+from train_bench.judge.ranks import ranks
 from train_bench.judge.record import DIED, SUCCESS, RunRecord
 from train_bench.judge.review import CLOSED, OPEN, finding, review
 from train_bench.rules.checks import Failure, check, waived_by
@@ -40,9 +41,16 @@ class RunVerdict:
     findings: tuple[Finding, ...]
 
 
-def judge_run(record: RunRecord, log: Log, rules: BenchmarkRules, *, closed: bool = False) -> RunVerdict:
+def judge_run(
+    record: RunRecord,
+    log: Log,
+    rules: BenchmarkRules,
+    *,
+    closed: bool = False,
+    world_size: int | None = None,
+) -> RunVerdict:
     """All findings about one log by itself. `closed` holds a log that announces the open division to the rules
-    of the closed one."""
+    of the closed one. `world_size` is that of the campaign's plan, None for a log that came alone."""
     failures = check(rules, log.events) if log.events else []
     by_the_letter = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
     if closed and says_open(record):
@@ -54,6 +62,7 @@ def judge_run(record: RunRecord, log: Log, rules: BenchmarkRules, *, closed: boo
         *_broken_rules(record, log, rules, failures),
         *_without_seed(record, rules),
         *review(record, log, rules),
+        *ranks(record, log, rules, world_size),
     ]
     return _verdict(record, findings, by_the_letter=by_the_letter)
 

@@ -58,13 +58,14 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
     """
     rounds = ruleset.load(place.ruleset)
     rules = rounds.benchmark(str(place.plan.get("benchmark") or _benchmark(place, rounds)))
-    judged = [_judge_file(file, rules) for file in sorted(place.files, key=_order)]
+    world_size = _integer(place.plan.get("world_size"))
+    judged = [_judge_file(file, rules, world_size) for file in sorted(place.files, key=_order)]
     records = tuple(record for record, _ in judged)
     stated = divisions_of(place, records)
     closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
     division = (CLOSED if closed else OPEN) if stated else None
     alone = [
-        _judge_file(Path(record.file), rules, closed=True)[1] if closed and says_open(record) else verdict
+        _judge_file(Path(record.file), rules, world_size, closed=True)[1] if closed and says_open(record) else verdict
         for record, verdict in judged
     ]
     verdicts = judge_together(records, alone, rules)
@@ -93,10 +94,12 @@ def _order(file: Path) -> tuple[int, str]:
     return number_of(file), file.name
 
 
-def _judge_file(file: Path, rules: BenchmarkRules, *, closed: bool = False) -> tuple[RunRecord, RunVerdict]:
+def _judge_file(
+    file: Path, rules: BenchmarkRules, world_size: int | None, *, closed: bool = False
+) -> tuple[RunRecord, RunVerdict]:
     """The log itself is dropped: of an entry, one file is in memory at a time."""
     record, read = read_record(file, rules)
-    return record, judge_run(record, read, rules, closed=closed)
+    return record, judge_run(record, read, rules, closed=closed, world_size=world_size)
 
 
 def _compared(
@@ -136,14 +139,14 @@ def _origin(
     plan = place.plan
     of_a_result = plan.get("runs_required") == rules.runs
     first = records[0].announced if records else {}
-    jobs, changes, world_size = plan.get("jobs"), plan.get("changes"), plan.get("world_size")
+    jobs, changes = plan.get("jobs"), plan.get("changes")
     return Origin(
         submitter=place.submitter or first.get("submission_org"),
         system=place.system or first.get("submission_platform"),
         division=division,
         variant=_text(plan.get("variant")),
         launcher=_text(plan.get("launcher")),
-        world_size=world_size if isinstance(world_size, int) else None,
+        world_size=_integer(plan.get("world_size")),
         seeds=_text(plan.get("seeds")),
         changes=tuple(str(change) for change in changes) if isinstance(changes, list) else (),
         declared_runs=len(jobs) if isinstance(jobs, list) and of_a_result else None,
@@ -166,6 +169,10 @@ def _benchmark(place: Place, rounds: ruleset.Ruleset) -> str:
         f"No log in {place.folder} names a benchmark of {rounds.name} (submission_benchmark is {seen}); "
         f"known: {', '.join(sorted(rounds.benchmarks))}."
     )
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _text(value: Any) -> str | None:

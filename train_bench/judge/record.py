@@ -21,6 +21,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 SUCCESS, ABORTED, DIED = "success", "aborted", "died"
 EVALUATION = ("eval_accuracy", "eval_error")
 TRAIN_SAMPLES = "train_samples"
+PROCESSOR_WAIT = "processor_wait"
 
 # No seed and no count of samples has as many digits.
 LARGEST = 1e40
@@ -47,6 +48,7 @@ class RunRecord:
     counted      where `convergence` was read: the key of the evaluation's metadata, or `train_samples`
     samples      training samples to the target; samples / samples_per_second is the time in seconds
     quality      value of the last evaluation
+    processor_lost  share of the processor time that ranks wanted and others had; None where it is not recorded
     deaths       how processes of this run ended, where the campaign saw them die
     """
 
@@ -68,6 +70,7 @@ class RunRecord:
     train_samples: int | None
     samples: float | None
     samples_per_second: float | None
+    processor_lost: float | None
     deaths: tuple[str, ...]
     sha256: str
 
@@ -130,6 +133,7 @@ def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[s
         train_samples=train_samples,
         samples=samples,
         samples_per_second=samples / (minutes * 60) if samples and minutes and minutes > 0 else None,
+        processor_lost=_processor_lost(first.get(PROCESSOR_WAIT)),
         deaths=deaths,
         sha256=read.sha256,
     )
@@ -219,6 +223,11 @@ def _samples(trained: float | None, unit: Unit, samples_per_epoch: int | None) -
     if unit is Unit.SAMPLE:
         return trained
     return trained * samples_per_epoch if unit is Unit.EPOCH and samples_per_epoch else None
+
+
+def _processor_lost(event: Event | None) -> float | None:
+    value = event.value if event else None
+    return _number(value.get("lost")) if isinstance(value, Mapping) else None
 
 
 def _between(start: Event | None, stop: Event | None) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.letter import Letter
+from train_bench.judge.ranks import disturbance
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
 from train_bench.judge.record import RunRecord
 from train_bench.judge.statistics import olympic_interval, olympic_mean
@@ -53,6 +54,7 @@ class ScoredRun:
     convergence: float | None
     samples: float | None
     samples_per_second: float | None
+    processor_lost: float | None
     counted: bool
     dropped: bool
 
@@ -61,7 +63,8 @@ class ScoredRun:
 class Score:
     """`olympic_minutes` is the mean time-to-train without the extremes, `score_minutes` the same times the
     RCP factor where the round applies it; both None where there are too few converged runs. Deviation
-    (ddof 1) and interval are of all converged runs. `by_the_letter` is what the official tools say."""
+    (ddof 1) and interval are of all converged runs. `disturbed` is a sentence where others had the
+    processors. `by_the_letter` is what the official tools say."""
 
     submitter: str | None
     system: str | None
@@ -86,6 +89,7 @@ class Score:
     samples_per_second: float | None
     rcp: RcpVerdict
     score_minutes: float | None
+    disturbed: str | None
     valid: bool
     reasons: tuple[str, ...]
     by_the_letter: Letter
@@ -167,6 +171,7 @@ def make_score(
         samples_per_second=speed,
         rcp=rcp,
         score_minutes=olympic * factor if known else None,
+        disturbed=disturbance(records),
         valid=not reasons and not broken,
         reasons=(*reasons, *broken),
         by_the_letter=letter,
@@ -203,6 +208,7 @@ def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: b
         convergence=record.convergence,
         samples=record.samples,
         samples_per_second=record.samples_per_second,
+        processor_lost=record.processor_lost,
         counted=counted,
         dropped=dropped,
     )

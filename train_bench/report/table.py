@@ -50,6 +50,8 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines.append("seeds: fixed (derived from seed=BASE, not from entropy)")
     if score["score_minutes"] is not None:
         lines.append(_score(score))
+    if score["disturbed"] is not None:
+        lines.append(score["disturbed"])
     lines.append(_verdict(score) if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
     return lines
 

@@ -147,6 +147,14 @@ class Log:
         """The clock stops: `success`, or `aborted`."""
         self._end(constants.RUN_STOP, {constants.STATUS: status})
 
+    def processor_wait(self, seen: Mapping[str, Any] | None) -> None:
+        """How long ranks waited for a processor, see `processors.gather`; None where the system does not tell."""
+        self._point("processor_wait", seen)
+
+    def replicas(self, seen: Mapping[str, Any]) -> None:
+        """Whether all ranks hold the same model, see `replicas.compare`."""
+        self._point("replicas", seen)
+
     def _point(self, key: str, value: Any, metadata: Mapping[str, Any] | None = None) -> None:
         if self._mllog is not None:
             self._mllog.event(key, value, metadata=metadata, time_ms=self._clock(), stack_offset=3)

@@ -56,8 +56,7 @@ def main() -> None:
         call_the_roll(job, parallel)
         parallel = pulse.of(parallel)
         pulse.start()
-        _run(job, parallel)
-        state.write("finished")
+        _run(job, parallel, state)
     except TrainBenchError as error:
         state.fail(str(error))
     except Exception as error:
@@ -83,7 +82,7 @@ def _arrive(job: Job) -> None:
     (folder / f"{platform.node()}_{os.getpid()}").touch()
 
 
-def _run(job: Job, parallel: Parallel) -> None:
+def _run(job: Job, parallel: Parallel, state: _State) -> None:
     from train_bench.run import events, system
     from train_bench.run.timed_run import timed_run
 
@@ -102,7 +101,7 @@ def _run(job: Job, parallel: Parallel) -> None:
         _claim(job.growing_file)
     log = events.Log(job.growing_file if parallel.rank == 0 else None, events.wall_clock_ms())
     try:
-        timed_run(task, job, parallel, log)
+        timed_run(task, job, parallel, log, stopped=lambda: state.write("finished"))
     finally:
         log.close()
         task.close()
@@ -132,6 +131,7 @@ class _State:
 
     def __init__(self, job: Job, rank: int) -> None:
         self._others = job.world_size > 1
+        self._finished = False
         job.ranks_folder.mkdir(parents=True, exist_ok=True)
         self._path = job.ranks_folder / f"rank_{rank}.json"
         for descriptor, name in ((1, "stdout"), (2, "stderr")):
@@ -141,9 +141,13 @@ class _State:
         self.write("running")
 
     def write(self, state: str, error: str | None = None) -> None:
-        """A failure stays: it may be that of another process which took this rank, too."""
+        """A failure stays: it may be that of another process which took this rank, too. So does a result that is
+        whole, whatever happens afterwards."""
+        if self._finished:
+            return
         if state != "failed" and self._path.exists() and FAILED in self._path.read_text(encoding="utf-8"):
             return
+        self._finished = state == "finished"
         record = {"state": state, "pid": os.getpid(), "host": os.uname().nodename, "error": error}
         self._path.write_text(json.dumps(record) + "\n", encoding="utf-8")
 

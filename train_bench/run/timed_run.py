@@ -4,23 +4,29 @@ What is timed is what the rules time (training_rules, "Run Results"): from the m
 of the system touches the dataset to the moment at which the target is known to be reached,
 evaluations included, without a pause. Building and warming up the model come before, on the init
 budget. The clock counts blocks between evaluations, never batches: the loop is the task's own.
+
+Once it has stopped, ranks say what they have seen of the run; whatever goes wrong then, the result stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from train_bench.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Progress, Unit
-from train_bench.run import caches
+from train_bench.run import caches, processors, replicas
 from train_bench.run.events import ABORTED, SUCCESS, Log
 from train_bench.task import Task
 
 
-def timed_run(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
+def timed_run(
+    task: Task, job: Job, parallel: Parallel, log: Log, stopped: Callable[[], None] = lambda: None
+) -> str:
     """Train `task` until the job's target is reached or its schedule ends; returns the status.
 
     Whatever goes wrong after the clock has started, the log says `run_stop` with `aborted` before the
-    exception travels on.
+    exception travels on. `stopped` is called when the clock has stopped by itself: the result is whole then.
     """
     log.cache_clear(caches.drop(asked=job.drop_caches and parallel.local_rank == 0))
     log.announce({**job.announcement, **job.config["hyperparameters"]}, seed=job.seed)
@@ -30,6 +36,7 @@ def timed_run(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
     log.initialized(task.initialized_tensors())
     parallel.barrier()
     log.init_stop()
+    before = processors.look()
     log.run_start()
     try:
         status = _train(task, job, parallel, log)
@@ -37,6 +44,11 @@ def timed_run(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
         log.run_stop(ABORTED)
         raise
     log.run_stop(status)
+    seen = processors.between(before, processors.look())
+    stopped()
+    log.processor_wait(processors.gather(parallel, seen))
+    if parallel.size > 1:
+        log.replicas(replicas.compare(parallel))
     return status
 
 

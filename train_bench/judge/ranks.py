@@ -1,0 +1,105 @@
+"""What a log tells behind `run_stop` about the ranks of its run: whether they held the same model, and how much of
+the processors went to others. Only logs of ours tell it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from train_bench.judge.finding import REVIEW, SLOW, Finding
+from train_bench.judge.log import Log
+from train_bench.judge.record import PROCESSOR_WAIT, SUCCESS, RunRecord
+from train_bench.judge.review import finding
+from train_bench.rules.ruleset import BenchmarkRules
+
+REPLICAS = "replicas"
+
+LOST_BOUND = 0.05
+"""Share of the wanted processor time above which a machine counts as disturbed: see decision 0083."""
+
+
+def ranks(record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int | None) -> Iterator[Finding]:
+    """Findings of one log; `world_size` is what the campaign's plan says, None for logs that came alone."""
+    yield from _different_models(record, log, rules)
+    if record.status == SUCCESS and world_size is not None:
+        yield from _not_compared(record, log, rules, world_size)
+    yield from _disturbed(record, log, rules, planned=world_size is not None)
+
+
+def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    for event in log.events:
+        told = event.value if isinstance(event.value, Mapping) else {}
+        if event.key == REPLICAS and told.get("equal") is not True:
+            message = (
+                f"When the run was over its ranks held different models: {told.get('differing')} of "
+                f"{told.get('tensors')} tensors differ, the first is {told.get('first')!r}, by up to "
+                f"{_number(told.get('largest_difference'))}. Ranks that do not average their gradients train a model "
+                f"each, and one of them was evaluated."
+            )
+            yield finding(
+                record, rules, REPLICAS, message, line=event.line, key=REPLICAS, value=told.get("first")
+            )
+            return
+
+
+def _not_compared(record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int) -> Iterator[Finding]:
+    """A run whose ranks ended before they were compared is one that failed, not one that broke a rule."""
+    compared = [event.value for event in log.events if event.key == REPLICAS]
+    sizes = [told.get("ranks") for told in compared if isinstance(told, Mapping)]
+    if world_size == 1 or sizes == [world_size]:
+        return
+    message = (
+        f"Nothing says that the {world_size} ranks held the same model when the run was over (one line {REPLICAS} of "
+        f"{world_size} ranks behind run_stop is due)"
+        + ("; it counts as not converged." if rules.strict else ".")
+    )
+    yield finding(record, rules, REPLICAS, message, key=REPLICAS, grade=SLOW if rules.strict else REVIEW)
+
+
+def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: bool) -> Iterator[Finding]:
+    lines = [event for event in log.events if event.key == PROCESSOR_WAIT]
+    if not any(isinstance(event.value, Mapping) for event in lines):
+        if lines or (planned and rules.strict and record.status == SUCCESS):
+            message = "How long ranks waited for a processor is not recorded (Linux counts it)."
+            yield finding(record, rules, PROCESSOR_WAIT, message, key=PROCESSOR_WAIT, grade=REVIEW)
+        return
+    lost = record.processor_lost
+    if lost is not None and lost <= LOST_BOUND:
+        return
+    told: Mapping[str, Any] = next(event.value for event in lines if isinstance(event.value, Mapping))
+    message = (
+        f"A disturbed machine: {_percent(lost)} of the processor time that ranks wanted went to others, "
+        f"{LOST_BOUND:.0%} is the bound. In {_number(told.get('seconds'))} s they ran {_number(told.get('ran'))} s "
+        f"and waited {_number(told.get('waited'))} s; others ran {_number(told.get('others'))} s, the hypervisor took "
+        f"{_number(told.get('steal'))} s, limits {_number(told.get('throttled'))} s."
+    )
+    line = lines[0].line
+    yield finding(
+        record, rules, PROCESSOR_WAIT, message, line=line, key=PROCESSOR_WAIT, value=lost, grade=REVIEW
+    )
+
+
+def disturbance(records: Sequence[RunRecord]) -> str | None:
+    """One sentence for the score; None where no run lost more than the bound."""
+    lost = {
+        record.index: record.processor_lost
+        for record in records
+        if record.processor_lost is not None and record.processor_lost > LOST_BOUND
+    }
+    if not lost:
+        return None
+    runs = ", ".join(map(str, lost))
+    return (
+        f"Disturbed: up to {max(lost.values()):.1%} of the processor time that ranks wanted went to others (runs "
+        f"{runs})."
+    )
+
+
+def _number(value: Any) -> str:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return f"{value:.4g}" if known else "unknown"
+
+
+def _percent(share: float | None) -> str:
+    return "an unknown share" if share is None else f"{share:.1%}"

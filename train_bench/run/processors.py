@@ -1,0 +1,197 @@
+"""How long the ranks of a run waited for a processor, and who else had them, between two looks at the kernel's
+counters (Linux, `/proc` and control groups).
+
+A look is some hundred small files at most and is taken outside the clock.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from train_bench.parallel import Parallel
+
+PROC = Path("/proc")
+CGROUP = Path("/sys/fs/cgroup")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The counters of one rank at one moment, in seconds.
+
+    machine    names the running kernel, which may have several hosts (containers)
+    ran        processor time of this process and of those that it started, ended ones included
+    waited     by thread of these: how long it was ready to run and had no processor
+    busy       by processor that this process may use: time that anybody ran on it
+    steal      likewise: time that the hypervisor gave to other guests
+    throttled  how long a control group of this process was held back by its limit
+    """
+
+    machine: str
+    at: float
+    ran: float
+    waited: Mapping[int, float]
+    busy: Mapping[int, float]
+    steal: Mapping[int, float]
+    throttled: float
+
+
+def look() -> Look | None:
+    """The counters now; None where there are none."""
+    if sys.platform != "linux":
+        return None
+    try:
+        processes = (os.getpid(), *_descendants(os.getpid()))
+        busy, steal = _processors()
+        return Look(
+            machine=(PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+            at=time.monotonic(),
+            ran=_ran(processes),
+            waited=dict(_waits(processes)),
+            busy=busy,
+            steal=steal,
+            throttled=_throttled(),
+        )
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def between(before: Look | None, after: Look | None) -> dict[str, Any] | None:
+    """What one rank saw between two looks; None if it could not look."""
+    if before is None or after is None:
+        return None
+    waited = sum(seconds - before.waited.get(thread, 0.0) for thread, seconds in after.waited.items())
+    return {
+        "machine": after.machine,
+        "seconds": after.at - before.at,
+        "ran": max(0.0, after.ran - before.ran),
+        "waited": waited,
+        "busy": {number: seconds - before.busy.get(number, 0.0) for number, seconds in after.busy.items()},
+        "steal": {number: seconds - before.steal.get(number, 0.0) for number, seconds in after.steal.items()},
+        "throttled": after.throttled - before.throttled,
+    }
+
+
+def gather(parallel: Parallel, seen: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Called by every rank with what it saw. On rank 0, as the log has it: the machine whose ranks lost most, and how
+    many `machines` there were; None where a rank could not look.
+
+    `ran` and `waited` are processor seconds of all threads of its ranks, `others` what anybody else ran on the
+    same processors; `lost` is `lost_share`.
+    """
+    found = parallel.gather_objects(seen)
+    ranks = [one for one in found or () if one is not None]
+    if not ranks or len(ranks) < parallel.size:
+        return None
+    machines = list(dict.fromkeys(one["machine"] for one in ranks))
+    told = [_of_machine([one for one in ranks if one["machine"] == name]) for name in machines]
+    worst = max(told, key=lost_share)
+    rounded = {key: round(value, 3) for key, value in worst.items()}
+    return {"machines": len(machines), "lost": round(lost_share(worst), 4), **rounded}
+
+
+def lost_share(machine: Mapping[str, float]) -> float:
+    """Of the processor time that ranks wanted, the share that they did not get because of others: other processes (by
+    their part in what ran, because ranks and threads also wait for each other), other guests, and limits."""
+    ran, waited, others = machine["ran"], machine["waited"], machine["others"]
+    if ran <= 0:
+        return 0.0
+    of_processes = waited * others / (ran + others)
+    of_guests = machine["steal"] * ran / (ran + others)
+    return (of_processes + of_guests + machine["throttled"]) / (ran + waited)
+
+
+def _of_machine(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What ranks of one machine saw, together."""
+    ran = sum(one["ran"] for one in ranks)
+    return {
+        "seconds": max(one["seconds"] for one in ranks),
+        "ran": ran,
+        "waited": sum(one["waited"] for one in ranks),
+        "others": max(0.0, _once(ranks, "busy") - ran),
+        "steal": _once(ranks, "steal"),
+        "throttled": max(one["throttled"] for one in ranks),
+    }
+
+
+def _once(ranks: Sequence[Mapping[str, Any]], what: str) -> float:
+    """The sum over all processors of these ranks, which may share some."""
+    by_processor: dict[int, float] = {}
+    for one in ranks:
+        for number, seconds in one[what].items():
+            by_processor[number] = max(seconds, by_processor.get(number, 0.0))
+    return sum(by_processor.values())
+
+
+def _descendants(process: int) -> Iterator[int]:
+    """Processes that this one and its children have started and that still run (loaders)."""
+    for listed in PROC.glob(f"{process}/task/*/children"):
+        for child in map(int, _text(listed).split()):
+            yield child
+            yield from _descendants(child)
+
+
+def _ran(processes: Sequence[int]) -> float:
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = time.process_time() + ended.ru_utime + ended.ru_stime
+    for process in processes[1:]:
+        fields = _text(PROC / str(process) / "stat").rpartition(")")[2].split()
+        total += sum(map(int, fields[11:15])) / TICKS_PER_SECOND
+    return total
+
+
+def _waits(processes: Sequence[int]) -> Iterator[tuple[int, float]]:
+    for process in processes:
+        for thread in PROC.glob(f"{process}/task/*"):
+            counted = _text(thread / "schedstat").split()
+            if counted:
+                yield int(thread.name), int(counted[1]) / 1e9
+    if not (PROC / "self/schedstat").exists():
+        raise FileNotFoundError("this kernel does not count how long a thread waits")
+
+
+def _processors() -> tuple[dict[int, float], dict[int, float]]:
+    busy, steal = {}, {}
+    mine = os.sched_getaffinity(0)
+    for line in (PROC / "stat").read_text(encoding="ascii").splitlines():
+        name, *fields = line.split()
+        number = name.removeprefix("cpu")
+        if number != name and number and int(number) in mine:
+            ticks = [int(field) for field in fields]
+            ran = sum(ticks[state] for state in (USER, NICE, SYSTEM, IRQ, SOFTIRQ))
+            busy[int(number)], steal[int(number)] = ran / TICKS_PER_SECOND, ticks[STEAL] / TICKS_PER_SECOND
+    return busy, steal
+
+
+def _throttled() -> float:
+    """Of this process's control groups and those above them, the one that was held back longest."""
+    worst = 0.0
+    for line in _text(PROC / "self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for root in (CGROUP / controllers,) if controllers else (CGROUP, CGROUP / "unified"):
+            group = root / path.strip("/")
+            for folder in (group, *group.parents[: len(group.parts) - len(root.parts)]):
+                counted = dict(line.split() for line in _text(folder / "cpu.stat").splitlines())
+                microseconds = (
+                    int(counted.get("throttled_usec", 0)) + int(counted.get("throttled_time", 0)) / 1e3
+                )
+                worst = max(worst, microseconds / 1e6)
+    return worst
+
+
+def _text(path: Path) -> str:
+    """Empty where a process or group is gone, or not ours to see."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,62 @@
+"""Whether all ranks hold the same model once the run is over; asked through `Parallel` alone, so that it holds for
+every launcher.
+
+Ranks that do not average their gradients each train a model of their own. Rank 0 evaluates well all the same, so
+nothing else of a run shows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any
+
+from train_bench.parallel import Parallel
+
+if TYPE_CHECKING:
+    import torch
+
+
+def compare(parallel: Parallel) -> dict[str, Any]:
+    """Called by every rank. On rank 0, as the log has it: how many `ranks` and `tensors` were compared, whether all
+    are `equal` bit by bit, else how many are `differing`, the name of the `first` of them and its
+    `largest_difference` from rank 0's (None where numbers are not finite or shapes differ).
+
+    One tensor at a time is on its way to the processor; between ranks go digests, and the first tensor that
+    differs.
+    """
+    digests = {name: _digest(tensor) for name, tensor in parallel.replicated()}
+    of_first = parallel.from_rank_zero(digests)
+    mine = [name for name in of_first | digests if digests.get(name) != of_first.get(name)]
+    found = parallel.gather_objects(mine) or []
+    differing = parallel.from_rank_zero(list(dict.fromkeys(name for names in found for name in names)))
+    seen = {"ranks": parallel.size, "tensors": len(digests), "equal": not differing}
+    if not differing:
+        return seen
+    order = list(of_first)
+    first = min(differing, key=lambda name: order.index(name) if name in of_first else len(order))
+    largest = _largest_difference(parallel, first)
+    return seen | {"differing": len(differing), "first": first, "largest_difference": largest}
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    import torch
+
+    values = tensor.detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{values.dtype} {tuple(values.shape)}".encode())
+    digest.update(values.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
+
+
+def _largest_difference(parallel: Parallel, name: str) -> float | None:
+    """Of one tensor, which only some ranks may have."""
+    tensor = dict(parallel.replicated()).get(name)
+    shapes = parallel.gather_objects(None if tensor is None else tuple(tensor.shape))
+    alike = parallel.from_rank_zero(shapes is not None and len(set(shapes)) == 1)
+    if tensor is None or not alike:
+        return None
+    mine = tensor.detach().double()
+    of_first = parallel.sum(mine if parallel.rank == 0 else mine.new_zeros(mine.shape))
+    apart = float((mine - of_first).abs().max())
+    found = parallel.gather_objects(apart) or [apart]
+    return max(found) if all(map(math.isfinite, found)) else None
