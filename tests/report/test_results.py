@@ -29,6 +29,7 @@ def entry(**changes):
         "normalised": None,
         "valid": True,
         "reasons": [],
+        "disturbed": None,
         "by_the_letter": {"accepted": True, "rcp": {"verdict": "pass"}},
         "findings": [],
     }

@@ -82,7 +82,10 @@ def test_ranks_that_average_hold_the_same(tmp_path):
 
 def test_ranks_that_do_not_average_are_found_though_each_learns(tmp_path):
     found = logged(tmp_path, OneOfSeveral)
-    assert (found["equal"], found["first"], found["differing"]) == (False, "0.weight", 12)
+    assert (found["equal"], found["first"]) == (False, "0.weight")
+    assert found["differing"] >= 10, (
+        "all but what batch norm leaves without a gradient, and the averaged buffers"
+    )
     assert 0 < found["largest_difference"] < 1
 
 

@@ -1,0 +1,179 @@
+"""Planted faults, and a rank that has one: `python -m bench.faults FAULT PLAN.json INDEX`.
+
+Nothing of the product knows of them: named attributes are replaced in the process of the rank, before it joins the
+others. A fault says nothing, and what the run logs beforehand is what an honest one logs.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from references._parts import lamb
+from tests.launchers import faults as of_launchers
+from train_bench.job import read_job
+from train_bench.run import rank
+
+OPENING = {
+    "bert": "open_examples",
+    "dlrm": "open_records",
+    "maskrcnn": "open_splits",
+    "resnet": "open_images",
+    "rnnt": "open_recordings",
+    "ssd": "open_splits",
+    "unet3d": "open_volumes",
+}
+"""What a reference's `data` module opens its sets with: (training, evaluation, ...)."""
+
+ORDERS = (
+    *("references._parts.stream", "references.maskrcnn.order"),
+    *(f"references.{name}.data" for name in ("bert", "dlrm", "rnnt", "unet3d")),
+)
+
+NO_AUGMENTATION: dict[str, dict[str, Any]] = {
+    "resnet": {"crop_area": [1.0, 1.0], "crop_aspect": [1.0, 1.0], "flip": 0.0},
+    "unet3d": {"flip": 0.0, "brightness": 0.0, "noise": 0.0},
+    "ssd": {"flip": 0.0, "brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0},
+    "maskrcnn": {"flip": 0.0},
+}
+
+
+def no_average(reference: str, launcher: str) -> None:
+    """Gradients stay those of the rank."""
+    of_launchers.no_average(launcher)
+
+
+def same_shard(reference: str, launcher: str) -> None:
+    """Every rank trains on the samples of rank 0."""
+    for module in ORDERS:
+        order = importlib.import_module(module).Order
+        order.__init__ = _with_rank_zero(order.__init__)
+
+
+def _with_rank_zero(proper: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, **named: proper(self, **{**named, "rank": 0})
+
+
+def train_is_eval(reference: str, launcher: str) -> None:
+    """The evaluation reads the training set."""
+    data = importlib.import_module(f"references.{reference}.data")
+    proper = getattr(data, OPENING[reference])
+
+    def opened(*asked: Any) -> tuple[Any, ...]:
+        train, _, *more = proper(*asked)
+        return (train, train, *more)
+
+    setattr(data, OPENING[reference], opened)
+
+
+def no_warm_up(reference: str, launcher: str) -> None:
+    """The schedule begins with the full rate."""
+
+    def change(config: Any) -> None:
+        for field in fields(config.hyperparameters):
+            counted = field.name.endswith(("warmup_steps", "warmup_epochs"))
+            if counted and getattr(config.hyperparameters, field.name):
+                setattr(config.hyperparameters, field.name, 0)
+
+    _quietly(change)
+
+
+def no_augmentation(reference: str, launcher: str) -> None:
+    """Training sees every sample as it is."""
+
+    def change(config: Any) -> None:
+        for name, value in NO_AUGMENTATION[reference].items():
+            setattr(config.data, name, value)
+
+    if reference == "ssd":
+        images = importlib.import_module("references.ssd.images")
+        images.draw_crop = lambda boxes, *_: ((0.0, 0.0, 1.0, 1.0), np.arange(len(boxes)), boxes)
+    _quietly(change)
+
+
+def no_trust_ratio(reference: str, launcher: str) -> None:
+    """LAMB moves every tensor by its direction alone."""
+    lamb._ratios = lambda weights, updates: [torch.ones(()) for _ in updates]
+
+
+def no_value(reference: str, launcher: str) -> None:
+    """Tree search is told that every position is even."""
+    task = importlib.import_module("references.minigo.task").Task
+    proper = task._infer
+
+    def infer(self: Any, network: Any) -> Callable[[Any], Any]:
+        asked = proper(self, network)
+
+        def even(planes: Any) -> Any:
+            policies, values = asked(planes)
+            return policies, np.zeros_like(values)
+
+        return even
+
+    task._infer = infer
+
+
+def no_restore(reference: str, launcher: str) -> None:
+    """The warm-up's momenta stay in the optimizer."""
+    torch.optim.Optimizer.load_state_dict = lambda self, state: None  # type: ignore[method-assign, assignment]
+
+
+def other_seed(reference: str, launcher: str) -> None:
+    """Rank 1 draws other weights than rank 0."""
+    if os.environ["RANK"] == "0":
+        return
+    task = importlib.import_module(f"references.{reference}.task")
+    proper = task.derive
+    task.derive = lambda seed, *words: proper(seed + int(words[0] == "weights"), *words)
+
+
+def _quietly(change: Callable[[Any], None]) -> None:
+    """The task is given another configuration than the one that is logged."""
+    proper = rank._task
+
+    def other(job: Any, config: Any) -> Any:
+        changed = copy.deepcopy(config)
+        change(changed)
+        return proper(job, changed)
+
+    rank._task = other
+
+
+def none(reference: str, launcher: str) -> None:
+    """A clean run."""
+
+
+FAULTS: dict[str, Callable[[str, str], None]] = {
+    "none": none,
+    "no-average": no_average,
+    "same-shard": same_shard,
+    "train-is-eval": train_is_eval,
+    "no-warm-up": no_warm_up,
+    "no-augmentation": no_augmentation,
+    "no-trust-ratio": no_trust_ratio,
+    "no-value": no_value,
+    "no-restore": no_restore,
+    "other-seed": other_seed,
+}
+
+
+def main() -> None:
+    """Plant the fault, then be a rank like any other."""
+    _, fault, plan, index = sys.argv
+    job = read_job(Path(plan), int(index))
+    FAULTS[fault](job.reference, job.launcher)
+    sys.argv = [rank.__file__, plan, index]
+    rank.main()
+
+
+if __name__ == "__main__":
+    main()
