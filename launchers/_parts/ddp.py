@@ -214,7 +214,9 @@ def whole_state(
     named = [(name, weight) for name, weight in model.named_parameters() if id(weight) not in local]
     yield from named
     yield from model.named_buffers()
-    for name, weight in named if optimizer is not None else ():
+    if optimizer is None:
+        return
+    for name, weight in named:
         for key, value in optimizer.state.get(weight, {}).items():
             if isinstance(value, torch.Tensor):
                 yield f"{name}/{key}", value

@@ -44,7 +44,7 @@ def _digest(tensor: torch.Tensor) -> str:
 
     values = tensor.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{values.dtype} {tuple(values.shape)}".encode())
-    digest.update(values.reshape(-1).view(torch.uint8).numpy())
+    digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
 
 
