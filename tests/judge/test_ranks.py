@@ -68,7 +68,7 @@ def of_five(folder, **values):
         if values.get(line["key"]) is not ...:
             kept.append(f":::MLLOG {json.dumps(line | {'value': values.get(line['key'], line['value'])})}")
     (folder / "result_0.txt").write_text("\n".join(kept) + "\n")
-    (place,) = find(folder, None)
+    (place,) = find(folder, None).places
     return judge_entry(place, rcp_folder=discover.RCP)
 
 

@@ -65,7 +65,9 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
     closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
     division = (CLOSED if closed else OPEN) if stated else None
     alone = [
-        _judge_file(Path(record.file), rules, world_size, closed=True)[1] if closed and says_open(record) else verdict
+        _judge_file(Path(record.file), rules, world_size, closed=True)[1]
+        if closed and says_open(record)
+        else verdict
         for record, verdict in judged
     ]
     verdicts = judge_together(records, alone, rules)
