@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from train_bench.errors import Interrupted, LaunchError, RequestError
-from train_bench.job import Job
-from train_bench.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from train_bench.job import Job
+    from train_bench.plan.plan import Plan
 
 SIDES = ("a", "b")
 
@@ -21,6 +24,29 @@ def folders(folder: Path) -> tuple[Path, ...]:
 def holds_pair(folder: Path) -> bool:
     """Whether two campaigns were begun there."""
     return all((path / "plan.json").is_file() for path in folders(folder))
+
+
+def to_compare(paths: Sequence[Path]) -> list[Path]:
+    """The folders to compare: those given, or the two campaigns of the one pair that is given.
+
+    Raises `RequestError` for a single campaign, a pair among others, and a folder given twice.
+    """
+    pairs = [path for path in paths if holds_pair(path)]
+    if len(paths) == len(pairs) == 1:
+        return list(folders(paths[0]))
+    if pairs:
+        one, other = folders(pairs[0])
+        raise RequestError(
+            f"{pairs[0]} holds two campaigns that took turns. Compare them by train-bench compare {pairs[0]}, or name "
+            f"one of them, {one} or {other}."
+        )
+    if len(paths) == 1:
+        raise RequestError(f"{paths[0]} is one campaign; name another to compare with it.")
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        if seen.setdefault(path.resolve(), path) is not path:
+            raise RequestError(f"{path} is given twice; a campaign is compared with another one.")
+    return list(paths)
 
 
 def refuse(a: Plan, b: Plan) -> None:

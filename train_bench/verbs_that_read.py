@@ -50,7 +50,7 @@ def score(words: Sequence[str]) -> int:
     scores = [entry.score for entry in judged.entries]
     reference = _reference(options)
     told: dict[str, Any] = {
-        "entries": [one.as_json() for one in scores],
+        "entries": [one.score.as_json() | one.origin for one in judged.entries],
         "unjudged": judged.unjudged,
         "skipped": judged.skipped,
     }
@@ -71,24 +71,29 @@ def score(words: Sequence[str]) -> int:
 
 def compare(words: Sequence[str]) -> int:
     """Whether the runs of other campaigns are faster than those of the first, and how sure that is."""
+    from train_bench import against
     from train_bench.judge import comparison
     from train_bench.report import comparison as report
 
     parser = argparse.ArgumentParser("train-bench compare", description=compare.__doc__)
     parser.add_argument(
-        "first", type=Path, metavar="A", help="a campaign or another folder of one entry's logs"
+        "paths",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="A, B, ...: campaigns, or other folders of one entry's logs",
     )
-    parser.add_argument("others", type=Path, nargs="+", metavar="B", help="what is compared with A")
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args(words)
-    first, *others = (_one_score(path, options.ruleset) for path in (options.first, *options.others))
+    paths = against.to_compare(options.paths)
+    first, *others = (_one_score(path, options.ruleset) for path in paths)
     compared = [
-        comparison.compare(str(options.first), first, str(path), other)
-        for path, other in zip(options.others, others, strict=True)
+        comparison.compare(str(paths[0]), first, str(path), other)
+        for path, other in zip(paths[1:], others, strict=True)
     ]
-    told = {"comparisons": [one.as_json() | {"sentence": report.sentence(one.as_json())} for one in compared]}
-    _tell(told, options.json, report.show)
+    told = [report.told(one.as_json(), number) for number, one in enumerate(compared, start=1)]
+    _tell({"comparisons": told}, options.json, report.show)
     return VALID
 
 

@@ -169,11 +169,11 @@ def _pair(request: Request) -> int:
     code = max(_score(path) for path in against.folders(folder))
     scores = [_judgement(path).score for path in against.folders(folder)]
     try:
-        compared = compare("a", scores[0], "b", scores[1]).as_json()
+        compared = compare(str(folder / "a"), scores[0], str(folder / "b"), scores[1]).as_json()
     except RequestError as error:  # too few runs were asked for, or converged
         print(error)
         return code
-    report.show({"comparisons": [compared | {"sentence": report.sentence(compared)}]}, Console())
+    report.show({"comparisons": [report.told(compared, 1)]}, Console())
     return code
 
 

@@ -93,3 +93,20 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(words, why, tmp_path):
     assert why in answer.stderr
     assert "Traceback" not in answer.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_pair_is_compared_and_what_cannot_be_is_told(tmp_path):
+    pair, other = tmp_path / "pair", tmp_path / "other"
+    for folder in (pair / "a", pair / "b", other):
+        folder.mkdir(parents=True)
+        (folder / "plan.json").touch()
+    assert against.to_compare([pair]) == [pair / "a", pair / "b"]
+    assert against.to_compare([pair / "a", other]) == [pair / "a", other]
+    for paths, why in (
+        ([pair, pair], "holds two campaigns that took turns"),
+        ([other, pair], "holds two campaigns that took turns"),
+        ([other, tmp_path / "." / "other"], "is given twice"),
+        ([other], "name another to compare with it"),
+    ):
+        with pytest.raises(RequestError, match=why):
+            against.to_compare(paths)

@@ -12,7 +12,7 @@ from tests.judge.campaigns import campaign, plan
 from train_bench.errors import RequestError
 from train_bench.judge.comparison import compare, more_runs, ratio_of
 from train_bench.judge.tree import judge_folder
-from train_bench.report.comparison import explanation, sentence
+from train_bench.report.comparison import explanation, told
 
 DRAWS = 2000
 
@@ -113,9 +113,11 @@ def test_a_faster_entry_is_called_faster_with_its_interval(tmp_path):
     compared = compare("A", a, "B", b)
     assert not compared.paired
     assert compared.speedup.value == pytest.approx(1.12, rel=1e-4)
-    assert sentence(compared.as_json()).startswith("B is 12 % faster than A, 95 % interval 7.9 to 16.2 %.")
-    assert sentence(compare("B", b, "A", a).as_json()).startswith(
+    assert told(compared.as_json(), 1)["sentence"].startswith(
         "B is 12 % faster than A, 95 % interval 7.9 to 16.2 %."
+    )
+    assert told(compare("/b", b, "/a", a).as_json(), 1)["sentence"].startswith(
+        "A is 12 % faster than B, 95 % interval 7.9 to 16.2 %."
     )
 
 
@@ -133,7 +135,7 @@ def test_runs_of_the_same_seeds_are_compared_in_pairs(tmp_path):
     compared = compare("A", a, "B", b)
     assert compared.paired
     assert compared.speedup.decided
-    assert "same seed" in explanation(compared.as_json())[0]
+    assert "same seed" in explanation(told(compared.as_json(), 1))[0]
     apart = entry(tmp_path / "c", [60 * luck for luck in noise], seeds_from=2000)
     assert not compare("A", a, "C", apart).speedup.decided
 
@@ -143,7 +145,7 @@ def test_runs_that_cannot_be_told_apart_come_with_the_number_that_would(tmp_path
     b = entry(tmp_path / "b", [57.0, 70.0, 66.0, 74.0, 60.0], seeds_from=2000)
     compared = compare("A", a, "B", b)
     assert compared.more_runs > 1
-    assert f"about {compared.more_runs} more seeds each would" in sentence(compared.as_json())
+    assert f"about {compared.more_runs} more seeds each would" in told(compared.as_json(), 1)["sentence"]
 
 
 def test_a_difference_that_nobody_would_run_for_is_said_to_be_small(tmp_path):
@@ -151,7 +153,7 @@ def test_a_difference_that_nobody_would_run_for_is_said_to_be_small(tmp_path):
     b = entry(tmp_path / "b", [60.1, 75.0, 68.0, 82.0, 64.0], seeds_from=2000)
     compared = compare("A", a, "B", b)
     assert compared.more_runs is None
-    assert "more than 200 more seeds" in sentence(compared.as_json())
+    assert "more than 200 more seeds" in told(compared.as_json(), 1)["sentence"]
 
 
 def test_a_run_that_did_not_converge_is_left_out_and_told(tmp_path):
@@ -162,7 +164,7 @@ def test_a_run_that_did_not_converge_is_left_out_and_told(tmp_path):
     a = judge_folder(folder, asked=None, rcp_folder=folder).score
     compared = compare("A", a, "B", entry(tmp_path / "b", SECONDS, seeds_from=2000))
     assert (compared.a.runs, compared.a.left_out) == (4, 1)
-    assert any("1 run(s) of A" in line for line in explanation(compared.as_json()))
+    assert any("1 run(s) of A" in line for line in explanation(told(compared.as_json(), 1)))
 
 
 def test_one_run_is_too_few(tmp_path):

@@ -21,6 +21,8 @@ def entry(**changes):
         "runs": [],
         "runs_required": 5,
         "seeds": None,
+        "launcher": None,
+        "world_size": None,
         "olympic_minutes": 10.0,
         "stdev_minutes": None,
         "ci95_minutes": None,
@@ -72,6 +74,27 @@ def test_a_terminal_says_why_an_entry_is_not_valid_and_the_summary():
     shown = on_a_terminal(results.show, told)
     assert "Two runs are missing." in shown
     assert "custom summary (weighted geometric mean of minutes): 12.5" in shown
+
+
+def of_campaign(folder, **changes):
+    told = {"folder": folder, "launcher": "torchrun", "world_size": 2, "variant": "resnet_mini"}
+    return entry(
+        **(told | {"created": "2026-11-22T01:02:03+00:00", "revision": "0123456789abcd+changes"} | changes)
+    )
+
+
+def test_campaigns_of_one_machine_are_told_apart():
+    told = {"entries": [of_campaign("/tmp/x/one"), of_campaign("/tmp/x/two", world_size=1)], "unjudged": []}
+    for shown in (on_a_terminal(results.show, told), on_a_terminal(findings.show, told)):
+        assert "resnet_mini in one" in shown
+        assert "resnet_mini in two" in shown
+        text = " ".join(shown.split())
+        for part in ("2026-11-22 01:02:03", "torchrun, 2 rank(s)", "1 rank(s)", "01234567+changes"):
+            assert part in text
+    read = list(csv.DictReader(io.StringIO(results.as_csv(told))))
+    assert [(row["folder"], row["ranks"]) for row in read] == [("/tmp/x/one", "2"), ("/tmp/x/two", "1")]
+    assert "| revision |" in results.as_markdown(told)
+    assert "| revision |" not in results.as_markdown({"entries": [entry()]})
 
 
 def test_a_factor_that_the_round_does_not_apply_is_shown_as_such():

@@ -43,12 +43,22 @@ class Judgement:
         parts = (self.score.submitter, self.score.system, self.score.benchmark)
         return "/".join(part for part in parts if part)
 
+    @property
+    def origin(self) -> dict[str, str | None]:
+        """Where the logs lie, and of a campaign when it began and from which revision."""
+        plan = self.place.plan
+        return {
+            "folder": str(self.place.folder),
+            "created": _text(plan.get("created")),
+            "revision": _text(plan.get("revision")),
+        }
+
     def as_json(self) -> dict[str, Any]:
         """The score's object with all findings added."""
         score = self.score.as_json()
         for run, verdict in zip(score["runs"], self.verdicts, strict=True):
             run["findings"] = [finding.as_json() for finding in verdict.findings]
-        return score | {"findings": [finding.as_json() for finding in self.findings]}
+        return score | self.origin | {"findings": [finding.as_json() for finding in self.findings]}
 
 
 def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:

@@ -10,16 +10,31 @@ from rich.console import Console
 from rich.table import Table
 
 
+def told(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """A comparison with the answer in words, in which the first campaign is A and that of the comparison `number`,
+    from 1, is B, C, ...: paths are long, and alike where they are read first."""
+    other = chr(ord("A") + number) if number < 26 else f"campaign {number + 1}"
+    named = {
+        **compared,
+        "a": {**compared["a"], "label": "A"},
+        "b": {**compared["b"], "label": other},
+    }
+    return named | {"sentence": sentence(named)}
+
+
 def show(told: Mapping[str, Any], console: Console) -> None:
     """For each comparison: both sides, the answer, and where the difference comes from."""
     for compared in told["comparisons"]:
         table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
-        table.add_column("")
+        table.add_column("", no_wrap=True)
+        table.add_column("campaign", overflow="fold")
         for heading in ("runs", "geometric mean, min", "score, min"):
             table.add_column(heading, justify="right", no_wrap=True)
         for side in (compared["a"], compared["b"]):
             score = "-" if side["score_minutes"] is None else f"{side['score_minutes']:.4f}"
-            table.add_row(side["name"], str(side["runs"]), f"{side['geometric_minutes']:.4f}", score)
+            table.add_row(
+                side["label"], side["name"], str(side["runs"]), f"{side['geometric_minutes']:.4f}", score
+            )
         console.print(table)
         for line in (compared["sentence"], *explanation(compared)):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -27,7 +42,7 @@ def show(told: Mapping[str, Any], console: Console) -> None:
 
 def sentence(compared: Mapping[str, Any]) -> str:
     """The answer: who is faster and by how much, or how many more runs would tell."""
-    a, b, speedup = compared["a"]["name"], compared["b"]["name"], compared["speedup"]
+    a, b, speedup = compared["a"]["label"], compared["b"]["label"], compared["speedup"]
     value, low, high = speedup["value"], speedup["low"], speedup["high"]
     if low > 1:
         return f"{b} is {_percent(value)} faster than {a}, 95 % interval {_interval(low, high)}."
@@ -62,10 +77,10 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
     for side in (compared["a"], compared["b"]):
         if side["left_out"]:
             lines.append(
-                f"{side['left_out']} run(s) of {side['name']} did not count or have no partner and are left out."
+                f"{side['left_out']} run(s) of {side['label']} did not count or have no partner and are left out."
             )
         if not side["valid"]:
-            lines.append(f"{side['name']} is no valid result; `train-bench judge` says why.")
+            lines.append(f"{side['label']} is no valid result; `train-bench judge` says why.")
     return lines
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.report.table import summary
+from train_bench.report.results import called
+from train_bench.report.table import of_campaign, summary
 
 # How a finding of each grade is announced; broken rules first.
 GRADES = {
@@ -21,10 +22,12 @@ GRADES = {
 def show(judged: Mapping[str, Any], console: Console) -> None:
     """One entry with all findings of every run, several entries with their kinds of findings counted."""
     entries = judged["entries"]
-    for entry in entries:
+    for name, entry in zip(called(entries), entries, strict=True):
         if len(entries) == 1:
             _show_runs(entry, console)
         else:
+            whence = of_campaign(entry)
+            _say(console, f"{name} under {entry['ruleset']}{f' ({whence})' if whence else ''}")
             _show_kinds(entry, console)
         for finding in entry["findings"]:
             _say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
@@ -53,8 +56,6 @@ def _show_runs(entry: Mapping[str, Any], console: Console) -> None:
 
 
 def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:
-    name = "/".join(str(entry[part]) for part in ("submitter", "system", "benchmark"))
-    _say(console, f"{name} under {entry['ruleset']}")
     kinds: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
     for run in entry["runs"]:
         for finding in run["findings"]:

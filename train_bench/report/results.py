@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,16 @@ from rich import box
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from train_bench.report.table import of_campaign
+
 HEADINGS = (
     *("submitter", "system", "benchmark", "ruleset", "division", "runs", "olympic_minutes", "rcp"),
-    *("rcp_factor", "score_minutes", "normalised", "valid", "by_the_letter"),
+    *("rcp_factor", "score_minutes", "normalised", "folder", "created", "launcher", "ranks", "revision"),
+    *("valid", "by_the_letter"),
 )
+OF_CAMPAIGNS = frozenset({"folder", "created", "launcher", "ranks", "revision"})
+"""What tells the campaigns of one machine apart; where no entry is one, only the comma-separated table has them."""
+
 ON_A_TERMINAL = {
     "ruleset": "round",
     "score_minutes": "minutes",
@@ -23,7 +30,8 @@ ON_A_TERMINAL = {
     "valid": "",
     "by_the_letter": "letter",
 }
-NUMBERS = {"runs", "olympic_minutes", "rcp_factor", "score_minutes", "normalised"}
+MAY_BE_EMPTY = {"normalised", "by_the_letter"}
+NUMBERS = {"runs", "ranks", "olympic_minutes", "rcp_factor", "score_minutes", "normalised"}
 
 
 def rows(results: Mapping[str, Any]) -> list[list[str]]:
@@ -35,17 +43,31 @@ def show(results: Mapping[str, Any], console: Console) -> None:
     """For a terminal: the columns that fit, who and what in one of them."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     table.add_column("entry", overflow="fold", min_width=20)
-    shown = [name for name in ON_A_TERMINAL if name != "normalised" or any(_column(results, name))]
+    shown = [name for name in ON_A_TERMINAL if name not in MAY_BE_EMPTY or any(_column(results, name))]
     for name in shown:
         justify: JustifyMethod = "right" if name in NUMBERS else "left"
         table.add_column(ON_A_TERMINAL[name], justify=justify, no_wrap=True)
-    for row in rows(results):
+    names = called(results["entries"])
+    for name, entry, row in zip(names, results["entries"], rows(results), strict=True):
         named = dict(zip(HEADINGS, row, strict=True))
-        entry = "/".join(filter(None, (named["submitter"], named["system"], named["benchmark"])))
-        table.add_row(entry, *(named[name] for name in shown))
+        whence = of_campaign(entry)
+        table.add_row(f"{name}\n{whence}" if whence else name, *(named[column] for column in shown))
     console.print(table)
     for line in _below(results):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def called(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Submitter, system and benchmark of each entry; of a campaign the benchmark and its folder, as far as folders
+    differ."""
+    folders = [str(entry.get("folder") or "") for entry in entries]
+    above = os.path.commonpath(folders) if len(folders) > 1 and all(folders) else ""
+    names = []
+    for entry, folder in zip(entries, folders, strict=True):
+        parts = (entry["submitter"], entry["system"], entry["variant"] or entry["benchmark"])
+        in_folder = f"{parts[-1]} in {os.path.relpath(folder, above) if above else folder}"
+        names.append(in_folder if entry["launcher"] and folder else "/".join(filter(None, parts)))
+    return names
 
 
 def _column(results: Mapping[str, Any], name: str) -> list[str]:
@@ -63,8 +85,11 @@ def as_csv(results: Mapping[str, Any]) -> str:
 
 def as_markdown(results: Mapping[str, Any]) -> str:
     """A table for a page."""
-    lines = [_markdown(HEADINGS), _markdown("---:" if name in NUMBERS else "---" for name in HEADINGS)]
-    lines += [_markdown(text.replace("|", "\\|") for text in row) for row in rows(results)]
+    left_out = set() if any(_column(results, "launcher")) else OF_CAMPAIGNS
+    shown = [at for at, name in enumerate(HEADINGS) if name not in left_out]
+    lines = [_markdown(HEADINGS[at] for at in shown)]
+    lines.append(_markdown("---:" if HEADINGS[at] in NUMBERS else "---" for at in shown))
+    lines += [_markdown(row[at].replace("|", "\\|") for at in shown) for row in rows(results)]
     return "\n".join([*lines, *([""] if _below(results) else []), *_below(results)]) + "\n"
 
 
@@ -83,6 +108,11 @@ def _row(entry: Mapping[str, Any]) -> list[str]:
         _number(entry["rcp"]["factor"]),
         _number(entry["score_minutes"]),
         _number(entry.get("normalised")),
+        entry.get("folder") or "",
+        entry.get("created") or "",
+        entry["launcher"] or "",
+        str(entry["world_size"] or ""),
+        entry.get("revision") or "",
         "valid" if entry["valid"] else "not valid",
         {True: "accepted", False: "refused", None: unknown}[letter["accepted"]],
     ]
@@ -90,8 +120,8 @@ def _row(entry: Mapping[str, Any]) -> list[str]:
 
 def _below(results: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"{entry['submitter']}/{entry['system']}/{entry['benchmark']} is not valid: {' '.join(entry['reasons'])}"
-        for entry in results["entries"]
+        f"{name} is not valid: {' '.join(entry['reasons'])}"
+        for name, entry in zip(called(results["entries"]), results["entries"], strict=True)
         if not entry["valid"]
     ]
     lines += [f"Not judged: {reason}" for reason in results.get("unjudged", ())]

@@ -37,6 +37,15 @@ def _title(score: Mapping[str, Any]) -> str:
     return f"{score['variant'] or score['benchmark']} under {score['ruleset']}{launcher}{ranks}"
 
 
+def of_campaign(entry: Mapping[str, Any]) -> str:
+    """When, how and from which revision a campaign ran, as far as its plan says it; empty for other logs."""
+    ranks = f"{entry['world_size']} rank(s)" if entry["world_size"] else ""
+    revision = (entry.get("revision") or "").partition("+")
+    short = f"revision {revision[0][:8]}{'+' + revision[2] if revision[2] else ''}" if revision[0] else ""
+    begun = (entry.get("created") or "").removesuffix("+00:00").replace("T", " ")
+    return ", ".join(filter(None, (begun, entry["launcher"] or "", ranks, short)))
+
+
 def summary(score: Mapping[str, Any]) -> list[str]:
     """The lines below the table."""
     lines = []

@@ -6,6 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from train_bench.errors import RequestError
+from train_bench.judge import comparison
+from train_bench.judge.entry import Judgement
+from train_bench.report import comparison as words
 from train_bench.report.page import quality
 from train_bench.report.page.facts import Entry
 from train_bench.report.page.figure import MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
@@ -20,6 +24,26 @@ def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
             first.setdefault(entry.told["benchmark"], entry.minutes)
         found[entry.anchor] = entry.minutes / first[entry.told["benchmark"]] if entry.minutes else None
     return found
+
+
+def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[str]:
+    """Whether each campaign is faster than the first of its benchmark, in words; nothing where they cannot be
+    compared."""
+    first: dict[str, tuple[Judgement, Entry]] = {}
+    told = []
+    for judgement, entry in zip(judgements, entries, strict=True):
+        if judgement.score.launcher is None:  # logs of others: a round is no contest of pairs
+            continue
+        a, named = first.setdefault(judgement.score.benchmark, (judgement, entry))
+        if a is judgement:
+            continue
+        try:
+            compared = comparison.compare(named.name, a.score, entry.name, judgement.score).as_json()
+        except RequestError:
+            continue
+        lines = (words.told(compared, 1)["sentence"], *words.explanation(words.told(compared, 1)))
+        told.append(f"A: {named.name}. B: {entry.name}. {' '.join(lines)}")
+    return told
 
 
 def figures(entries: Sequence[Entry]) -> list[Figure]:

@@ -62,6 +62,7 @@ def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folder: Pat
         skipped=[what for _, tree in judged for what in tree.skipped],
         paths=[str(path) for path, _ in judged],
         asked=asked,
+        answers=several.answers(found, entries),
         ratios=several.ratios(entries),
         figures=figures,
         figures_json=_as_json(
