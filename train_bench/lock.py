@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from train_bench.errors import RequestError
 from train_bench.papers import cannot_write
@@ -26,18 +26,20 @@ def held(path: Path, what: str) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW), "r+", encoding="utf-8")
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise cannot_write(path, error) from error
-    with file:
+    try:
         _take(file, path, what)
         try:
             yield
         finally:
-            file.truncate(0)
+            os.ftruncate(file, 0)
+    finally:
+        os.close(file)
 
 
-def _take(file: IO[str], path: Path, what: str) -> None:
+def _take(file: int, path: Path, what: str) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         taken = False
@@ -50,17 +52,15 @@ def _take(file: IO[str], path: Path, what: str) -> None:
         who = f"process {holder.get('pid', '?')} on {holder.get('host', here)}"
         step = "wait for it, or end it" if taken else f"if it is no more, remove {path}"
         raise RequestError(f"{what} is being carried out by {who}; {step}. Nothing was changed.")
-    file.seek(0)
-    file.truncate()
-    file.write(json.dumps({"pid": os.getpid(), "host": here}) + "\n")
-    file.flush()
+    os.ftruncate(file, 0)
+    with contextlib.suppress(OSError):  # on a full disk the kernel holds the lock all the same
+        os.pwrite(file, json.dumps({"pid": os.getpid(), "host": here}).encode(), 0)
 
 
-def _holder(file: IO[str]) -> dict[str, Any]:
+def _holder(file: int) -> dict[str, Any]:
     """What the holder wrote; nothing where it wrote nothing that can be read."""
-    file.seek(0)
     try:
-        holder = json.loads(file.read(1000))
+        holder = json.loads(os.pread(file, 1000, 0))
     except ValueError:
         return {}
     return holder if isinstance(holder, dict) else {}
