@@ -66,7 +66,8 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
             hydra_config = HydraConfig.get()
             sources = hydra_config.runtime.config_sources
             own = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
-            sweep.run_job(verb, folder, hydra_config.job.num, [*own, *hydra_config.overrides.task])
+            asked = [*own, *hydra_config.overrides.task]
+            sweep.run_job(verb, folder, hydra_config.job.num, asked, together=together)
             return
         try:
             request = _with_other(_request(config))
