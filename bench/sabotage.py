@@ -29,7 +29,7 @@ SCRATCH = Path(tempfile.gettempdir()) / "train_bench_sabotage"
 SHORT: dict[str, float] = {
     "resnet_mini": 1,
     "unet3d_mini": 2,
-    "dlrm_mini": 0.1,
+    "dlrm_mini": 1.05,
     "bert_mini": 4096,
     "rnnt_mini": 1,
     "ssd_mini": 1,
