@@ -28,6 +28,8 @@ from tests.references.slow_go import SlowGo
 
 READOUTS, FAST_READOUTS = 64, 16
 SLOW_GAMES = 3
+LONGEST = 2
+"""Moves per point of the board after which a random game is broken off."""
 SEED = 1
 
 
@@ -43,8 +45,9 @@ def main() -> None:
 
 def _rules(size: int, games: int) -> float:
     rng, geometry = np.random.default_rng(SEED), game.geometry(size)
-    game.random_playouts(game.new_games(1, size), geometry, rng.random((1, game.longest(size * size))))
-    positions, draws = game.new_games(games, size), rng.random((games, game.longest(size * size)))
+    longest = LONGEST * size * size
+    game.random_playouts(game.new_games(1, size), geometry, rng.random((1, longest)))
+    positions, draws = game.new_games(games, size), rng.random((games, longest))
     start = time.perf_counter()
     game.random_playouts(positions, geometry, draws)
     return float(positions.ply.sum()) / (time.perf_counter() - start)
@@ -55,7 +58,7 @@ def _slow_rules(size: int) -> float:
     start = time.perf_counter()
     for _ in range(SLOW_GAMES):
         slow = SlowGo(size)
-        while not slow.over():
+        while not slow.over() and slow.ply < LONGEST * size * size:
             legal = slow.legal()
             slow.play(legal[int(rng.integers(len(legal)))] if legal else None)
         played += slow.ply

@@ -2,7 +2,7 @@
 
 Compiling takes longer than a small run, so it is kept between processes. The kept code knows when its own file
 changes but not when a file changes whose functions it has taken in; the folder is therefore named after the
-contents of both.
+contents of all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-SOURCES = ("game.py", "pass_alive.py", "search.py")
+SOURCES = ("game.py", "pass_alive.py", "scoring.py", "search.py", "trees.py")
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -64,17 +64,19 @@ class Search:
     """How self-play looks for its moves.
 
     komi                 points that White gets
-    readouts             visits that a slow move adds to the root
-    fast_readouts        likewise, of a fast move
+    readouts             visits that a slow move adds to those of the tree that was kept, which are made anew
+    fast_readouts        visits that a fast move adds to the tree
     fast_frequency       probability that a move is fast: no noise, tree reused, no target of training
     virtual_losses       leaves per tree and batch
     value_init_penalty   by how much an untried move is worse than its position
     noise_share          of the Dirichlet noise in a slow move's priors
     noise_concentration  of the Dirichlet distribution
-    soft_moves           moves of a game that are drawn from the visit counts; later ones are the most visited
+    soft_moves           moves of a game that are drawn from the visit counts of points; later ones are the most
+                         visited
     soft_exponent        of the visit counts, there and in the targets of these moves
-    resign_between       the threshold of a game is drawn from here; a side below it resigns
-    pass_alive_after     passes in a game from which settled points are not played
+    resign_between       the threshold of a game is drawn from here; a side whose root's value is below it resigns
+    pass_alive_after     times that the other side has to pass in its moves, one after another, before a side no longer
+                         moves into pass-alive regions
     passes_from          moves of a game before which nobody passes who can move otherwise; networks that know
                          nothing would end their games before there is anything to learn from
     games_at_once        games of a rank that share the network's batches
@@ -98,16 +100,14 @@ class Search:
 
 @dataclass(slots=True, kw_only=True)
 class Match:
-    """The games against the target model: no resignation, no fast moves, no noise.
+    """The games against the target model: no resignation, no fast moves, no noise, and always the most visited move.
 
-    games       half of them with each colour
-    readouts    visits per move
-    soft_moves  moves of a game that are drawn from the visit counts, as in self-play
+    games     half of them with each colour
+    readouts  visits that a move adds to the tree that its side has kept
     """
 
     games: int = 256
     readouts: int = 100
-    soft_moves: int = 30
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Go on square boards of up to 19 points a side: area scoring, positional superko, suicide illegal.
+"""Go on square boards of up to 19 points a side: positional superko, suicide illegal, two passes end a game.
 
 Points are numbered row by row from 0, and the number behind the last one is a pass: an action. A colour is 1
 (Black) or -1 (White), 0 is an empty point. A batch of games is a `Positions`, one row per game; everything that
@@ -42,7 +42,6 @@ class Positions(NamedTuple):
     recent           int8 (games, 4, n), the last four positions of the board, the newest first
     to_play          int8 (games,)
     passes_in_a_row  int16 (games,)
-    passes           int16 (games,), of both sides in the whole game
     ply              int32 (games,), moves made, passes included
     key              uint64 (games,), Zobrist hash of the stones (Zobrist, 1970)
     seen             uint64 (games, slots), the keys of all earlier positions, open addressing, 0 is free
@@ -51,7 +50,6 @@ class Positions(NamedTuple):
     recent: np.ndarray
     to_play: np.ndarray
     passes_in_a_row: np.ndarray
-    passes: np.ndarray
     ply: np.ndarray
     key: np.ndarray
     seen: np.ndarray
@@ -80,20 +78,15 @@ def geometry(size: int) -> Geometry:
     return Geometry(neighbours, zobrist, symmetries)
 
 
-def longest(points: int) -> int:
-    """Moves after which a game ends and is counted as it stands (AlphaGo Zero: 722 on 361 points)."""
-    return 2 * points
-
-
-def new_games(games: int, size: int) -> Positions:
-    """Empty boards, Black to play."""
+def new_games(games: int, size: int, moves: int | None = None) -> Positions:
+    """Empty boards, Black to play, with room to remember the positions of `moves` moves; without a number, of
+    twice as many as the board has points. Games of more moves have to be `with_room`."""
     points = geometry(size).neighbours.shape[0]
-    slots = 1 << (2 * longest(points)).bit_length()
+    slots = 1 << max(1, 2 * (2 * points if moves is None else moves)).bit_length()
     return Positions(
         recent=np.zeros((games, HISTORY, points), dtype=np.int8),
         to_play=np.full(games, BLACK, dtype=np.int8),
         passes_in_a_row=np.zeros(games, dtype=np.int16),
-        passes=np.zeros(games, dtype=np.int16),
         ply=np.zeros(games, dtype=np.int32),
         key=np.zeros(games, dtype=np.uint64),
         seen=np.zeros((games, slots), dtype=np.uint64),
@@ -106,7 +99,6 @@ def restart(positions: Positions, game: int) -> None:
     positions.recent[game] = 0
     positions.to_play[game] = BLACK
     positions.passes_in_a_row[game] = 0
-    positions.passes[game] = 0
     positions.ply[game] = 0
     positions.key[game] = 0
     positions.seen[game] = 0
@@ -213,6 +205,25 @@ def remember(seen: np.ndarray, key: np.uint64) -> None:
 
 
 @compiled
+def remember_all(seen: np.ndarray, earlier: np.ndarray) -> None:
+    """Put all keys of the tables `earlier` (games, slots) into the tables `seen`."""
+    for game in range(earlier.shape[0]):
+        for key in earlier[game]:
+            if key != 0:
+                remember(seen[game], key)
+
+
+def with_room(positions: Positions) -> Positions:
+    """`positions` as they are, or with tables twice as large if that of the longest game is half full."""
+    games, slots = positions.seen.shape
+    if 2 * int(positions.ply.max()) < slots:
+        return positions
+    seen = np.zeros((games, 2 * slots), dtype=np.uint64)
+    remember_all(seen, positions.seen)
+    return positions._replace(seen=seen)
+
+
+@compiled
 def legal_moves(positions: Positions, game: int, geometry: Geometry, legal: np.ndarray) -> None:
     """Fill `legal`, bool (n + 1,), for the side to play; a pass always is."""
     points = positions.recent.shape[2]
@@ -271,7 +282,6 @@ def play(positions: Positions, game: int, action: int, geometry: Geometry) -> No
         positions.recent[game, age] = positions.recent[game, age - 1]
     if action == points:
         positions.passes_in_a_row[game] += 1
-        positions.passes[game] += 1
     else:
         positions.passes_in_a_row[game] = 0
         board = positions.recent[game, 0]
@@ -282,67 +292,29 @@ def play(positions: Positions, game: int, action: int, geometry: Geometry) -> No
 
 
 @compiled
-def is_over(passes_in_a_row: int, ply: int, points: int) -> bool:
-    """After two passes, or after as many moves as `longest` says."""
-    return passes_in_a_row >= 2 or ply >= 2 * points
-
-
-@compiled
-def area(board: np.ndarray, geometry: Geometry) -> int:
-    """Black's stones and the empty regions that touch no white stone, less White's likewise."""
-    points = board.size
-    met = np.zeros(points, np.bool_)
-    queue = np.empty(points, np.int16)
-    total = 0
-    for first in range(points):
-        if board[first] != EMPTY:
-            total += board[first]
-            continue
-        if met[first]:
-            continue
-        met[first] = True
-        queue[0] = first
-        done, found = 0, 1
-        black, white = False, False
-        while done < found:
-            for next_to in geometry.neighbours[queue[done]]:
-                if next_to < 0:
-                    continue
-                if board[next_to] == BLACK:
-                    black = True
-                elif board[next_to] == WHITE:
-                    white = True
-                elif not met[next_to]:
-                    met[next_to] = True
-                    queue[found] = next_to
-                    found += 1
-            done += 1
-        if black != white:
-            total += found if black else -found
-    return total
-
-
-@compiled
-def winner(board: np.ndarray, komi: float, geometry: Geometry) -> int:
-    """The colour that has more area, White's with `komi`; 0 for neither."""
-    margin = area(board, geometry) - komi
-    if margin == 0:
-        return EMPTY
-    return BLACK if margin > 0 else WHITE
+def is_over(passes_in_a_row: int) -> bool:
+    """After two passes. Superko sees to it that they come."""
+    return passes_in_a_row >= 2
 
 
 @compiled
 def write_planes(
-    planes: np.ndarray, recent: np.ndarray, to_play: int, geometry: Geometry, moved: np.ndarray
+    planes: np.ndarray,
+    recent: np.ndarray,
+    to_play: int,
+    legal: np.ndarray,
+    geometry: Geometry,
+    moved: np.ndarray,
 ) -> None:
     """Fill `planes`, uint8 (13, n), what the network sees of a position, seen through a symmetry.
 
     0 to 7   stones of the side to play and of the other, for each of the four `recent` positions (4, n)
     8        1 everywhere if Black is to play
-    9 to 11  stones of chains with 1, 2, 3 liberties
-    12       the last liberty of a chain of the other side
+    9 to 11  stones of chains with 1, 2, and 3 or more liberties
+    12       where a `legal` move captures: the last liberty of a chain of the other side
 
-    `moved` is the row of the symmetry in `Geometry.symmetries`.
+    `legal`, bool (n + 1,), has superko taken into account; `moved` is the row of the symmetry in
+    `Geometry.symmetries`.
     """
     board = recent[0]
     chain, liberties, liberty, _ = chains(board, geometry)
@@ -359,21 +331,20 @@ def write_planes(
         first = chain[point]
         if first < 0:
             continue
-        if liberties[first] <= 3:
-            planes[8 + liberties[first], where] = 1
-        if first == point and liberties[first] == 1 and board[point] == -to_play:
+        planes[8 + min(3, liberties[first]), where] = 1
+        if first == point and liberties[first] == 1 and board[point] == -to_play and legal[liberty[first]]:
             planes[12, moved[liberty[first]]] = 1
 
 
 @compiled
 def random_playouts(positions: Positions, geometry: Geometry, draws: np.ndarray) -> None:
-    """Play each game with legal moves drawn at random until it is over. `draws`, float64 (games, longest),
-    are uniform in [0, 1): the move is entry floor(draw * count) of the legal points, or a pass if there are
-    none."""
+    """Play each game with legal moves drawn at random until it is over or has as many moves as `draws`, float64
+    (games, moves), has columns. These are uniform in [0, 1): the move is entry floor(draw * count) of the legal
+    points, or a pass if there are none."""
     games, _, points = positions.recent.shape
     legal = np.empty(points + 1, np.bool_)
     for game in range(games):
-        while not is_over(positions.passes_in_a_row[game], positions.ply[game], points):
+        while not is_over(positions.passes_in_a_row[game]) and positions.ply[game] < draws.shape[1]:
             legal_moves(positions, game, geometry, legal)
             count = np.sum(legal[:points])
             left = int(draws[game, positions.ply[game]] * count)
@@ -393,7 +364,7 @@ def play_checked(positions: Positions, game: int, action: int, size: int) -> Non
     Raises RequestError with the reason if the move is not legal or the game is over.
     """
     points = size * size
-    if is_over(int(positions.passes_in_a_row[game]), int(positions.ply[game]), points):
+    if is_over(int(positions.passes_in_a_row[game])):
         raise RequestError(f"Move {int(positions.ply[game]) + 1} comes after the end of the game.")
     if not 0 <= action <= points:
         raise RequestError(f"Action {action} is not on a board of {size} x {size}; allowed is 0 to {points}.")

@@ -1,4 +1,8 @@
-"""Points that a side owns even if it passes for the rest of the game (Benson, "Life in the game of Go", 1976)."""
+"""Regions that a side owns even if it passes for the rest of the game (Benson, "Life in the game of Go", 1976), as the
+reference of MLPerf finds them. It differs in two points: a region with one empty point that touches none of its chains is
+pass-alive all the same; and a chain that turns out not to be alive takes an eye from the other chains only where it has
+a liberty, and not where it touches but a stone of the other side.
+"""
 
 from __future__ import annotations
 
@@ -9,91 +13,116 @@ from references.minigo.game import BLACK, EMPTY, WHITE, Geometry, chains
 
 
 @compiled
-def regions(board: np.ndarray, colour: int, geometry: Geometry) -> np.ndarray:
-    """Per point the first point of its region: connected points without a stone of `colour` (-1 on these)."""
+def regions(board: np.ndarray, colour: int, geometry: Geometry) -> tuple[np.ndarray, int]:
+    """Per point the number of its region, connected points without a stone of `colour` (-1 on these), and how
+    many regions there are."""
     points = board.size
     region = np.full(points, -1, np.int16)
     queue = np.empty(points, np.int16)
+    count = 0
     for first in range(points):
         if board[first] == colour or region[first] >= 0:
             continue
-        region[first] = first
+        region[first] = count
         queue[0] = first
         done, found = 0, 1
         while done < found:
             for next_to in geometry.neighbours[queue[done]]:
                 if next_to >= 0 and board[next_to] != colour and region[next_to] < 0:
-                    region[next_to] = first
+                    region[next_to] = count
                     queue[found] = next_to
                     found += 1
             done += 1
-    return region
+        count += 1
+    return region, count
 
 
 @compiled
-def is_vital(
-    board: np.ndarray, region: np.ndarray, first: int, chain: np.ndarray, of: int, geometry: Geometry
-) -> bool:
-    """Whether the chain `of` touches the region `first`, and every empty point of it."""
-    touched = False
+def borders(
+    board: np.ndarray,
+    colour: int,
+    geometry: Geometry,
+    chain: np.ndarray,
+    chains_there: int,
+    region: np.ndarray,
+    regions_there: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which chains of `colour` touch which regions, bool (chains, regions); to which of these each region is vital,
+    because all its empty points are liberties of the chain, likewise; and per region the number of empty points
+    that touch no stone of `colour`."""
+    touches = np.zeros((chains_there, regions_there), np.bool_)
+    liberties = np.zeros((chains_there, regions_there), np.int16)
+    empty = np.zeros(regions_there, np.int16)
+    interior = np.zeros(regions_there, np.int16)
     for point in range(board.size):
-        if region[point] != first:
+        here = region[point]
+        if here < 0:
             continue
-        touches = False
-        for next_to in geometry.neighbours[point]:
-            if next_to >= 0 and chain[next_to] == of:
-                touches = True
-        touched |= touches
-        if board[point] == EMPTY and not touches:
-            return False
-    return touched
+        around = geometry.neighbours[point]
+        inside = True
+        for number in range(4):
+            if around[number] < 0 or board[around[number]] != colour:
+                continue
+            inside = False
+            of = chain[around[number]]
+            touches[of, here] = True
+            known = board[point] != EMPTY
+            for earlier in range(number):
+                known |= around[earlier] >= 0 and chain[around[earlier]] == of
+            if not known:
+                liberties[of, here] += 1
+        if board[point] == EMPTY:
+            empty[here] += 1
+            interior[here] += inside
+    return touches, liberties, touches & (liberties == empty), interior
 
 
 @compiled
-def mark_alive(board: np.ndarray, colour: int, geometry: Geometry, owner: np.ndarray) -> None:
-    """Set `owner` to `colour` on its unconditionally alive chains and on the regions vital to them."""
+def mark_regions(board: np.ndarray, colour: int, geometry: Geometry, owner: np.ndarray) -> None:
+    """Set `owner` to `colour` in the regions that its unconditionally alive chains alone enclose, unless two or more
+    empty points of a region are out of their reach."""
     points = board.size
-    chain, _, _, _ = chains(board, geometry)
-    region = regions(board, colour, geometry)
-    vital = np.zeros((points, points), np.bool_)
-    alive = np.zeros(points, np.bool_)
-    healthy = np.zeros(points, np.bool_)
-    for first in range(points):
-        alive[first] = board[first] == colour and chain[first] == first
-        healthy[first] = region[first] == first
-    for of in range(points):
-        if alive[of]:
-            for first in range(points):
-                if healthy[first]:
-                    vital[of, first] = is_vital(board, region, first, chain, of, geometry)
+    first_stone, _, _, _ = chains(board, geometry)
+    chain = np.full(points, -1, np.int16)
+    count = 0
+    for point in range(points):
+        if board[point] == colour:
+            if first_stone[point] == point:
+                chain[point] = count
+                count += 1
+            else:
+                chain[point] = chain[first_stone[point]]
+    region, regions_there = regions(board, colour, geometry)
+    touches, liberties, vital, interior = borders(
+        board, colour, geometry, chain, count, region, regions_there
+    )
+    alive = np.ones(count, np.bool_)
+    healthy = np.ones(regions_there, np.bool_)
+    eyes = vital.sum(axis=1)
     changed = True
     while changed:
         changed = False
-        for of in range(points):
-            if alive[of] and np.sum(vital[of] & healthy) < 2:
-                alive[of] = False
-                changed = True
-        for point in range(points):
-            if region[point] < 0 or not healthy[region[point]]:
+        for of in range(count):
+            if not alive[of] or eyes[of] >= 2:
                 continue
-            for next_to in geometry.neighbours[point]:
-                if next_to >= 0 and board[next_to] == colour and not alive[chain[next_to]]:
-                    healthy[region[point]] = False
-                    changed = True
+            alive[of] = False
+            changed = True
+            for here in range(regions_there):
+                if liberties[of, here] > 0 and healthy[here]:
+                    healthy[here] = False
+                    eyes -= vital[:, here]
     for point in range(points):
-        if board[point] == colour:
-            if alive[chain[point]]:
-                owner[point] = colour
-            continue
-        for of in range(points):
-            if alive[of] and healthy[region[point]] and vital[of, region[point]]:
+        here = region[point]
+        if here >= 0 and interior[here] < 2 and np.any(touches[:, here]):
+            if not np.any(touches[:, here] & ~alive):
                 owner[point] = colour
 
 
 @compiled
 def pass_alive(board: np.ndarray, geometry: Geometry) -> np.ndarray:
-    """int8 (n,): the colour that owns each point whatever happens, 0 elsewhere."""
+    """int8 (n,): the colour that owns each pass-alive region, dead stones in it included; 0 elsewhere, the stones
+    that enclose the regions among it."""
     owner = np.zeros(board.size, np.int8)
-    mark_alive(board, BLACK, geometry, owner)
-    mark_alive(board, WHITE, geometry, owner)
+    mark_regions(board, BLACK, geometry, owner)
+    mark_regions(board, WHITE, geometry, owner)
     return owner

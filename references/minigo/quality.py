@@ -6,9 +6,43 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from references.minigo import game, search
+from references.minigo import game, scoring, search, trees
 from references.minigo.config import Config
-from references.minigo.selfplay import Infer, choose, generator_of, manner_of, salt_of
+from references.minigo.selfplay import Infer, generator_of, manner_of, salt_of
+
+
+class _Player:
+    """One side of all games: a network, and a tree per game that it keeps from its first move on."""
+
+    def __init__(self, config: Config, infer: Infer, positions: game.Positions, salts: np.ndarray) -> None:
+        losses, (count, _, points) = config.search.virtual_losses, positions.recent.shape
+        self.infer, self.salts = infer, salts
+        self.geometry, self.manner = game.geometry(config.model.board_size), manner_of(config)
+        self.readouts, self.losses = config.match.readouts, losses
+        self.trees = trees.new_trees(count, 2 * self.readouts, points)
+        self.goals = np.zeros(count, np.int32)
+        self.planes = np.empty((count * losses, game.PLANES, points), np.uint8)
+        self.leaves = np.empty((count * losses, 3), np.int32)
+        for place in range(count):
+            trees.plant(self.trees, positions, place)
+            self.look_for_a_move(place)
+
+    def look_for_a_move(self, place: int) -> None:
+        """From here on, so many more visits of this game's tree are wanted."""
+        self.goals[place] = self.trees.visits[place, 0] + self.readouts
+        room = int(self.trees.used[place]) + self.readouts + self.losses
+        self.trees = trees.with_room(self.trees, room)
+
+    def think(self, positions: game.Positions, games: np.ndarray) -> np.ndarray:
+        """Take one batch of leaves of these games' trees through the network; which of them have their visits."""
+        found = search.select(
+            *(self.trees, positions, games, self.goals, self.salts),
+            *(self.manner, self.geometry, self.planes, self.leaves),
+        )
+        if found:
+            policies, values = self.infer(self.planes[:found])
+            search.incorporate(self.trees, self.leaves[:found], policies, values, self.manner, self.geometry)
+        return games[self.trees.visits[games, 0] >= self.goals[games]]
 
 
 class Match:
@@ -17,44 +51,35 @@ class Match:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.geometry = game.geometry(config.model.board_size)
-        self.manner = manner_of(config)
 
     def play(self, model: Infer, opponent: Infer, numbers: Sequence[int], seed: int) -> int:
         """Play the games of these numbers all at once, and return how many the model wins. A game that nobody
-        wins is not won. Every move is looked for in a new tree; the numbers of visits decide as in self-play."""
-        config, points = self.config, self.config.model.board_size**2
-        readouts, losses = config.match.readouts, config.search.virtual_losses
-        count = len(numbers)
-        positions = game.new_games(count, config.model.board_size)
-        trees = search.new_trees(count, readouts + losses + 1, points)
+        wins is not won. Each side plays its most visited move outside pass-alive regions; once the whole board is
+        pass-alive the game is counted."""
+        count, size, komi = len(numbers), self.config.model.board_size, self.config.search.komi
+        positions = game.new_games(count, size)
         rngs = [generator_of(seed, number) for number in numbers]
-        salts = np.array([salt_of(rng) for rng in rngs], np.uint64)
-        goals = np.full(count, readouts, np.int32)
-        planes = np.empty((count * losses, game.PLANES, points), np.uint8)
-        leaves = np.empty((count * losses, 3), np.int32)
+        mine, other = (
+            _Player(self.config, infer, positions, np.array([salt_of(rng) for rng in rngs], np.uint64))
+            for infer in (model, opponent)
+        )
         colours = np.array([game.WHITE if number % 2 else game.BLACK for number in numbers], np.int8)
         running = np.ones(count, np.bool_)
         won = 0
-        for place in range(count):
-            search.plant(trees, positions, place)
         while running.any():
             models_turn = positions.to_play == colours
-            for infer, turn in ((model, models_turn), (opponent, ~models_turn)):
-                mine = np.flatnonzero(running & turn).astype(np.int32)
-                found = search.select(
-                    trees, positions, mine, goals, salts, self.manner, self.geometry, planes, leaves
-                )
-                if found:
-                    policies, values = infer(planes[:found])
-                    search.incorporate(trees, leaves[:found], policies, values, self.manner, self.geometry)
-            for place in np.flatnonzero(running & (trees.visits[:, 0] >= goals)).tolist():
-                ply = int(positions.ply[place])
-                soft = config.search.soft_exponent if ply < config.match.soft_moves else None
-                action = choose(trees.tries[place, 0], soft, rngs[place])
-                game.play(positions, place, action, self.geometry)
-                search.plant(trees, positions, place)
-                if game.is_over(int(positions.passes_in_a_row[place]), ply + 1, points):
-                    running[place] = False
+            for player, waiting, turn in ((mine, other, models_turn), (other, mine, ~models_turn)):
+                games = np.flatnonzero(running & turn).astype(np.int32)
+                for place in player.think(positions, games).tolist():
+                    action = int(search.most_visited(player.trees, place, self.geometry, True))
+                    positions = game.with_room(positions)
+                    game.play(positions, place, action, self.geometry)
+                    for one in (player, waiting):
+                        trees.advance(one.trees, positions, place, action)
+                    waiting.look_for_a_move(place)
                     board = positions.recent[place, 0]
-                    won += game.winner(board, self.manner.komi, self.geometry) == colours[place]
+                    over = game.is_over(int(positions.passes_in_a_row[place]))
+                    if over or scoring.is_settled(board, self.geometry):
+                        running[place] = False
+                        won += int(scoring.winner(board, komi, self.geometry) == colours[place])
         return won

@@ -18,59 +18,21 @@ import numpy as np
 
 from references.minigo.compiled import compiled
 from references.minigo.game import (
+    EMPTY,
     HISTORY,
     Geometry,
     Positions,
     is_over,
     moves_without_history,
-    place,
     was_seen,
-    winner,
     write_planes,
 )
 from references.minigo.pass_alive import pass_alive
+from references.minigo.scoring import winner
+from references.minigo.trees import Trees, add_child
 
 EXPLORATION_BASE = 19652.0
 EXPLORATION_INIT = 1.25
-
-
-class Trees(NamedTuple):
-    """A tree per game; node 0 is the root. Axes: game, node, point or action.
-
-    board            int8, the stones
-    key              uint64, their Zobrist hash
-    to_play          int8
-    passes_in_a_row  int16
-    passes           int16
-    ply              int32
-    parent           int32, the node above
-    action           int16, the move that led here
-    expanded         bool, the network has seen the node
-    pending          bool, the node waits for the network
-    visits           int32, N
-    child            int32, the node behind a move, -1: none yet
-    prior            float32, P, -1 where the move is not legal
-    tries            int32, n
-    value            float64, W
-    used             int32 (games,), nodes in use
-    """
-
-    board: np.ndarray
-    key: np.ndarray
-    to_play: np.ndarray
-    passes_in_a_row: np.ndarray
-    passes: np.ndarray
-    ply: np.ndarray
-    parent: np.ndarray
-    action: np.ndarray
-    expanded: np.ndarray
-    pending: np.ndarray
-    visits: np.ndarray
-    child: np.ndarray
-    prior: np.ndarray
-    tries: np.ndarray
-    value: np.ndarray
-    used: np.ndarray
 
 
 class Manner(NamedTuple):
@@ -79,115 +41,42 @@ class Manner(NamedTuple):
     komi                what White gets
     virtual_losses      leaves per tree and batch
     value_init_penalty  by how much a move that was not tried is worse than its node, for the mover
-    pass_alive_after    passes in a game from which moves on points that are settled are not considered
     passes_from         moves of a game before which a pass is considered only where there is no other move
     """
 
     komi: float
     virtual_losses: int
     value_init_penalty: float
-    pass_alive_after: int
     passes_from: int
 
 
-def new_trees(games: int, nodes: int, points: int) -> Trees:
-    """Room for `nodes` nodes in every tree; `plant` puts the roots."""
-    per_node, per_move = (games, nodes), (games, nodes, points + 1)
-    return Trees(
-        board=np.zeros((games, nodes, points), dtype=np.int8),
-        key=np.zeros(per_node, dtype=np.uint64),
-        to_play=np.zeros(per_node, dtype=np.int8),
-        passes_in_a_row=np.zeros(per_node, dtype=np.int16),
-        passes=np.zeros(per_node, dtype=np.int16),
-        ply=np.zeros(per_node, dtype=np.int32),
-        parent=np.zeros(per_node, dtype=np.int32),
-        action=np.zeros(per_node, dtype=np.int16),
-        expanded=np.zeros(per_node, dtype=np.bool_),
-        pending=np.zeros(per_node, dtype=np.bool_),
-        visits=np.zeros(per_node, dtype=np.int32),
-        child=np.zeros(per_move, dtype=np.int32),
-        prior=np.zeros(per_move, dtype=np.float32),
-        tries=np.zeros(per_move, dtype=np.int32),
-        value=np.zeros(per_move, dtype=np.float64),
-        used=np.zeros(games, dtype=np.int32),
-    )
+@compiled
+def rate(visits: int) -> float:
+    """The first two factors of U."""
+    return 2.0 * (math.log((1.0 + visits + EXPLORATION_BASE) / EXPLORATION_BASE) + EXPLORATION_INIT)
 
 
 @compiled
-def clear_node(trees: Trees, game: int, node: int) -> None:
-    """A node that nobody has looked at."""
-    trees.expanded[game, node] = False
-    trees.pending[game, node] = False
-    trees.visits[game, node] = 0
-    trees.child[game, node] = -1
-    trees.prior[game, node] = -1.0
-    trees.tries[game, node] = 0
-    trees.value[game, node] = 0.0
-
-
-@compiled
-def plant(trees: Trees, positions: Positions, game: int) -> None:
-    """A tree that is the game's present position alone."""
-    clear_node(trees, game, 0)
-    trees.board[game, 0] = positions.recent[game, 0]
-    trees.key[game, 0] = positions.key[game]
-    trees.to_play[game, 0] = positions.to_play[game]
-    trees.passes_in_a_row[game, 0] = positions.passes_in_a_row[game]
-    trees.passes[game, 0] = positions.passes[game]
-    trees.ply[game, 0] = positions.ply[game]
-    trees.parent[game, 0] = -1
-    trees.used[game] = 1
-
-
-@compiled
-def exploration(visits: int) -> float:
-    """U of the module's equation."""
-    rate = math.log((1.0 + visits + EXPLORATION_BASE) / EXPLORATION_BASE) + EXPLORATION_INIT
-    return 2.0 * rate * math.sqrt(max(1.0, visits - 1.0))
+def score(trees: Trees, game: int, node: int, action: int, scale: float) -> float:
+    """W / (1 + n) side + scale P / (1 + n) of a move."""
+    share = 1.0 + trees.tries[game, node, action]
+    quality = trees.value[game, node, action] / share * trees.to_play[game, node]
+    return quality + scale * trees.prior[game, node, action] / share
 
 
 @compiled
 def best_move(trees: Trees, game: int, node: int) -> int:
     """The move to try next, the first of equals."""
-    side = float(trees.to_play[game, node])
-    scale = exploration(trees.visits[game, node])
-    best, best_score = -1, -np.inf
+    visits = trees.visits[game, node]
+    scale = rate(visits) * math.sqrt(max(1.0, visits - 1.0))
+    best, best_score = trees.prior.shape[2] - 1, -np.inf
     for action in range(trees.prior.shape[2]):
-        prior = float(trees.prior[game, node, action])
-        if prior < 0.0:
+        if trees.prior[game, node, action] < 0.0:
             continue
-        share = 1.0 + trees.tries[game, node, action]
-        score = trees.value[game, node, action] / share * side + scale * prior / share
-        if score > best_score:
-            best, best_score = action, score
+        this = score(trees, game, node, action, scale)
+        if this > best_score:
+            best, best_score = action, this
     return best
-
-
-@compiled
-def add_child(trees: Trees, game: int, node: int, action: int, geometry: Geometry) -> int:
-    """The node behind a move that was not tried before."""
-    child = trees.used[game]
-    trees.used[game] += 1
-    clear_node(trees, game, child)
-    points = trees.board.shape[2]
-    trees.child[game, node, action] = child
-    trees.parent[game, child] = node
-    trees.action[game, child] = action
-    trees.board[game, child] = trees.board[game, node]
-    trees.key[game, child] = trees.key[game, node]
-    trees.passes[game, child] = trees.passes[game, node]
-    trees.ply[game, child] = trees.ply[game, node] + 1
-    colour = trees.to_play[game, node]
-    trees.to_play[game, child] = -colour
-    if action == points:
-        trees.passes_in_a_row[game, child] = trees.passes_in_a_row[game, node] + 1
-        trees.passes[game, child] += 1
-    else:
-        trees.passes_in_a_row[game, child] = 0
-        trees.key[game, child] = place(
-            trees.board[game, child], trees.key[game, node], action, colour, geometry
-        )
-    return child
 
 
 @compiled
@@ -210,6 +99,7 @@ def back_up(trees: Trees, game: int, node: int, value: float) -> None:
         trees.value[game, above, trees.action[game, node]] += value
         trees.visits[game, above] += 1
         node = above
+    trees.root_value[game] += value
 
 
 @compiled
@@ -222,8 +112,6 @@ def mark_legal(
     legal, keys = np.empty(points + 1, np.bool_), np.empty(points, np.uint64)
     board = trees.board[game, node]
     moves_without_history(board, trees.to_play[game, node], trees.key[game, node], geometry, legal, keys)
-    if trees.passes[game, node] >= manner.pass_alive_after:
-        legal[:points] &= pass_alive(board, geometry) == 0
     for action in range(points + 1):
         trees.prior[game, node, action] = 0.0 if legal[action] else -1.0
     for point in range(points):
@@ -250,7 +138,7 @@ def look(
     geometry: Geometry,
     turn: int,
 ) -> None:
-    """Fill `planes`, uint8 (13, n), with what the network sees of a node."""
+    """Fill `planes`, uint8 (13, n), with what the network sees of a node whose legal moves are marked."""
     recent = np.empty((HISTORY, trees.board.shape[2]), np.int8)
     above, past = node, 0
     for age in range(HISTORY):
@@ -260,7 +148,8 @@ def look(
         else:
             recent[age] = positions.recent[game, past]
             past += 1
-    write_planes(planes, recent, trees.to_play[game, node], geometry, geometry.symmetries[turn])
+    legal = trees.prior[game, node] >= 0.0
+    write_planes(planes, recent, trees.to_play[game, node], legal, geometry, geometry.symmetries[turn])
 
 
 @compiled
@@ -271,6 +160,17 @@ def symmetry_of(key: np.uint64, salt: np.uint64) -> int:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return int((mixed ^ (mixed >> np.uint64(31))) & np.uint64(7))
+
+
+@compiled
+def walk(trees: Trees, game: int, geometry: Geometry) -> int:
+    """The node at which the best moves from the root end: one that the network has not seen."""
+    node = 0
+    while trees.expanded[game, node]:
+        action = best_move(trees, game, node)
+        child = trees.child[game, node, action]
+        node = child if child >= 0 else add_child(trees, game, node, action, geometry)
+    return node
 
 
 @compiled
@@ -285,46 +185,34 @@ def select(
     planes: np.ndarray,
     leaves: np.ndarray,
 ) -> int:
-    """Walk down each tree of `games` up to `virtual_losses` times, until its root has the visits of `goals`, int32
-    (all games,), and return the number of leaves found. `salts`, uint64 (all games,), choose the symmetries.
+    """Walk down each tree of `games` until `virtual_losses` leaves wait for the network or the root has the visits of
+    `goals`, int32 (all games,), and return the number of rows filled. `salts`, uint64 (all games,), choose the
+    symmetries.
 
     A leaf that the network has to see fills a row of `planes`, uint8 (.., 13, n), and of `leaves`, int32 (.., 3):
-    game, node, symmetry. It counts as a loss of those who move there until `incorporate` has its value. A tree
-    whose walk ends at a leaf that waits already is left for the next batch. Where a game is over, its result
-    is backed up at once.
+    game, node, symmetry. It counts as a loss of those who move there until `incorporate` has its value, and as
+    another one each time that a walk ends at it. Where a game is over, its result is backed up at once. Leaves
+    that wait are no visits yet: a root may end with up to `virtual_losses` - 1 visits more than its goal.
     """
     found = 0
-    points = trees.board.shape[2]
     for game in games:
         waiting = 0
-        for _ in range(manner.virtual_losses):
-            if trees.visits[game, 0] + waiting >= goals[game]:
-                break
-            node = 0
-            over = False
-            while trees.expanded[game, node]:
-                action = best_move(trees, game, node)
-                child = trees.child[game, node, action]
-                if child < 0:
-                    child = add_child(trees, game, node, action, geometry)
-                node = child
-                over = is_over(trees.passes_in_a_row[game, node], trees.ply[game, node], points)
-                if over:
-                    break
-            if over:
-                value = float(winner(trees.board[game, node], manner.komi, geometry))
-                back_up(trees, game, node, value)
+        while waiting < manner.virtual_losses and trees.visits[game, 0] < goals[game]:
+            node = walk(trees, game, geometry)
+            if is_over(trees.passes_in_a_row[game, node]):
+                back_up(trees, game, node, float(winner(trees.board[game, node], manner.komi, geometry)))
                 continue
-            if trees.pending[game, node]:
-                break
-            trees.pending[game, node] = True
-            lose(trees, game, node, 1.0)
-            mark_legal(trees, positions, game, node, manner, geometry)
-            turn = symmetry_of(trees.key[game, node], salts[game])
-            look(trees, positions, game, node, planes[found], geometry, turn)
-            leaves[found, 0], leaves[found, 1], leaves[found, 2] = game, node, turn
-            found += 1
             waiting += 1
+            lose(trees, game, node, 1.0)
+            trees.pending[game, node] += 1
+            if trees.pending[game, node] == 1:
+                mark_legal(trees, positions, game, node, manner, geometry)
+                turn = symmetry_of(trees.key[game, node], salts[game])
+                look(trees, positions, game, node, planes[found], geometry, turn)
+                leaves[found, 0], leaves[found, 1], leaves[found, 2] = game, node, turn
+                found += 1
+            if node == 0:
+                break
     return found
 
 
@@ -357,8 +245,8 @@ def incorporate(
                 prior[action] = prior[action] / total if total > 1e-12 else 1.0 / legal
                 trees.value[game, node, action] = begin
         trees.expanded[game, node] = True
-        trees.pending[game, node] = False
-        lose(trees, game, node, -1.0)
+        lose(trees, game, node, -float(trees.pending[game, node]))
+        trees.pending[game, node] = 0
         back_up(trees, game, node, value)
 
 
@@ -374,73 +262,49 @@ def mix_noise(trees: Trees, game: int, noise: np.ndarray, share: float) -> None:
 
 
 @compiled
-def root_value(trees: Trees, game: int) -> float:
-    """The mean value of the moves that were tried at the root, their start values counted as a visit each,
-    from the side of who is to play."""
-    count, total = 0, 0.0
-    for action in range(trees.prior.shape[2]):
-        if trees.tries[game, 0, action] > 0:
-            count += trees.tries[game, 0, action] + 1
-            total += trees.value[game, 0, action]
-    return total / max(1, count) * trees.to_play[game, 0]
+def root_quality(trees: Trees, game: int) -> float:
+    """Q = W / (1 + N) of the root, from the side of who is to play."""
+    return trees.root_value[game] / (1.0 + trees.visits[game, 0]) * trees.to_play[game, 0]
 
 
 @compiled
-def pruned_tries(trees: Trees, game: int) -> np.ndarray:
-    """int32 (n + 1,): visits of the root's moves, those of all but the most visited one reduced to as many as
-    their value justifies (Wu, "Accelerating Self-Play Learning in Go", 2019, section 3.2): the fewest with which
-    their score would not exceed that of the most visited one."""
-    tries = trees.tries[game, 0].copy()
-    side = float(trees.to_play[game, 0])
-    scale = exploration(trees.visits[game, 0])
-    best = np.argmax(tries)
-    share = 1.0 + tries[best]
-    limit = (trees.value[game, 0, best] * side + scale * trees.prior[game, 0, best]) / share
-    for action in range(tries.size):
-        if action == best or tries[action] == 0:
+def most_visited(trees: Trees, game: int, geometry: Geometry, barred: bool) -> int:
+    """The root's most visited move; of equals that with the highest score, where U has sqrt(1 + N); of these the
+    first. Where pass-alive regions are `barred`, moves into them are left out."""
+    points = trees.board.shape[2]
+    owner = pass_alive(trees.board[game, 0], geometry) if barred else np.zeros(points, np.int8)
+    visits = trees.visits[game, 0]
+    scale = rate(visits) * math.sqrt(1.0 + visits)
+    best, best_score = points, -np.inf
+    for action in range(points + 1):
+        if trees.prior[game, 0, action] < 0.0 or (action < points and owner[action] != EMPTY):
             continue
-        mean = trees.value[game, 0, action] / (1.0 + tries[action]) * side
-        if limit > mean:
-            needed = scale * trees.prior[game, 0, action] / (limit - mean) - 1.0
-            tries[action] = max(0, min(tries[action], math.ceil(needed)))
-    return tries
+        this = score(trees, game, 0, action, scale)
+        more = trees.tries[game, 0, action] - trees.tries[game, 0, best]
+        if best_score == -np.inf or more > 0 or (more == 0 and this > best_score):
+            best, best_score = action, this
+    return best
 
 
 @compiled
-def advance(trees: Trees, positions: Positions, game: int, action: int) -> None:
-    """Keep what was learnt behind `action`, which has just been played; node numbers grow downwards, so
-    nodes can be moved up in place."""
-    kept = trees.child[game, 0, action]
-    if kept < 0 or not trees.expanded[game, kept]:
-        plant(trees, positions, game)
-        return
-    used = trees.used[game]
-    moved = np.full(used, -1, np.int32)
-    count = 0
-    for node in range(kept, used):
-        if node != kept and moved[trees.parent[game, node]] < 0:
-            continue
-        above = trees.parent[game, node]
-        moved[node] = count
-        trees.board[game, count] = trees.board[game, node]
-        trees.key[game, count] = trees.key[game, node]
-        trees.to_play[game, count] = trees.to_play[game, node]
-        trees.passes_in_a_row[game, count] = trees.passes_in_a_row[game, node]
-        trees.passes[game, count] = trees.passes[game, node]
-        trees.ply[game, count] = trees.ply[game, node]
-        trees.parent[game, count] = -1 if node == kept else moved[above]
-        trees.action[game, count] = trees.action[game, node]
-        trees.expanded[game, count] = trees.expanded[game, node]
-        trees.pending[game, count] = False
-        trees.visits[game, count] = trees.visits[game, node]
-        trees.child[game, count] = trees.child[game, node]
-        trees.prior[game, count] = trees.prior[game, node]
-        trees.tries[game, count] = trees.tries[game, node]
-        trees.value[game, count] = trees.value[game, node]
-        count += 1
-    for node in range(count):
-        for number in range(trees.child.shape[2]):
-            child = trees.child[game, node, number]
-            if child >= 0:
-                trees.child[game, node, number] = moved[child]
-    trees.used[game] = count
+def prune(trees: Trees, game: int, geometry: Geometry, barred: bool) -> None:
+    """Reduce the visits of the root's moves, those of all but the most visited one to as many as their value
+    justifies (Wu, "Accelerating Self-Play Learning in Go", 2019, section 3.2): n such that W / (1 + N) side + U P / n
+    reaches the score of the most visited one, rounded down; none where W / (1 + N) side alone exceeds that. Where
+    pass-alive regions are `barred`, moves into them keep none. A pass gets one visit if no move has any."""
+    points = trees.board.shape[2]
+    best = most_visited(trees, game, geometry, False)
+    owner = pass_alive(trees.board[game, 0], geometry) if barred else np.zeros(points, np.int8)
+    visits, side = trees.visits[game, 0], trees.to_play[game, 0]
+    limit = score(trees, game, 0, best, rate(visits) * math.sqrt(1.0 + visits))
+    scale = rate(visits) * math.sqrt(float(visits))
+    for action in range(points + 1):
+        tries = trees.tries[game, 0, action]
+        if action < points and owner[action] != EMPTY:
+            trees.tries[game, 0, action] = 0
+        elif action != best and tries > 0:
+            missing = limit - trees.value[game, 0, action] / (1.0 + tries) * side
+            justified = scale * trees.prior[game, 0, action] / missing if missing > 0.0 else 0.0
+            trees.tries[game, 0, action] = int(min(float(tries), justified))
+    if not np.any(trees.tries[game, 0]):
+        trees.tries[game, 0, points] = 1

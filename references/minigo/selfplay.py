@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from references.minigo import game, search
+from references.minigo import game, scoring, search, trees
 from references.minigo.config import Config
 from train_bench.seeds import derive
 
@@ -37,12 +37,18 @@ class Record:
 
 @dataclass(slots=True, kw_only=True)
 class _Game:
-    """A game under way. `slow`: the move that is looked for now will be learnt from."""
+    """A game under way.
+
+    slow    the move that is looked for now will be learnt from
+    passed  how often Black and White have passed in their last moves, each; once that is as often as bars the
+            other side from pass-alive regions, it stays
+    """
 
     number: int
     rng: np.random.Generator
     resign_below: float
     slow: bool = True
+    passed: list[int] = field(default_factory=lambda: [0, 0])
     moves: list[int] = field(default_factory=list)
     planes: list[np.ndarray] = field(default_factory=list)
     policies: list[np.ndarray] = field(default_factory=list)
@@ -55,7 +61,6 @@ def manner_of(config: Config) -> search.Manner:
         komi=asked.komi,
         virtual_losses=asked.virtual_losses,
         value_init_penalty=asked.value_init_penalty,
-        pass_alive_after=asked.pass_alive_after,
         passes_from=asked.passes_from,
     )
 
@@ -71,21 +76,24 @@ def salt_of(rng: np.random.Generator) -> np.uint64:
 
 
 def softened(tries: np.ndarray, exponent: float) -> np.ndarray:
-    """float64 (n + 1,), sums to 1: visit counts to this power as a distribution."""
+    """float64, sums to 1: visit counts to this power as a distribution."""
     shares = tries.astype(np.float64) ** exponent
     return shares / shares.sum()
 
 
-def choose(tries: np.ndarray, exponent: float | None, rng: np.random.Generator) -> int:
-    """An action drawn from the visit counts to this power; None: the most visited one."""
-    if exponent is None:
-        return int(tries.argmax())
-    bounds = softened(tries, exponent).cumsum()
-    return min(int(np.searchsorted(bounds, rng.random(), side="right")), int(np.flatnonzero(tries)[-1]))
+def draw(tries: np.ndarray, exponent: float, rng: np.random.Generator) -> int:
+    """An action drawn from the visit counts, int (n + 1,), to this power. It is a point, and a pass only if no point
+    was visited."""
+    points = tries[:-1]
+    if not points.any():
+        return len(points)
+    bounds = softened(points, exponent).cumsum()
+    return min(int(np.searchsorted(bounds, rng.random(), side="right")), int(np.flatnonzero(points)[-1]))
 
 
 class SelfPlay:
-    """The games of one rank. Memory is taken once, for `games_at_once` trees."""
+    """The games of one rank, `games_at_once` of them side by side. Memory is taken once, and again where trees or
+    games outgrow it."""
 
     def __init__(self, config: Config) -> None:
         asked, size = config.search, config.model.board_size
@@ -94,9 +102,8 @@ class SelfPlay:
         self.points = size * size
         self.manner = manner_of(config)
         lanes = asked.games_at_once
-        self.nodes = asked.readouts + 4 * asked.fast_readouts + asked.virtual_losses + 2
         self.positions = game.new_games(lanes, size)
-        self.trees = search.new_trees(lanes, self.nodes, self.points)
+        self.trees = trees.new_trees(lanes, 2 * asked.readouts, self.points)
         self.planes = np.empty((lanes * asked.virtual_losses, game.PLANES, self.points), np.uint8)
         self.leaves = np.empty((lanes * asked.virtual_losses, 3), np.int32)
         self.goals = np.zeros(lanes, np.int32)
@@ -111,9 +118,9 @@ class SelfPlay:
             self._begin(games, lane, next(waiting, None), seed)
         while games:
             active = np.fromiter(games, np.int32)
-            self._grow(infer, active)
             for lane in active[self.noise_due[active] & self.trees.expanded[active, 0]]:
                 self._add_noise(games[int(lane)], int(lane))
+            self._grow(infer, active)
             for lane in active[self.trees.visits[active, 0] >= self.goals[active]]:
                 record = self._move(games[int(lane)], int(lane))
                 if record is not None:
@@ -139,18 +146,20 @@ class SelfPlay:
         self.salts[lane] = salt_of(rng)
         games[lane] = _Game(number=number, rng=rng, resign_below=float(rng.uniform(low, high)))
         game.restart(self.positions, lane)
-        search.plant(self.trees, self.positions, lane)
+        trees.plant(self.trees, self.positions, lane)
         self._look_for_a_move(games[lane], lane)
 
     def _look_for_a_move(self, this: _Game, lane: int) -> None:
-        """A slow move begins with an empty tree and noise, a fast one with what is known."""
+        """A slow move, as the first of a game is, begins with noise and, where there are fast moves, with an empty
+        tree; the visits of the tree that was kept are made anew. A fast one goes on with what is known."""
         asked = self.config.search
-        this.slow = this.rng.random() >= asked.fast_frequency
-        room = self.nodes - int(self.trees.used[lane])
-        if this.slow or room < asked.fast_readouts + asked.virtual_losses:
-            search.plant(self.trees, self.positions, lane)
+        this.slow = not this.moves or this.rng.random() >= asked.fast_frequency
         readouts = asked.readouts if this.slow else asked.fast_readouts
         self.goals[lane] = self.trees.visits[lane, 0] + readouts
+        if this.slow and asked.fast_frequency > 0.0:
+            trees.plant(self.trees, self.positions, lane)
+        more = int(self.goals[lane] - self.trees.visits[lane, 0]) + asked.virtual_losses
+        self.trees = trees.with_room(self.trees, int(self.trees.used[lane]) + more)
         self.noise_due[lane] = this.slow
 
     def _add_noise(self, this: _Game, lane: int) -> None:
@@ -161,30 +170,43 @@ class SelfPlay:
         self.noise_due[lane] = False
 
     def _move(self, this: _Game, lane: int) -> Record | None:
-        """Make the move that was looked for; the record if the game is over with it."""
-        asked, ply = self.config.search, int(self.positions.ply[lane])
+        """Make the move that was looked for; the record if the game is over with it, or with no move because the side
+        to play resigns."""
+        asked, ply, to_play = self.config.search, len(this.moves), int(self.positions.to_play[lane])
+        if search.root_quality(self.trees, lane) < this.resign_below:
+            return self._record(this, winner=-to_play, margin=None)
         soft = asked.soft_exponent if ply < asked.soft_moves else None
+        mine, other = (0, 1) if to_play == game.BLACK else (1, 0)
+        barred = this.passed[other] >= asked.pass_alive_after
+        if soft is None:
+            action = int(search.most_visited(self.trees, lane, self.geometry, barred))
+        else:
+            action = draw(self.trees.tries[lane, 0], soft, this.rng)
         if this.slow:
+            search.prune(self.trees, lane, self.geometry, barred)
             self._learn(this, lane, soft or 1.0)
-        if search.root_value(self.trees, lane) < this.resign_below:
-            return self._record(this, winner=-int(self.positions.to_play[lane]), margin=None)
-        action = choose(self.trees.tries[lane, 0], soft, this.rng)
-        game.play(self.positions, lane, action, self.geometry)
+        if this.passed[mine] < asked.pass_alive_after:
+            this.passed[mine] = this.passed[mine] + 1 if action == self.points else 0
         this.moves.append(action)
-        if game.is_over(int(self.positions.passes_in_a_row[lane]), ply + 1, self.points):
-            margin = game.area(self.positions.recent[lane, 0], self.geometry) - self.manner.komi
+        self.positions = game.with_room(self.positions)
+        game.play(self.positions, lane, action, self.geometry)
+        board = self.positions.recent[lane, 0]
+        over = game.is_over(int(self.positions.passes_in_a_row[lane]))
+        if over or scoring.is_settled(board, self.geometry):
+            margin = scoring.area(board, self.geometry) - self.manner.komi
             return self._record(this, winner=int(np.sign(margin)), margin=abs(margin))
-        search.advance(self.trees, self.positions, lane, action)
+        trees.advance(self.trees, self.positions, lane, action)
         self._look_for_a_move(this, lane)
         return None
 
     def _learn(self, this: _Game, lane: int, exponent: float) -> None:
+        """Take the position down, with the visits that pruning has left."""
         planes = np.empty((game.PLANES, self.points), np.uint8)
         recent, to_play = self.positions.recent[lane], self.positions.to_play[lane]
-        game.write_planes(planes, recent, to_play, self.geometry, self.geometry.symmetries[0])
+        legal = self.trees.prior[lane, 0] >= 0.0
+        game.write_planes(planes, recent, to_play, legal, self.geometry, self.geometry.symmetries[0])
         this.planes.append(np.packbits(planes))
-        tries = search.pruned_tries(self.trees, lane)
-        this.policies.append(softened(tries, exponent).astype(np.float16))
+        this.policies.append(softened(self.trees.tries[lane, 0], exponent).astype(np.float16))
 
     def _record(self, this: _Game, *, winner: int, margin: float | None) -> Record:
         packed = -(-game.PLANES * self.points // 8)

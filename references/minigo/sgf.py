@@ -99,7 +99,7 @@ def parse(text: str, where: str) -> GameRecord:
         for name in ("B", "W"):
             if name in node:
                 _take(moves, name, _single(node, name, "", where), size, where)
-    positions = game.new_games(1, size)
+    positions = game.new_games(1, size, len(moves))
     for action in moves:
         try:
             game.play_checked(positions, 0, action, size)
@@ -184,7 +184,7 @@ def board_after(record: GameRecord, moves: int) -> str:
     """
     if not 0 <= moves <= len(record.moves):
         raise RequestError(f"There is no board behind move {moves}; the game has {len(record.moves)} moves.")
-    positions = game.new_games(1, record.size)
+    positions = game.new_games(1, record.size, moves)
     for action in record.moves[:moves]:
         game.play(positions, 0, action, game.geometry(record.size))
     last = game.name_of(record.moves[moves - 1], record.size) if moves else "none"

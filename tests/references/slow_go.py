@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 BLACK, WHITE = 1, -1
 PASS = None
 Point = tuple[int, int]
@@ -70,23 +72,65 @@ class SlowGo:
         self.ply += 1
 
     def over(self) -> bool:
-        return self.passes >= 2 or self.ply >= 2 * self.size**2
+        return self.passes >= 2
+
+    def region(self, point: Point, inside: Callable[[Point], bool]) -> frozenset[Point]:
+        """The connected points around `point` that are `inside`."""
+        found, todo = {point}, [point]
+        while todo:
+            near = [other for other in self.around(todo.pop()) if inside(other) and other not in found]
+            found.update(near)
+            todo += near
+        return frozenset(found)
+
+    def pass_alive(self) -> dict[Point, int]:
+        """Whose the points of pass-alive regions are."""
+        return self.regions_of(BLACK) | self.regions_of(WHITE)
+
+    def regions_of(self, colour: int) -> dict[Point, int]:
+        """Benson's algorithm as the reference has it: a chain that is not alive takes those regions from the others in
+        which it has a liberty, and a region with an empty point out of reach is a region still."""
+
+        def enclosed(point: Point) -> bool:
+            return self.stones.get(point) != colour
+
+        regions = {self.region(point, enclosed) for point in self.points() if enclosed(point)}
+        every = {
+            frozenset(self.chain(point, self.stones)[0]) for point in self.points() if not enclosed(point)
+        }
+        beside = {chain: {near for stone in chain for near in self.around(stone)} for chain in every}
+        empty = {region: {point for point in region if point not in self.stones} for region in regions}
+        alive, eyes = set(every), set(regions)
+        while True:
+            dead = {chain for chain in alive if sum(empty[region] <= beside[chain] for region in eyes) < 2}
+            if not dead:
+                break
+            alive -= dead
+            eyes = {region for region in eyes if not any(empty[region] & beside[chain] for chain in dead)}
+        owner = {}
+        for region in regions:
+            around = {chain for chain in every if region & beside[chain]}
+            out_of_reach = empty[region] - {point for chain in around for point in beside[chain]}
+            if around and around <= alive and len(out_of_reach) <= 1:
+                owner |= dict.fromkeys(region, colour)
+        return owner
 
     def area(self) -> int:
-        """Black's area less White's: an empty point is whose stones alone can be reached from it."""
-        total = sum(self.stones.values())
+        """Black's area less White's: pass-alive regions are their owner's with all that lies in them, and another empty
+        point is whose alone can be reached from it."""
+        owner = {**self.stones, **self.pass_alive()}
+        total = sum(owner.values())
         for point in self.points():
-            if point not in self.stones:
-                region, border, todo = {point}, set(), [point]
-                while todo:
-                    for near in self.around(todo.pop()):
-                        if near in self.stones:
-                            border.add(self.stones[near])
-                        elif near not in region:
-                            region.add(near)
-                            todo.append(near)
+            if point not in owner:
+                region = self.region(point, lambda other: other not in owner)
+                border = {owner[near] for inner in region for near in self.around(inner) if near in owner}
                 total += border.pop() if len(border) == 1 else 0
         return total
+
+    def settled(self) -> bool:
+        """Whether no empty point is left outside pass-alive regions."""
+        owner = self.pass_alive()
+        return all(point in self.stones or point in owner for point in self.points())
 
     def planes(self) -> list[list[list[int]]]:
         """The 13 planes of the network's input."""
@@ -100,9 +144,8 @@ class SlowGo:
             planes[8] = [[1] * self.size for _ in range(self.size)]
         for point, colour in self.stones.items():
             liberties = self.chain(point, self.stones)[1]
-            if len(liberties) <= 3:
-                planes[8 + len(liberties)][point[0]][point[1]] = 1
+            planes[8 + min(3, len(liberties))][point[0]][point[1]] = 1
             if len(liberties) == 1 and colour == -self.to_play:
                 ((row, column),) = liberties
-                planes[12][row][column] = 1
+                planes[12][row][column] = int(self.after((row, column)) is not None)
         return planes

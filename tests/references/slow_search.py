@@ -25,7 +25,7 @@ class Node:
         self.tries: dict[int, int] = {}
         self.value: dict[int, float] = {}
         self.visits = 0
-        self.waits = False
+        self.waits = 0
 
     def way(self) -> list[tuple[Node, int]]:
         """Nodes and moves that lead here."""
@@ -69,6 +69,7 @@ class SlowSearch:
         penalty: float,
     ) -> None:
         self.root = Node(copied(position))
+        self.total = 0.0
         self.ask, self.komi, self.losses, self.penalty = ask, komi, losses, penalty
 
     def grow(self, goal: int, noise: list[float] | None = None, share: float = 0.0) -> None:
@@ -81,10 +82,10 @@ class SlowSearch:
                     self.root.prior[action] = single((1 - share) * self.root.prior[action] + share * drawn)
 
     def leaves(self, goal: int) -> list[Node]:
+        """A batch. A node that waits already is met once more, and is another loss."""
         found: list[Node] = []
-        for _ in range(self.losses):
-            if self.root.visits + len(found) >= goal:
-                break
+        met = 0
+        while met < self.losses and self.root.visits < goal:
             node = self.root
             while node.prior and not node.position.over():
                 action = node.best()
@@ -97,12 +98,14 @@ class SlowSearch:
                 margin = node.position.area() - self.komi
                 self.back_up(node, float((margin > 0) - (margin < 0)))
                 continue
-            if node.waits:
-                break
-            node.waits = True
+            met += 1
+            node.waits += 1
             for above, action in node.way():
                 above.value[action] -= above.position.to_play
-            found.append(node)
+            if node not in found:
+                found.append(node)
+            if node is self.root:
+                break
         return found
 
     def take_in(self, node: Node) -> None:
@@ -114,14 +117,19 @@ class SlowSearch:
         for action in legal:
             node.prior[action] = single(probabilities[action] / total)
             node.tries[action], node.value[action] = 0, begin
-        node.waits = False
         for above, action in node.way():
-            above.value[action] += above.position.to_play
+            above.value[action] += node.waits * above.position.to_play
+        node.waits = 0
         self.back_up(node, value)
 
     def back_up(self, node: Node, value: float) -> None:
+        self.total += value
         node.visits += 1
         for above, action in node.way():
             above.visits += 1
             above.tries[action] += 1
             above.value[action] += value
+
+    def quality(self) -> float:
+        """Of the root, for who is to play."""
+        return self.total / (1 + self.root.visits) * self.root.position.to_play

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from references.minigo import game
+from references.minigo import game, scoring
 from references.minigo.pass_alive import pass_alive
 from tests.references.slow_go import SlowGo
 from train_bench.errors import RequestError
@@ -27,8 +27,16 @@ def planes_of(positions: game.Positions, number: int, size: int, symmetry: int =
     geometry = game.geometry(size)
     planes = np.empty((13, size * size), np.uint8)
     moved = geometry.symmetries[symmetry]
-    game.write_planes(planes, positions.recent[number], positions.to_play[number], geometry, moved)
+    legal = np.empty(size * size + 1, np.bool_)
+    game.legal_moves(positions, number, geometry, legal)
+    game.write_planes(planes, positions.recent[number], positions.to_play[number], legal, geometry, moved)
     return planes.reshape(13, size, size)
+
+
+def owners(board: np.ndarray, size: int) -> dict[tuple[int, int], int]:
+    """Whose the points of pass-alive regions are."""
+    owner = pass_alive(board, game.geometry(size))
+    return {divmod(point, size): int(owner[point]) for point in np.flatnonzero(owner).tolist()}
 
 
 def board_of(rows: str) -> np.ndarray:
@@ -59,7 +67,7 @@ def test_random_games_agree_with_the_rules_word_by_word(size: int, games: int, c
     repetitions = 0
     for number in range(games):
         slow = SlowGo(size)
-        for ply in range(game.longest(size * size)):
+        for ply in range(2 * size * size):
             mine = legal_points(positions, number, size)
             if ply % checked_every == 0:
                 assert mine == [row * size + column for row, column in slow.legal()]
@@ -67,15 +75,18 @@ def test_random_games_agree_with_the_rules_word_by_word(size: int, games: int, c
                 repetitions += len(slow.legal()) - len(mine)
                 slow.earlier = past
                 assert planes_of(positions, number, size).tolist() == slow.planes()
+                assert owners(positions.recent[number, 0], size) == slow.pass_alive()
             action = int(rng.choice(mine)) if mine else size * size
             game.play(positions, number, action, geometry)
             slow.play(divmod(action, size) if mine else None)
             if slow.over():
                 break
         assert stones(positions, number, size) == slow.stones
-        assert game.area(positions.recent[number, 0], geometry) == slow.area()
-        over = game.is_over(int(positions.passes_in_a_row[number]), int(positions.ply[number]), size * size)
-        assert over and positions.ply[number] == slow.ply
+        board = positions.recent[number, 0]
+        assert scoring.area(board, geometry) == slow.area()
+        assert scoring.is_settled(board, geometry) == slow.settled()
+        assert game.is_over(int(positions.passes_in_a_row[number])) == slow.over()
+        assert positions.ply[number] == slow.ply
     assert repetitions > 10 or size > 4, "no superko was met"
 
 
@@ -87,7 +98,7 @@ def compare_playouts(size: int, games: int, seed: int) -> None:
     for _ in range(games):
         game.restart(positions, 0)
         slow = SlowGo(size)
-        while not slow.over():
+        while not slow.over() and slow.ply < 2 * size * size:
             mine = legal_points(positions, 0, size)
             other = int(rng.integers(size * size))
             assert (other in mine) == (slow.after(divmod(other, size)) is not None)
@@ -95,7 +106,7 @@ def compare_playouts(size: int, games: int, seed: int) -> None:
             game.play(positions, 0, action, game.geometry(size))
             slow.play(divmod(action, size) if mine else None)
         assert stones(positions, 0, size) == slow.stones
-        assert game.area(positions.recent[0, 0], game.geometry(size)) == slow.area()
+        assert scoring.area(positions.recent[0, 0], game.geometry(size)) == slow.area()
 
 
 @pytest.mark.parametrize(("size", "games"), [(9, 20), (19, 3)])
@@ -105,12 +116,12 @@ def test_large_boards_agree_with_the_rules_word_by_word(size: int, games: int) -
 
 @pytest.mark.parametrize(("size", "games"), [(4, 40), (5, 15)])
 def test_whole_playouts_end_on_the_board_that_slow_ones_end_on(size: int, games: int) -> None:
-    draws = np.random.default_rng(1).random((games, game.longest(size * size)))
+    draws = np.random.default_rng(1).random((games, 2 * size * size))
     positions = game.new_games(games, size)
     game.random_playouts(positions, game.geometry(size), draws)
     for number in range(games):
         slow = SlowGo(size)
-        while not slow.over():
+        while not slow.over() and slow.ply < 2 * size * size:
             legal = slow.legal()
             slow.play(legal[int(draws[number, slow.ply] * len(legal))] if legal else None)
         assert stones(positions, number, size) == slow.stones
@@ -119,7 +130,7 @@ def test_whole_playouts_end_on_the_board_that_slow_ones_end_on(size: int, games:
 
 def test_the_engine_computes_the_same_when_it_is_not_compiled() -> None:
     """The plain functions behind the compiled ones, called from each other compiled."""
-    draws = np.random.default_rng(2).random((3, game.longest(16)))
+    draws = np.random.default_rng(2).random((3, 32))
     geometry = game.geometry(4)
     fast, plain = game.new_games(3, 4), game.new_games(3, 4)
     game.random_playouts(fast, geometry, draws)
@@ -172,8 +183,8 @@ def test_a_board_has_2_to_19_points_a_side() -> None:
 
 def test_area_counts_regions_that_one_side_alone_touches_and_komi_is_whites() -> None:
     board, geometry = board_of(".XO. .XO. .XO. .X.O"), game.geometry(4)
-    assert game.area(board, geometry) == 8 - 7
-    assert [game.winner(board, komi, geometry) for komi in (0.5, 1.0, 1.5)] == [1, 0, -1]
+    assert scoring.area(board, geometry) == 8 - 7
+    assert [scoring.winner(board, komi, geometry) for komi in (0.5, 1.0, 1.5)] == [1, 0, -1]
 
 
 def test_symmetries_take_planes_and_actions_the_same_way() -> None:
@@ -198,11 +209,19 @@ def test_neighbours_stay_neighbours_under_every_symmetry() -> None:
         assert {(moved[p], moved[q]) for p, q in pairs} == pairs
 
 
-def test_two_eyes_live_and_one_does_not() -> None:
-    geometry = game.geometry(5)
-    alive = pass_alive(board_of(".X.XO XXXXO OOOOO ..... ....."), geometry)
-    assert alive[:10].tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1, 0]
-    assert not pass_alive(board_of("..XXO XXXXO OOOOO ..... ....."), geometry)[:4].any()
+def test_a_game_may_have_more_moves_than_its_table_was_made_for() -> None:
+    """Superko is remembered from the first move to the last, whatever the length."""
+    draws = np.random.default_rng(3).random((1, 200))
+    small, large = game.new_games(1, 4, 8), game.new_games(1, 4, 400)
+    for ply in range(200):
+        moves = legal_points(large, 0, 4)
+        assert legal_points(small, 0, 4) == moves
+        action = moves[int(draws[0, ply] * len(moves))] if moves else 16
+        small = game.with_room(small)
+        for positions in (small, large):
+            game.play(positions, 0, action, game.geometry(4))
+    assert small.seen.shape[1] > game.new_games(1, 4, 8).seen.shape[1]
+    assert set(small.seen[small.seen > 0]) == set(large.seen[large.seen > 0])
 
 
 def test_a_board_is_drawn_with_its_coordinates() -> None:

@@ -1,0 +1,68 @@
+"""Who has won: area scoring in which pass-alive regions are their owner's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from references.minigo.compiled import compiled
+from references.minigo.game import BLACK, EMPTY, WHITE, Geometry
+from references.minigo.pass_alive import pass_alive
+
+
+@compiled
+def area(board: np.ndarray, geometry: Geometry) -> int:
+    """Black's area less White's: stones, pass-alive regions with the dead stones in them, and what is left of the
+    empty regions that one side alone touches."""
+    points = board.size
+    owner = pass_alive(board, geometry)
+    for point in range(points):
+        if owner[point] == EMPTY:
+            owner[point] = board[point]
+    met = np.zeros(points, np.bool_)
+    queue = np.empty(points, np.int16)
+    total = 0
+    for first in range(points):
+        if owner[first] != EMPTY:
+            total += owner[first]
+            continue
+        if met[first]:
+            continue
+        met[first] = True
+        queue[0] = first
+        done, found = 0, 1
+        black, white = False, False
+        while done < found:
+            for next_to in geometry.neighbours[queue[done]]:
+                if next_to < 0:
+                    continue
+                if owner[next_to] == BLACK:
+                    black = True
+                elif owner[next_to] == WHITE:
+                    white = True
+                elif not met[next_to]:
+                    met[next_to] = True
+                    queue[found] = next_to
+                    found += 1
+            done += 1
+        if black != white:
+            total += found if black else -found
+    return total
+
+
+@compiled
+def winner(board: np.ndarray, komi: float, geometry: Geometry) -> int:
+    """The colour that has more area, White's with `komi`; 0 for neither."""
+    margin = area(board, geometry) - komi
+    if margin == 0:
+        return EMPTY
+    return BLACK if margin > 0 else WHITE
+
+
+@compiled
+def is_settled(board: np.ndarray, geometry: Geometry) -> bool:
+    """Whether every empty point lies in a pass-alive region, so that nothing is left to play for."""
+    owner = pass_alive(board, geometry)
+    for point in range(board.size):
+        if board[point] == EMPTY and owner[point] == EMPTY:
+            return False
+    return True
