@@ -1,7 +1,7 @@
 """Regions that a side owns even if it passes for the rest of the game (Benson, "Life in the game of Go", 1976), as the
-reference of MLPerf finds them. It differs in two points: a region with one empty point that touches none of its chains is
-pass-alive all the same; and a chain that turns out not to be alive takes an eye from the other chains only where it has
-a liberty, and not where it touches but a stone of the other side.
+reference of MLPerf finds them. It differs in two points: a region with one empty point that touches none of its chains
+is pass-alive all the same; and a chain that turns out not to be alive takes an eye from the other chains only where it
+has a liberty, and not where it touches but a stone of the other side.
 """
 
 from __future__ import annotations
