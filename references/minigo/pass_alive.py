@@ -46,10 +46,10 @@ def borders(
     chains_there: int,
     region: np.ndarray,
     regions_there: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which chains of `colour` touch which regions, bool (chains, regions); to which of these each region is vital,
-    because all its empty points are liberties of the chain, likewise; and per region the number of empty points
-    that touch no stone of `colour`."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Per chain of `colour` and region: whether they touch, bool; how many liberties the chain has in the region, int16;
+    and whether the region is vital to it, because all empty points of the region are its liberties, bool. Per region:
+    how many empty points touch no stone of `colour`, int16."""
     touches = np.zeros((chains_there, regions_there), np.bool_)
     liberties = np.zeros((chains_there, regions_there), np.int16)
     empty = np.zeros(regions_there, np.int16)
@@ -113,9 +113,11 @@ def mark_regions(board: np.ndarray, colour: int, geometry: Geometry, owner: np.n
                     eyes -= vital[:, here]
     for point in range(points):
         here = region[point]
-        if here >= 0 and interior[here] < 2 and np.any(touches[:, here]):
-            if not np.any(touches[:, here] & ~alive):
-                owner[point] = colour
+        if here < 0 or interior[here] >= 2:
+            continue
+        enclosing = touches[:, here]
+        if np.any(enclosing) and not np.any(enclosing & ~alive):
+            owner[point] = colour
 
 
 @compiled

@@ -61,8 +61,4 @@ def winner(board: np.ndarray, komi: float, geometry: Geometry) -> int:
 @compiled
 def is_settled(board: np.ndarray, geometry: Geometry) -> bool:
     """Whether every empty point lies in a pass-alive region, so that nothing is left to play for."""
-    owner = pass_alive(board, geometry)
-    for point in range(board.size):
-        if board[point] == EMPTY and owner[point] == EMPTY:
-            return False
-    return True
+    return not np.any((board == EMPTY) & (pass_alive(board, geometry) == EMPTY))
