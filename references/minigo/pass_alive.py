@@ -47,9 +47,9 @@ def borders(
     region: np.ndarray,
     regions_there: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Per chain of `colour` and region: whether they touch, bool; how many liberties the chain has in the region, int16;
-    and whether the region is vital to it, because all empty points of the region are its liberties, bool. Per region:
-    how many empty points touch no stone of `colour`, int16."""
+    """Per chain of `colour` and region: whether they touch, bool; how many liberties the chain has in the region,
+    int16; and whether the region is vital to it, because all empty points of the region are its liberties, bool. Per
+    region: how many empty points touch no stone of `colour`, int16."""
     touches = np.zeros((chains_there, regions_there), np.bool_)
     liberties = np.zeros((chains_there, regions_there), np.int16)
     empty = np.zeros(regions_there, np.int16)
