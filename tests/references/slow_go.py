@@ -107,7 +107,7 @@ class SlowGo:
                 break
             alive -= dead
             eyes = {region for region in eyes if not any(empty[region] & beside[chain] for chain in dead)}
-        owner = {}
+        owner: dict[Point, int] = {}
         for region in regions:
             around = {chain for chain in every if region & beside[chain]}
             out_of_reach = empty[region] - {point for chain in around for point in beside[chain]}
