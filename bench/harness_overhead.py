@@ -27,6 +27,7 @@ import torch
 from planned import one_run
 from rich.console import Console
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
 from launchers.inline import parallel as inline
 from references._parts import stream
@@ -133,11 +134,9 @@ def bare(config: Config, job: Job, epochs: int) -> float:
         ranks=1,
     )
     training = data.TrainingSet(images=train, data=config.data, seed=derive(SEED, "augmentation"))
-    batches = iter(stream.loader(training, config.data, torch.device("cpu"), batch_sampler=order))
-    evaluation = stream.loader(
+    batches = iter(DataLoader(training, batch_sampler=order))
+    evaluation = DataLoader(
         data.EvaluationSet(images=val, data=config.data),
-        config.data,
-        torch.device("cpu"),
         batch_sampler=stream.evaluation_order(len(val.labels), config.data.eval_batch_size, 0, 1),
     )
     step = 0

@@ -31,6 +31,7 @@ from planned import Marks, one_run
 from rich.console import Console
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 from launchers._parts.ddp import BUFFERS_STAY_LOCAL
 from references._parts import stream
@@ -163,16 +164,14 @@ def bare(job: Job) -> float:
         ranks=ranks,
     )
     training = data.TrainingSet(images=train, data=config.data, seed=derive(job.seed, "augmentation"))
-    batches = iter(stream.loader(training, config.data, device, batch_sampler=order))
+    batches = iter(DataLoader(training, batch_sampler=order))
     step = 0
     while step * batch_size < job.schedule[-1].count:
         train_step(step, *next(batches))
         step += 1
     wrapped.eval()
-    evaluation = stream.loader(
+    evaluation = DataLoader(
         data.EvaluationSet(images=val, data=config.data),
-        config.data,
-        device,
         batch_sampler=stream.evaluation_order(len(val.labels), config.data.eval_batch_size, rank, ranks),
     )
     correct = torch.zeros((), dtype=torch.int64, device=device)

@@ -11,6 +11,8 @@ from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from train_bench.parallel import Parallel
 
 
@@ -87,8 +89,35 @@ class BenchmarkConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetFingerprint:
+    """A set of samples, as training or evaluation reads it.
+
+    samples   how many can be read
+    left_out  samples that count and are not read (images without any object in an evaluation)
+    compared  samples whose content went into `digest` and into the comparison with the other set
+    digest    sha256 of their content before any augmentation, in hexadecimal
+    """
+
+    samples: int
+    left_out: int
+    compared: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFingerprint:
+    """What training and evaluation read, and what they have in common: files, and compared samples of the
+    evaluation whose content is that of a compared training sample."""
+
+    train: SetFingerprint
+    evaluation: SetFingerprint
+    files_in_common: int
+    samples_in_common: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """Sizes that the log announces once the data are open; None where there is no such thing.
+    """What the log announces once the data are open; None where there is no such thing.
 
     Where progress is counted in samples and `train_samples` is None, the log says behind the last evaluation
     how many samples training took: that is what the rules mean by the key for BERT.
@@ -96,6 +125,35 @@ class DataFacts:
 
     train_samples: int | None
     eval_samples: int | None
+    fingerprint: DataFingerprint | None = None
+
+
+ORDER_KEPT = 1 << 18
+"""Samples, over all ranks, whose order a run tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplesTaken:
+    """What one rank has trained and evaluated on, as it took batches from its loaders.
+
+    trained     how many samples in all
+    order       their numbers, an int64 array per micro-batch; of a long run the beginning, this rank's share of
+                `ORDER_KEPT`
+    start       position in the stream of all ranks' samples at which they begin
+    epoch       length of an epoch, within which no sample comes twice; None: in the whole run none does
+    carried     samples of an epoch that may come again in the next one's length, because batches of one kind of
+                sample are filled over its end
+    evaluated   how many samples each evaluation took, padding left out
+    evaluation  their numbers in the last one, int64 arrays; of a large set the beginning
+    """
+
+    trained: int
+    order: Sequence[np.ndarray]
+    start: int = 0
+    epoch: int | None = None
+    carried: int = 0
+    evaluated: Sequence[int] = ()
+    evaluation: Sequence[np.ndarray] = ()
 
 
 class Task(Protocol):
@@ -115,7 +173,8 @@ class Task(Protocol):
         """Names for the `weights_initialization` lines, as the rules spell them."""
 
     def open_data(self) -> DataFacts:
-        """First touch of the dataset; the clock is running."""
+        """First touch of the dataset; the clock is running. The fingerprint is that of the very sets which
+        `train_until` and `evaluate` read, and costs well below a second whatever their size."""
 
     def train_until(self, mark: Mark) -> Progress:
         """(*) Train from where training is up to `mark.count`, rounded up to a whole batch."""
@@ -123,6 +182,9 @@ class Task(Protocol):
     def evaluate(self) -> Quality:
         """(*) The metrics of the closed division over the whole evaluation set. Every rank takes
         part, rank 0's answer counts. Changes nothing that training sees."""
+
+    def samples_taken(self) -> SamplesTaken:
+        """Which samples this rank has trained and evaluated on, once the clock has stopped."""
 
     def save(self, folder: Path) -> None:
         """(*) Write weights and training state; readable by `load` whatever the number of ranks."""

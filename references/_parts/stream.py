@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset
 
 from train_bench.errors import RequestError
 from train_bench.seeds import derive
@@ -22,16 +19,37 @@ from train_bench.task import BenchmarkConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """Positions of the stream that one rank trains on, a list per micro-batch, from `first_step` on."""
+class TrainingOrder:
+    """What one rank trains on, a list of items per micro-batch, from `first_step` on."""
 
-    samples: int
-    seed: int
     global_batch_size: int
     microbatches: int
     rank: int
     ranks: int
     first_step: int = 0
+
+    @property
+    def epoch(self) -> int | None:
+        """Samples of an epoch, in which none comes twice; None where none ever does."""
+        return None
+
+    @property
+    def carried(self) -> int:
+        """Samples of an epoch that may come again in the next one's length."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order(TrainingOrder):
+    """The order described above."""
+
+    samples: int
+    seed: int
+
+    @property
+    def epoch(self) -> int:
+        """Every example comes once in an epoch."""
+        return self.samples
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         """Micro-batches of (index of the example, its position in the stream), without end."""
@@ -54,30 +72,6 @@ def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> li
     mine = list(range(rank, samples, ranks))
     mine += [samples] * (-len(mine) % batch_size)
     return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
-
-
-class Asked(Protocol):
-    """What a configuration says about loading: processes per rank, and batches that each one holds ready."""
-
-    workers: int | None
-    prefetch: int
-
-
-def loader(dataset: Dataset, asked: Asked, device: torch.device, **order: Any) -> DataLoader:
-    """Examples of `dataset` in the order of `order` (a `sampler`, or what else `DataLoader` takes), from as many
-    processes as asked. Where that is None, on a GPU one for every processor of the rank but one, and on a CPU none,
-    as training takes them all there."""
-    workers = asked.workers
-    if workers is None:
-        workers = max(1, torch.get_num_threads() - 1) if device.type == "cuda" else 0
-    return DataLoader(
-        dataset,
-        num_workers=workers,
-        prefetch_factor=asked.prefetch if workers else None,
-        persistent_workers=workers > 0,
-        pin_memory=device.type == "cuda",
-        **order,
-    )
 
 
 def refuse_uneven_batches(config: BenchmarkConfig, ranks: int) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import prepared
+from references._parts import prepared, stream
 from references.bert import packed, sources
 from references.bert.config import Config
 from train_bench import papers
@@ -167,16 +167,16 @@ def _permuted(value: int, bits: int, keys: list[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """Indices of the examples that one rank trains on, a list per micro-batch, from `first_step` on."""
+class Order(stream.TrainingOrder):
+    """Indices of the examples that one rank trains on."""
 
     samples: int
     seed: int
-    global_batch_size: int
-    microbatches: int
-    rank: int
-    ranks: int
-    first_step: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """Every example comes once in an epoch."""
+        return self.samples
 
     def __iter__(self) -> Iterator[list[int]]:
         """Micro-batches of indices, without end."""
@@ -211,6 +211,11 @@ class BatchSet(Dataset):
                         other["words"][: other["masked"]], rows["words"].shape[1]
                     )
         return as_batch(rows, pack=self.pack)
+
+    @property
+    def stored(self) -> packed.Examples:
+        """Where they lie."""
+        return self.examples
 
 
 def packing_of(lengths: Tensor, row_length: int) -> Tensor:

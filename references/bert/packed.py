@@ -10,7 +10,7 @@ A folder of packed examples is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,17 @@ class Examples:
 
     def __len__(self) -> int:
         return int(self._ends[-1])
+
+    def files(self) -> Sequence[Path]:
+        """The files of rows."""
+        return self._paths
+
+    def content(self, index: int) -> np.ndarray:
+        """uint8 (bytes,): the text of an example, its masked words put back; the same whatever is masked."""
+        row = self[index]
+        words = row["tokens"][: row["length"]].copy()
+        words[row["positions"][: row["masked"]]] = row["words"][: row["masked"]]
+        return words.view(np.uint8)
 
     def __getitem__(self, index: int) -> np.void:
         """The row of an example."""

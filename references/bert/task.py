@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
-from references._parts import checkpoint, stream
+from references._parts import checkpoint, loading, stream
 from references._parts.warm_up import without_trace
 from references.bert import data
 from references.bert.config import Config
@@ -24,7 +24,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, SamplesTaken
 
 
 class Task:
@@ -34,8 +34,8 @@ class Task:
         self.config = config
         self._taken = 0
         self._step = 0
-        self._train: DataLoader | None = None
-        self._eval: DataLoader | None = None
+        self._train: loading.Loader | None = None
+        self._eval: loading.Loader | None = None
         self._batches: Iterator[data.Batch] | None = None
 
     def build(self, seed: int, parallel: Parallel) -> None:
@@ -88,15 +88,15 @@ class Task:
         packed = config.data.pack
         self._examples = data.BatchSet(examples=train, permuted=config.data.permute_labels, pack=packed)
         mine = stream.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
-        self._eval = self._loader(data.BatchSet(examples=val, pack=packed), mine)
-        self._batches = self._from_here()
-        return data.facts(config)
+        eval_set = data.BatchSet(examples=val, pack=packed)
+        self._eval = loading.loader(
+            eval_set, config.data, parallel.device, mine, collate=None, padding_from=len(val)
+        )
+        self._train = self._from_here()
+        self._batches = iter(self._train)
+        return replace(data.facts(config), fingerprint=loading.fingerprint_of(self._train, self._eval))
 
-    def _loader(self, batches: data.BatchSet, order: Iterable[list[int]]) -> DataLoader:
-        device = self._parallel.device
-        return stream.loader(batches, self.config.data, device, batch_size=None, sampler=order)
-
-    def _from_here(self) -> Iterator[data.Batch]:
+    def _from_here(self) -> loading.Loader:
         """The endless stream of this rank's micro-batches from the present step on."""
         order = data.Order(
             samples=len(self._examples.examples),
@@ -107,8 +107,8 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = self._loader(self._examples, order)
-        return iter(self._train)
+        device = self._parallel.device
+        return loading.loader(self._examples, self.config.data, device, order, collate=None)
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
@@ -170,6 +170,11 @@ class Task:
         with self._parallel.inference():
             logits = self._logits(batch)
         return count_words(logits.words, batch.words, batch.weights)
+
+    def samples_taken(self) -> SamplesTaken:
+        """Which samples this rank has trained and evaluated on."""
+        assert self._train is not None and self._eval is not None, "open_data comes first"
+        return loading.samples_taken(self._train, self._eval)
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""

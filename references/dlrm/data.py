@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import prepared
+from references._parts import prepared, stream
 from references.dlrm import criteo, records, sources
 from references.dlrm.config import Config, Model
 from train_bench import papers
@@ -96,16 +96,16 @@ def open_records(config: Config) -> tuple[records.Records, records.Records]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """Stretches (first record, count) that one rank trains on, a list per micro-batch, from `first_step` on."""
+class Order(stream.TrainingOrder):
+    """Stretches (first record, count) that one rank trains on."""
 
     samples: int
     seed: int
-    global_batch_size: int
-    microbatches: int
-    rank: int
-    ranks: int
-    first_step: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """Every record comes once in an epoch."""
+        return self.samples
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         """Micro-batches, without end."""
@@ -152,6 +152,16 @@ class RecordSet(Dataset):
 
     def __getitem__(self, stretches: list[tuple[int, int]]) -> Batch:
         return as_batch(np.concatenate([self.records.read(*part) for part in stretches]), self.model)
+
+    @property
+    def stored(self) -> records.Records:
+        """Where they lie."""
+        return self.records
+
+
+def numbers_of(stretches: list[tuple[int, int]]) -> np.ndarray:
+    """int64: the numbers of all records of some stretches."""
+    return np.concatenate([np.arange(first, first + count) for first, count in stretches])
 
 
 def as_batch(block: np.ndarray, model: Model) -> Batch:

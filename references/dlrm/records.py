@@ -117,14 +117,26 @@ class Records:
     def __len__(self) -> int:
         return self._samples
 
-    def read(self, first: int, count: int) -> np.ndarray:
-        """int32 (count, columns), checked."""
+    def files(self) -> list[Path]:
+        """The file of records."""
+        return [self._path]
+
+    def content(self, index: int) -> np.ndarray:
+        """uint8 (bytes,) of a record, label and all."""
+        return self._mapped()[index].view(np.uint8)
+
+    def _mapped(self) -> np.ndarray:
         if self._map is None:
             shape = (self._samples, columns(self._model))
             self._map = np.memmap(self._path, dtype=DTYPE, mode="r", shape=shape)
-        block = np.array(self._map[first : first + count])
+        return self._map
+
+    def read(self, first: int, count: int) -> np.ndarray:
+        """int32 (count, columns), checked."""
+        records = self._mapped()
+        block = np.array(records[first : first + count])
         if self.permuted:
             others = (np.arange(first, first + count) + self._samples // 2) % self._samples
-            block[:, 0] = self._map[others, 0]
+            block[:, 0] = records[others, 0]
         refuse_bad(block, self._model, str(self._path), first)
         return block

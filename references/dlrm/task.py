@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader
 
-from references._parts import stream
+from references._parts import loading, stream
 from references._parts.warm_up import without_trace
 from references.dlrm import data
 from references.dlrm.config import Config
@@ -23,7 +22,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, SamplesTaken
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -35,8 +34,8 @@ class Task:
         self.config = config
         self._taken = 0
         self._step = 0
-        self._train: DataLoader | None = None
-        self._eval: DataLoader | None = None
+        self._train: loading.Loader | None = None
+        self._eval: loading.Loader | None = None
         self._batches: Iterator[data.Batch] | None = None
 
     def build(self, seed: int, parallel: Parallel) -> None:
@@ -90,14 +89,19 @@ class Task:
         self._mine = sum(count for ((_, count),) in batches)
         eval_set = data.RecordSet(records=val, model=config.model)
         self._eval = self._loader(eval_set, batches)
-        self._batches = self._from_here()
-        return DataFacts(train_samples=len(train), eval_samples=len(val))
+        self._train = self._from_here()
+        self._batches = iter(self._train)
+        return DataFacts(
+            train_samples=len(train),
+            eval_samples=len(val),
+            fingerprint=loading.fingerprint_of(self._train, self._eval),
+        )
 
-    def _loader(self, dataset: data.RecordSet, batches: Iterable[list[tuple[int, int]]]) -> DataLoader:
-        device = self._parallel.device
-        return stream.loader(dataset, self.config.data, device, batch_size=None, sampler=batches)
+    def _loader(self, dataset: data.RecordSet, order: Iterable[list[tuple[int, int]]]) -> loading.Loader:
+        device, asked = self._parallel.device, self.config.data
+        return loading.loader(dataset, asked, device, order, collate=None, numbers=data.numbers_of)
 
-    def _from_here(self) -> Iterator[data.Batch]:
+    def _from_here(self) -> loading.Loader:
         """The endless stream of this rank's micro-batches from the present step on."""
         order = data.Order(
             samples=len(self._train_set.records),
@@ -108,8 +112,7 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = self._loader(self._train_set, order)
-        return iter(self._train)
+        return self._loader(self._train_set, order)
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
@@ -167,6 +170,11 @@ class Task:
                 functional.pad(dense, (0, 0, 0, missing)), functional.pad(rows, (0, 0, 0, missing))
             )
         return logits[:count]
+
+    def samples_taken(self) -> SamplesTaken:
+        """Which samples this rank has trained and evaluated on."""
+        assert self._train is not None and self._eval is not None, "open_data comes first"
+        return loading.samples_taken(self._train, self._eval)
 
     def save(self, folder: Path) -> None:
         """Called by every rank. Each writes its tables under names of this step, then rank 0 the rest, which

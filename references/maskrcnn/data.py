@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from pycocotools import mask as rle
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
-from references._parts import coco, coco_2017, digit_scenes, prepared, stream
+from references._parts import coco, coco_2017, digit_scenes, loading, prepared
+from references._parts.fingerprint import mapped
 from references.maskrcnn.config import Config, Data, Hyperparameters
 from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
 from references.maskrcnn.proposals import Size
@@ -97,6 +98,17 @@ class Split:
     annotations: coco.Annotations
     images: np.ndarray
     folder: Path
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def files(self) -> list[Path]:
+        """The files of the images that are used."""
+        return [self.folder / self.annotations.file_names[number] for number in self.images]
+
+    def content(self, index: int) -> np.ndarray:
+        """uint8 (bytes,) of the image that is used as number `index`, encoded."""
+        return mapped(self.folder / self.annotations.file_names[self.images[index]])
 
 
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
@@ -178,6 +190,11 @@ class TrainingSet(Dataset):
         )
         return to_network(pixels, size, self.means, flip=flip), objects, number
 
+    @property
+    def stored(self) -> Split:
+        """Where they lie."""
+        return self.split
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSet(Dataset):
@@ -193,6 +210,11 @@ class EvaluationSet(Dataset):
         size = resized(*before, self.asked.min_image_size, self.asked.max_image_size)
         pixels = coco.pixels(self.split.folder / found.file_names[number], found.sizes[number])
         return to_network(pixels, size, self.means, flip=False), None, number
+
+    @property
+    def stored(self) -> Split:
+        """Where they lie."""
+        return self.split
 
 
 def _trained_on(found: coco.Annotations, rows: slice) -> np.ndarray:
@@ -236,9 +258,11 @@ def _together(items: list[tuple[Tensor, Objects | None, int]]) -> Batch:
     return collate(images, [each for each in objects if each is not None], indices)
 
 
-def loader(dataset: Dataset, data: Data, device: torch.device, batches: Iterable) -> DataLoader:
+def loader(
+    dataset: TrainingSet | EvaluationSet, data: Data, device: torch.device, batches: Iterable
+) -> loading.Loader:
     """Batches of `dataset` in the given order, from as many processes as configured."""
-    return stream.loader(dataset, data, device, batch_sampler=batches, collate_fn=_together)
+    return loading.loader(dataset, data, device, batches, collate=_together)
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from references._parts.stream import TrainingOrder
 from train_bench.seeds import derive
 
 
@@ -17,7 +18,7 @@ def tall(sizes: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(TrainingOrder):
     """Micro-batches of one rank, each a list of (image, position), from `first_step` on, without end.
 
     Every epoch is a random permutation without replacement, in which images of one orientation are put
@@ -30,11 +31,16 @@ class Order:
     tall: np.ndarray
     """bool (images,): see `tall`."""
     seed: int
-    global_batch_size: int
-    microbatches: int
-    rank: int
-    ranks: int
-    first_step: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """Every image comes once in an epoch, but for those that are left of one for the next."""
+        return len(self.tall)
+
+    @property
+    def carried(self) -> int:
+        """Less than a batch of each orientation."""
+        return 2 * (self.global_batch_size - 1) if self.tall.any() and not self.tall.all() else 0
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         share = self.global_batch_size // (self.microbatches * self.ranks)

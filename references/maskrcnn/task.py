@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader
 
-from references._parts import checkpoint, coco_ap, prepared, stream
+from references._parts import checkpoint, coco_ap, loading, prepared, stream
 from references._parts.warm_up import without_trace
 from references.maskrcnn import data, start_weights
 from references.maskrcnn.config import Config
@@ -24,7 +23,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, SamplesTaken
 
 
 class Task:
@@ -34,8 +33,9 @@ class Task:
         self.config = config
         self._taken = 0
         self._step = 0
+        self._train: loading.Loader | None = None
         self._batches: Iterator[Batch] | None = None
-        self._eval: DataLoader | None = None
+        self._eval: loading.Loader | None = None
 
     def build(self, seed: int, parallel: Parallel) -> None:
         """Model, start weights, optimizer, schedule, warm-up."""
@@ -99,10 +99,15 @@ class Task:
         batches = [mine[first : first + size] for first in range(0, len(mine), size)]
         self._eval = data.loader(eval_set, config.data, parallel.device, batches)
         self._truth = coco_ap.index(self._val.path) if parallel.rank == 0 else None
-        self._batches = self._from_here()
-        return DataFacts(train_samples=len(train.images), eval_samples=len(self._val.images))
+        self._train = self._from_here()
+        self._batches = iter(self._train)
+        return DataFacts(
+            train_samples=len(train.images),
+            eval_samples=len(self._val.images),
+            fingerprint=loading.fingerprint_of(self._train, self._eval),
+        )
 
-    def _from_here(self) -> Iterator[Batch]:
+    def _from_here(self) -> loading.Loader:
         """The endless stream of this rank's micro-batches from the present step on."""
         split = self._train_set.split
         sizes = split.annotations.sizes[split.images]
@@ -115,7 +120,7 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        return iter(data.loader(self._train_set, self.config.data, self._parallel.device, order))
+        return data.loader(self._train_set, self.config.data, self._parallel.device, order)
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
@@ -173,6 +178,11 @@ class Task:
             }
         )
 
+    def samples_taken(self) -> SamplesTaken:
+        """Which samples this rank has trained and evaluated on."""
+        assert self._train is not None and self._eval is not None, "open_data comes first"
+        return loading.samples_taken(self._train, self._eval)
+
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
         counters = {"seed": self._seed, "step": self._step, "taken": self._taken}
@@ -188,4 +198,4 @@ class Task:
 
     def close(self) -> None:
         """Stop the loaders' processes."""
-        self._batches = self._eval = None
+        self._batches = self._train = self._eval = None

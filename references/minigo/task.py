@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from references._parts import stream
+from references._parts import loading, stream
 from references._parts.warm_up import without_trace
 from references.minigo import data, game, sgf, weights
 from references.minigo.config import Config
@@ -26,7 +26,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, SamplesTaken
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -40,6 +40,7 @@ class Task:
         self._step = 0
         self._window: list[data.Examples] = []
         self._opponent: nn.Module | None = None
+        self._learnt = loading.Record()
 
     def build(self, seed: int, parallel: Parallel) -> None:
         """Network, optimizer, schedule, room for the trees, warm-up. Start weights are read here, as those of any
@@ -140,13 +141,15 @@ class Task:
         """One pass over this generation's sample of the window."""
         parallel = self._parallel
         self._forward.train()
-        batches = data.batches(
-            self.config,
-            self._window,
-            seed=self._seed,
-            generation=self._generation,
-            rank=parallel.rank,
-            ranks=parallel.size,
+        batches = self._learnt.of(
+            data.batches(
+                self.config,
+                self._window,
+                seed=self._seed,
+                generation=self._generation,
+                rank=parallel.rank,
+                ranks=parallel.size,
+            )
         )
         for _ in range(data.steps_of(self.config, sum(len(part) for part in self._window))):
             self._train_step(batches)
@@ -198,6 +201,13 @@ class Task:
         broken = int(not torch.isfinite(self._last_loss))
         total, diverged = parallel.sum(torch.tensor([won, broken], device=parallel.device)).tolist()
         return Quality(metrics={"win_rate": math.nan if diverged else total / games})
+
+    def samples_taken(self) -> SamplesTaken:
+        """The positions that this rank has learnt from in the latest generation."""
+        return SamplesTaken(
+            trained=sum(self._learnt.counts),
+            order=self._learnt.beginning(self._parallel.size),
+        )
 
     def _kept_in(self) -> Path | None:
         """Where this run's games and weights are kept, if they are."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from references._parts import prepared
+from references._parts.fingerprint import mapped
 from references.resnet import shards, sources
 from references.resnet.config import Config, Data
 from references.resnet.images import decode, for_evaluation, for_training
@@ -119,6 +120,17 @@ class FolderImages:
     def __init__(self, root: Path, split: str) -> None:
         self._paths, self.labels, _ = sources.list_classes(root, split)
 
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def files(self) -> Sequence[Path]:
+        """One per image."""
+        return self._paths
+
+    def content(self, index: int) -> np.ndarray:
+        """uint8 (bytes,), encoded."""
+        return mapped(self._paths[index])
+
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         return decode(self._paths[index].read_bytes()), sources.NO_BOXES
 
@@ -154,6 +166,11 @@ class TrainingSet(Dataset):
         pixels, boxes = self.images[index]
         return for_training(pixels, boxes, self.data, rng), int(self.images.labels[index])
 
+    @property
+    def stored(self) -> shards.Images:
+        """Where they lie."""
+        return self.images
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSet(Dataset):
@@ -167,6 +184,11 @@ class EvaluationSet(Dataset):
         pixels, _ = self.images[index % count]
         label = int(self.images.labels[index]) if index < count else PADDING_LABEL
         return for_evaluation(pixels, self.data), label
+
+    @property
+    def stored(self) -> shards.Images:
+        """Where they lie."""
+        return self.images
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

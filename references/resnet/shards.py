@@ -15,7 +15,7 @@ little-endian, so a digest holds on every machine.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from references._parts import prepared
+from references._parts.fingerprint import Stored
 from references.resnet.images import as_rgb, decode
 from train_bench import papers
 from train_bench.errors import RequestError, WriteError
@@ -40,7 +41,7 @@ class Example:
     boxes: np.ndarray
 
 
-class Images(Protocol):
+class Images(Stored, Protocol):
     """Examples of one split by position; `labels` is int64 (samples,)."""
 
     labels: np.ndarray
@@ -157,6 +158,19 @@ class ShardedImages:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_maps": {}}
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def files(self) -> Sequence[Path]:
+        """The shards."""
+        return self._paths
+
+    def content(self, index: int) -> np.ndarray:
+        """uint8 (bytes,): encoded or raw, without boxes."""
+        offset, length, _, boxes = (int(value) for value in self._table[index])
+        start = offset + boxes * BOX_BYTES
+        return self._map(int(self._shard[index]))[start : start + length]
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         offset, length, _, boxes = (int(value) for value in self._table[index])

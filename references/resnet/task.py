@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader
 
-from references._parts import checkpoint, stream
+from references._parts import checkpoint, loading, stream
 from references._parts.warm_up import without_trace
 from references.resnet import data
 from references.resnet.config import Config
@@ -21,7 +20,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, SamplesTaken
 
 
 class Task:
@@ -31,8 +30,8 @@ class Task:
         self.config = config
         self._taken = 0
         self._step = 0
-        self._train: DataLoader | None = None
-        self._eval: DataLoader | None = None
+        self._train: loading.Loader | None = None
+        self._eval: loading.Loader | None = None
         self._batches: Iterator[data.Batch] | None = None
 
     def build(self, seed: int, parallel: Parallel) -> None:
@@ -88,11 +87,18 @@ class Task:
             len(val.labels), config.data.eval_batch_size, parallel.rank, parallel.size
         )
         eval_set = data.EvaluationSet(images=val, data=config.data)
-        self._eval = stream.loader(eval_set, config.data, parallel.device, batch_sampler=batches)
-        self._batches = self._from_here()
-        return DataFacts(train_samples=len(train.labels), eval_samples=len(val.labels))
+        self._eval = loading.loader(
+            eval_set, config.data, parallel.device, batches, padding_from=len(val.labels)
+        )
+        self._train = self._from_here()
+        self._batches = iter(self._train)
+        return DataFacts(
+            train_samples=len(train.labels),
+            eval_samples=len(val.labels),
+            fingerprint=loading.fingerprint_of(self._train, self._eval),
+        )
 
-    def _from_here(self) -> Iterator[data.Batch]:
+    def _from_here(self) -> loading.Loader:
         """The endless stream of this rank's micro-batches from the present step on."""
         order = stream.Order(
             samples=len(self._train_images.images.labels),
@@ -103,10 +109,7 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = stream.loader(
-            self._train_images, self.config.data, self._parallel.device, batch_sampler=order
-        )
-        return iter(self._train)
+        return loading.loader(self._train_images, self.config.data, self._parallel.device, order)
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
@@ -160,6 +163,11 @@ class Task:
         right = logits.argmax(dim=1) == labels
         broken = ~torch.isfinite(logits).all(dim=1)
         return torch.stack([right.sum(), (labels != data.PADDING_LABEL).sum(), broken.sum()])
+
+    def samples_taken(self) -> SamplesTaken:
+        """Which samples this rank has trained and evaluated on."""
+        assert self._train is not None and self._eval is not None, "open_data comes first"
+        return loading.samples_taken(self._train, self._eval)
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""

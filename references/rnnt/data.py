@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import prepared
+from references._parts import prepared, stream
 from references.rnnt import features, recordings, sources
 from references.rnnt.config import Config, Data, Hyperparameters
 from references.rnnt.tokens import text_of, tokenizer
@@ -198,23 +198,23 @@ def epoch_order(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """Positions of the run that one rank trains on, a list per micro-batch, from `first_step` on."""
+class Order(stream.TrainingOrder):
+    """(Index of the utterance, its position in the run) that one rank trains on."""
 
     lengths: np.ndarray
     buckets: int
     seed: int
-    global_batch_size: int
-    microbatches: int
-    rank: int
-    ranks: int
-    first_step: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """Utterances in whole global batches."""
+        return len(self.lengths) // self.global_batch_size * self.global_batch_size
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         """Micro-batches of (index of the utterance, its position in the run), without end."""
         batch = self.global_batch_size // self.microbatches
         share = batch // self.ranks
-        kept = len(self.lengths) // self.global_batch_size * self.global_batch_size
+        kept = self.epoch
         epoch, skipped = divmod(self.first_step * self.global_batch_size, kept)
         while True:
             rng = np.random.default_rng(derive(self.seed, "order", epoch))
@@ -244,6 +244,11 @@ class TrainingSet(Dataset):
         masks = features.draw_masks(len(seen), seen.shape[1], self.asked, rng)
         return seen, masks, self.utterances.tokens[index]
 
+    @property
+    def stored(self) -> recordings.Recordings:
+        """Where they lie."""
+        return self.utterances
+
     def collate(self, items: list[tuple[Tensor, features.Masks, list[int]]]) -> Batch:
         """Pad, mask, stack."""
         padded = features.pad([seen for seen, _, _ in items])
@@ -270,6 +275,11 @@ class EvaluationSet(Dataset):
         rng = np.random.Generator(np.random.Philox(key=[self.seed, index]))
         seen = features.features(self.utterances.samples(index), self.data, rng)
         return seen, text_of(self.utterances.tokens[index], self.symbols)
+
+    @property
+    def stored(self) -> recordings.Recordings:
+        """Where they lie."""
+        return self.utterances
 
     def collate(self, items: list[tuple[Tensor, str]]) -> EvaluationBatch:
         """Pad, stack."""

@@ -111,7 +111,7 @@ class Recordings:
     def __init__(
         self, folder: Path, split: str, notes: list[dict[str, Any]], *, most_samples: float = float("inf")
     ) -> None:
-        self._folder, self._split = folder, split
+        self._folder, self._split, self._packs = folder, split, len(notes)
         rows = []
         self.tokens: list[list[int]] = []
         for number, note in enumerate(notes):
@@ -134,6 +134,14 @@ class Recordings:
     def lengths(self) -> np.ndarray:
         """int64 (utterances,): samples of each."""
         return self._places[:, 2]
+
+    def files(self) -> list[Path]:
+        """The packs."""
+        return [pack_path(self._folder, self._split, number) for number in range(self._packs)]
+
+    def content(self, index: int) -> np.ndarray:
+        """uint8 (bytes,) of an utterance."""
+        return self.samples(index).view(np.uint8)
 
     def samples(self, index: int) -> np.ndarray:
         """int16 (n,)."""

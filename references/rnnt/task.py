@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
-from references._parts import checkpoint, stream
+from references._parts import checkpoint, loading, stream
 from references._parts.transducer_loss import transducer_loss
 from references._parts.warm_up import without_trace
 from references.rnnt import data
@@ -25,7 +25,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, SamplesTaken
 
 
 class Task:
@@ -35,8 +35,8 @@ class Task:
         self.config = config
         self._taken = 0
         self._step = 0
-        self._train: DataLoader | None = None
-        self._eval: DataLoader | None = None
+        self._train: loading.Loader | None = None
+        self._eval: loading.Loader | None = None
         self._batches: Iterator[data.Batch] | None = None
 
     def build(self, seed: int, parallel: Parallel) -> None:
@@ -99,13 +99,12 @@ class Task:
             utterances=val, data=config.data, symbols=self._symbols, seed=derive(self._seed, "dither")
         )
         batches = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
-        self._eval = stream.loader(
-            eval_set, config.data, parallel.device, batch_sampler=batches, collate_fn=eval_set.collate
-        )
-        self._batches = self._from_here()
-        return data.facts(config)
+        self._eval = loading.loader(eval_set, config.data, parallel.device, batches, collate=eval_set.collate)
+        self._train = self._from_here()
+        self._batches = iter(self._train)
+        return replace(data.facts(config), fingerprint=loading.fingerprint_of(self._train, self._eval))
 
-    def _from_here(self) -> Iterator[data.Batch]:
+    def _from_here(self) -> loading.Loader:
         """The endless stream of this rank's micro-batches from the present step on."""
         asked = self.config.hyperparameters
         order = data.Order(
@@ -118,14 +117,8 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = stream.loader(
-            self._train_set,
-            self.config.data,
-            self._parallel.device,
-            batch_sampler=order,
-            collate_fn=self._train_set.collate,
-        )
-        return iter(self._train)
+        device, collate = self._parallel.device, self._train_set.collate
+        return loading.loader(self._train_set, self.config.data, device, order, collate=collate)
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole batches until `mark.count` samples are consumed. Schedule and averaged weights stand still
@@ -190,6 +183,11 @@ class Task:
                 symbols_per_frame=self.config.eval_symbols,
                 most_symbols=self.config.hyperparameters.eval_max_prediction_symbols,
             )
+
+    def samples_taken(self) -> SamplesTaken:
+        """Which samples this rank has trained and evaluated on."""
+        assert self._train is not None and self._eval is not None, "open_data comes first"
+        return loading.samples_taken(self._train, self._eval)
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""

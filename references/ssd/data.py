@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from references._parts import coco, coco_2017, digit_scenes, prepared
+from references._parts.fingerprint import mapped
 from references.ssd import start_weights
 from references.ssd.config import Config, Data
 from references.ssd.images import for_evaluation, for_training
@@ -105,6 +106,17 @@ class Split:
         """uint8 (height, width, 3) of image `number` of the annotation file."""
         return coco.pixels(self.folder / self.annotations.file_names[number], self.annotations.sizes[number])
 
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def files(self) -> list[Path]:
+        """The files of the images that are used."""
+        return [self.folder / self.annotations.file_names[number] for number in self.images]
+
+    def content(self, index: int) -> np.ndarray:
+        """uint8 (bytes,) of the image that is used as number `index`, encoded."""
+        return mapped(self.folder / self.annotations.file_names[self.images[index]])
+
 
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
     """Training and evaluation split in `folder`: the first touch of the data set."""
@@ -177,6 +189,11 @@ class TrainingSet(Dataset):
         """The image whose boxes an image has: itself, or with `permute_labels` the next one."""
         return int(self.split.images[(index + self.data.permute_labels) % len(self.split.images)])
 
+    @property
+    def stored(self) -> Split:
+        """Where they lie."""
+        return self.split
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSet(Dataset):
@@ -188,6 +205,11 @@ class EvaluationSet(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         number = int(self.split.images[index % len(self.split.images)])
         return for_evaluation(self.split.pixels(number), self.side), index
+
+    @property
+    def stored(self) -> Split:
+        """Where they lie."""
+        return self.split
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

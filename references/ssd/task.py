@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 from pycocotools.coco import COCO
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
-from references._parts import checkpoint, coco_ap, prepared, stream
+from references._parts import checkpoint, coco_ap, loading, prepared, stream
 from references._parts.warm_up import without_trace
 from references.ssd import data, quality, start_weights
 from references.ssd.config import Config
@@ -24,7 +23,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, SamplesTaken
 
 
 class Task:
@@ -34,8 +33,8 @@ class Task:
         self.config = config
         self._taken = 0
         self._step = 0
-        self._train: DataLoader | None = None
-        self._eval: DataLoader | None = None
+        self._train: loading.Loader | None = None
+        self._eval: loading.Loader | None = None
         self._batches: Iterator[data.Batch] | None = None
 
     def build(self, seed: int, parallel: Parallel) -> None:
@@ -108,11 +107,21 @@ class Task:
             len(self._val.images), config.data.eval_batch_size, parallel.rank, parallel.size
         )
         eval_set = data.EvaluationSet(split=self._val, side=config.model.image_size)
-        self._eval = stream.loader(eval_set, config.data, parallel.device, batch_sampler=mine)
-        self._batches = self._from_here()
-        return DataFacts(train_samples=len(train.images), eval_samples=len(self._val.annotations.image_ids))
+        self._eval = loading.loader(
+            eval_set, config.data, parallel.device, mine, padding_from=len(self._val.images)
+        )
+        self._train = self._from_here()
+        self._batches = iter(self._train)
+        every = len(self._val.annotations.image_ids)
+        return DataFacts(
+            train_samples=len(train.images),
+            eval_samples=every,
+            fingerprint=loading.fingerprint_of(
+                self._train, self._eval, eval_left_out=every - len(self._val.images)
+            ),
+        )
 
-    def _from_here(self) -> Iterator[data.Batch]:
+    def _from_here(self) -> loading.Loader:
         """The endless stream of this rank's micro-batches from the present step on."""
         order = stream.Order(
             samples=len(self._train_set.split.images),
@@ -123,10 +132,7 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = stream.loader(
-            self._train_set, self.config.data, self._parallel.device, batch_sampler=order
-        )
-        return iter(self._train)
+        return loading.loader(self._train_set, self.config.data, self._parallel.device, order)
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
@@ -185,6 +191,11 @@ class Task:
         with self._parallel.inference():
             offsets, logits = self._forward(self._normalized(images))
         return offsets, logits
+
+    def samples_taken(self) -> SamplesTaken:
+        """Which samples this rank has trained and evaluated on."""
+        assert self._train is not None and self._eval is not None, "open_data comes first"
+        return loading.samples_taken(self._train, self._eval)
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""

@@ -153,6 +153,14 @@ class Cases:
         fitted[common] = other[common]
         return fitted
 
+    def files(self) -> list[Path]:
+        """The files of the images."""
+        return [_path(self._folder, number, "x") for number in self._numbers]
+
+    def content(self, index: int) -> np.ndarray:
+        """uint8 (bytes,) of an image."""
+        return self.image(index).reshape(-1).view(np.uint8)
+
     def _map(self, index: int, kind: str) -> np.ndarray:
         if (index, kind) not in self._maps:
             path = self._folder / f"{self.name(index)}_{kind}.npy"

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import prepared
+from references._parts import prepared, stream
 from references.unet3d import cases, sources
 from references.unet3d.config import Config, Data
 from references.unet3d.volumes import (
@@ -160,14 +160,8 @@ def open_volumes(config: Config) -> tuple[cases.Cases, cases.Cases]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """Positions of the stream that one rank trains on, a list per micro-batch, from `first_step` on."""
-
-    global_batch_size: int
-    microbatches: int
-    rank: int
-    ranks: int
-    first_step: int = 0
+class Order(stream.TrainingOrder):
+    """Positions of the stream that one rank trains on."""
 
     def __iter__(self) -> Iterator[list[int]]:
         """Micro-batches of positions, without end."""
@@ -220,6 +214,11 @@ class TrainingSet(Dataset):
             self.known[index] = 1
         return self.boxes[index].numpy()
 
+    @property
+    def stored(self) -> cases.Cases:
+        """Where they lie."""
+        return self.volumes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSet(Dataset):
@@ -231,11 +230,16 @@ class EvaluationSet(Dataset):
         image, label = self.volumes.image(index), self.volumes.label(index)
         return index, torch.from_numpy(np.array(image)), torch.from_numpy(np.array(label))
 
+    @property
+    def stored(self) -> cases.Cases:
+        """Where they lie."""
+        return self.volumes
 
-def evaluation_order(shapes: list[tuple[int, ...]], rank: int, ranks: int) -> list[int]:
-    """Every case once over all ranks, the largest first, so that ranks have about as much to do."""
+
+def evaluation_order(shapes: list[tuple[int, ...]], rank: int, ranks: int) -> list[list[int]]:
+    """Every case once over all ranks, each by itself, the largest first, so that ranks have about as much to do."""
     by_size = sorted(range(len(shapes)), key=lambda index: -int(np.prod(shapes[index])))
-    return by_size[rank::ranks]
+    return [[index] for index in by_size[rank::ranks]]
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
-from references._parts import checkpoint, stream
+from references._parts import checkpoint, loading, stream
 from references._parts.warm_up import without_trace
 from references.unet3d import data, quality
 from references.unet3d.config import Config
@@ -22,7 +22,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, SamplesTaken
 
 
 class Task:
@@ -32,8 +32,8 @@ class Task:
         self.config = config
         self._taken = 0
         self._step = 0
-        self._train: DataLoader | None = None
-        self._eval: DataLoader | None = None
+        self._train: loading.Loader | None = None
+        self._eval: loading.Loader | None = None
         self._batches: Iterator[data.Batch] | None = None
 
     def build(self, seed: int, parallel: Parallel) -> None:
@@ -96,13 +96,16 @@ class Task:
         )
         self._eval_set = data.EvaluationSet(volumes=val)
         mine = data.evaluation_order(val.shapes, parallel.rank, parallel.size)
-        self._eval = stream.loader(
-            self._eval_set, config.data, parallel.device, batch_size=None, sampler=mine
+        self._eval = loading.loader(self._eval_set, config.data, parallel.device, mine, collate=itemgetter(0))
+        self._train = self._from_here()
+        self._batches = iter(self._train)
+        return DataFacts(
+            train_samples=len(train),
+            eval_samples=len(val),
+            fingerprint=loading.fingerprint_of(self._train, self._eval),
         )
-        self._batches = self._from_here()
-        return DataFacts(train_samples=len(train), eval_samples=len(val))
 
-    def _from_here(self) -> Iterator[data.Batch]:
+    def _from_here(self) -> loading.Loader:
         """The endless stream of this rank's micro-batches from the present step on."""
         order = data.Order(
             global_batch_size=self.config.hyperparameters.global_batch_size,
@@ -111,10 +114,7 @@ class Task:
             ranks=self._parallel.size,
             first_step=self._taken,
         )
-        self._train = stream.loader(
-            self._train_set, self.config.data, self._parallel.device, batch_sampler=order
-        )
-        return iter(self._train)
+        return loading.loader(self._train_set, self.config.data, self._parallel.device, order)
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
@@ -179,6 +179,11 @@ class Task:
     def _infer(self, windows: Tensor) -> Tensor:
         with self._parallel.inference():
             return self._forward(windows)
+
+    def samples_taken(self) -> SamplesTaken:
+        """Which samples this rank has trained and evaluated on."""
+        assert self._train is not None and self._eval is not None, "open_data comes first"
+        return loading.samples_taken(self._train, self._eval)
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from references._parts import prepared, stream
+from references._parts import loading, prepared
 from references.dlrm import criteo, data, records
 from references.dlrm.clicks import clicks
 from references.dlrm.config import Config
@@ -308,7 +308,9 @@ def test_loader_processes_change_nothing(mini_dlrm: Config, workers: int) -> Non
     mini_dlrm.data.workers = workers
     dataset = data.RecordSet(records=train, model=mini_dlrm.model)
     batches = order(samples=len(train), batch=64)
-    loaded = stream.loader(dataset, mini_dlrm.data, torch.device("cpu"), batch_size=None, sampler=batches)
+    loaded = loading.loader(
+        dataset, mini_dlrm.data, torch.device("cpu"), batches, collate=None, numbers=data.numbers_of
+    )
     for stretches, batch in islice(zip(order(samples=len(train), batch=64), loaded, strict=False), 5):
         assert all(torch.equal(one, other) for one, other in zip(dataset[stretches], batch, strict=True))
 

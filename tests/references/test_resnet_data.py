@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from references._parts import prepared, stream
+from references._parts import loading, prepared, stream
 from references.resnet import data, shards, sources
 from references.resnet.config import Config
 from tests.references.configs import resnet
@@ -224,7 +224,7 @@ def test_worker_processes_deliver_the_same_batches_in_the_same_order(mini: Confi
     for workers in (0, 2):
         mini.data.workers = workers
         order = stream.Order(samples=897, seed=7, global_batch_size=12, microbatches=1, rank=0, ranks=1)
-        batches = iter(stream.loader(items, mini.data, torch.device("cpu"), batch_sampler=order))
+        batches = iter(loading.loader(items, mini.data, torch.device("cpu"), order))
         seen[workers] = [next(batches) for _ in range(4)]
         del batches
     for (images, labels), (other_images, other_labels) in zip(seen[0], seen[2], strict=True):

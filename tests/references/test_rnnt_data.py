@@ -17,7 +17,7 @@ import sentencepiece
 import soundfile
 import torch
 
-from references._parts import prepared, stream
+from references._parts import loading, prepared
 from references.rnnt import data, letters, recordings, tokens
 from references.rnnt.config import Config
 from references.rnnt.quality import word_errors
@@ -439,9 +439,7 @@ def test_loader_processes_change_no_batch(mini_rnnt: Config) -> None:
             rank=0, ranks=1,
         )  # fmt: skip
         device, collate = torch.device("cpu"), utterances.collate
-        found = iter(
-            stream.loader(utterances, mini_rnnt.data, device, batch_sampler=order, collate_fn=collate)
-        )
+        found = iter(loading.loader(utterances, mini_rnnt.data, device, order, collate=collate))
         batches.append([next(found) for _ in range(3)])
         del found
     for alone, helped in zip(*batches, strict=True):

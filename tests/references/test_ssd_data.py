@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from references._parts import coco, stream
+from references._parts import coco, loading, stream
 from references.ssd import data, images
 from references.ssd.config import Config
 from references.ssd.priors import decode, match, priors
@@ -155,7 +155,7 @@ def test_examples_follow_the_position_and_not_the_loader(mini_ssd: Config) -> No
     order = stream.Order(samples=160, seed=3, global_batch_size=8, microbatches=1, rank=0, ranks=1)
     for workers in (0, 2):
         mini_ssd.data.workers = workers
-        batch = next(iter(stream.loader(examples, mini_ssd.data, torch.device("cpu"), batch_sampler=order)))
+        batch = next(iter(loading.loader(examples, mini_ssd.data, torch.device("cpu"), order)))
         alone = [examples[item] for item in next(iter(order))]
         for part, values in zip(batch, zip(*alone, strict=True), strict=True):
             assert torch.equal(part, torch.stack(values))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
-import torch
-from torch.utils.data import TensorDataset
 
 from references._parts import stream
 
@@ -49,18 +46,3 @@ def test_an_evaluation_sees_every_example_once_in_full_batches(ranks: int) -> No
     batches = [batch for r in range(ranks) for batch in stream.evaluation_order(50, 8, r, ranks)]
     assert {len(batch) for batch in batches} == {8}
     assert sorted(index for batch in batches for index in batch if index < 50) == list(range(50))
-
-
-@pytest.mark.parametrize(
-    ("asked", "device", "processes"), [(None, "cpu", 0), (None, "cuda", 2), (0, "cuda", 0), (1, "cpu", 1)]
-)
-def test_without_a_number_loading_takes_the_processors_that_training_leaves(
-    monkeypatch: pytest.MonkeyPatch, asked: int | None, device: str, processes: int
-) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    examples = TensorDataset(torch.arange(4))
-    loader = stream.loader(
-        examples, SimpleNamespace(workers=asked, prefetch=2), torch.device(device), batch_sampler=[[0, 1]]
-    )
-    assert loader.num_workers == processes
-    assert loader.pin_memory == (device == "cuda")

@@ -15,7 +15,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from references._parts import prepared, stream
+from references._parts import loading, prepared
 from references.unet3d import cases, data, sources, volumes
 from references.unet3d.config import Config
 from references.unet3d.organs import organs
@@ -457,7 +457,7 @@ def test_loader_processes_change_no_crop_and_share_the_boxes_that_they_find(mini
     for workers in (0, 2):
         mini_unet3d.data.workers = workers
         crops = training_set(mini_unet3d)
-        loaded = iter(stream.loader(crops, mini_unet3d.data, torch.device("cpu"), batch_sampler=order))
+        loaded = iter(loading.loader(crops, mini_unet3d.data, torch.device("cpu"), order))
         batches.append([next(loaded) for _ in range(4)])
         known.append(int(crops.known.sum()))
         del loaded

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from mlperf_logging.mllog.mllog import MLLogger
 from train_bench.papers import cannot_write
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
-from train_bench.task import DataFacts
+from train_bench.run.order import order_fingerprint
+from train_bench.task import DataFacts, SamplesTaken
 
 ROOT = Path(__file__).resolve().parents[2]
 
 SUCCESS: str = constants.SUCCESS
 ABORTED: str = constants.ABORTED
+DATA_FINGERPRINT = "data_fingerprint"
+ORDER_FINGERPRINT = "order_fingerprint"
 
 
 def wall_clock_ms() -> Callable[[], int]:
@@ -109,11 +113,13 @@ class Log:
         self._start(constants.RUN_START)
 
     def data(self, facts: DataFacts) -> None:
-        """Sizes of the data sets, where they are known."""
+        """Sizes of the data sets, where they are known, and the fingerprint of their content; None where there are
+        no sets."""
         if facts.train_samples is not None:
             self._point(constants.TRAIN_SAMPLES, facts.train_samples)
         if facts.eval_samples is not None:
             self._point(constants.EVAL_SAMPLES, facts.eval_samples)
+        self._point(DATA_FINGERPRINT, None if facts.fingerprint is None else asdict(facts.fingerprint))
 
     def samples_used(self, progress: Progress) -> None:
         """How many samples training took, where `train_samples` means that instead of a size (BERT)."""
@@ -154,6 +160,10 @@ class Log:
     def replicas(self, seen: Mapping[str, Any]) -> None:
         """Whether all ranks hold the same model, see `replicas.compare`."""
         self._point("replicas", seen)
+
+    def order(self, seen: Mapping[str, Any] | None) -> None:
+        """Which samples all ranks have trained and evaluated on, see `order.gather`."""
+        self._point(ORDER_FINGERPRINT, seen)
 
     def _point(self, key: str, value: Any, metadata: Mapping[str, Any] | None = None) -> None:
         if self._mllog is not None:

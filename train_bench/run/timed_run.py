@@ -49,7 +49,14 @@ def timed_run(
     log.processor_wait(processors.gather(parallel, seen))
     if parallel.size > 1:
         log.replicas(replicas.compare(parallel))
+    log.order(order.gather(parallel, task.samples_taken()))
     return status
+
+
+def _tell_what_was_taken(task: Task, parallel: Parallel, log: Log) -> None:
+    taken = parallel.gather_objects(task.samples_taken())
+    if taken is not None:
+        log.order(taken)
 
 
 def _train(task: Task, job: Job, parallel: Parallel, log: Log) -> str:

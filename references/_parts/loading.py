@@ -1,0 +1,159 @@
+"""The processes that load samples, and the record of which samples were taken from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from references._parts.fingerprint import Stored, fingerprint
+from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
+
+
+class Asked(Protocol):
+    """What a configuration says about loading: processes per rank, and batches that each one holds ready."""
+
+    workers: int | None
+    prefetch: int
+
+
+class Samples(Protocol):
+    """A set of samples as training or evaluation reads them: augmented, decoded, collated."""
+
+    def __getitem__(self, item: Any) -> Any:
+        """What an item of the order stands for."""
+
+    @property
+    def stored(self) -> Stored:
+        """Where they lie, and whence `__getitem__` takes them."""
+
+
+class Record:
+    """Which samples were taken from a source of batches, in each pass over it."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self.numbers: list[np.ndarray] = []
+        """Of the latest pass; of a long one the beginning."""
+
+    def of(self, batches: Iterator[tuple[np.ndarray, Any]]) -> Iterator[Any]:
+        """Another pass: every batch, noted when it is taken. `batches` come with the numbers of their samples."""
+        self.counts.append(0)
+        self.numbers = []
+        return self._noted(batches)
+
+    def _noted(self, batches: Iterator[tuple[np.ndarray, Any]]) -> Iterator[Any]:
+        for numbers, batch in batches:
+            if self.counts[-1] < ORDER_KEPT:
+                self.numbers.append(numbers)
+            self.counts[-1] += len(numbers)
+            yield batch
+
+    def beginning(self, ranks: int) -> list[np.ndarray]:
+        """The numbers of the latest pass, a batch each, as far as one of several ranks has to tell them."""
+        ends = np.cumsum([0, *map(len, self.numbers)])
+        return self.numbers[: int((ends[:-1] < max(1, ORDER_KEPT // ranks)).sum())]
+
+
+def numbers_of(items: Sequence[int | tuple[int, int]]) -> np.ndarray:
+    """int64: the items themselves, or the first part of each, which is an index before a position."""
+    return np.array([item if isinstance(item, int) else item[0] for item in items], dtype=np.int64)
+
+
+class Loader:
+    """Batches of `samples`, an endless pass over them for training or one pass per evaluation, and the record of
+    what was taken. Each batch comes with the items that it was made of, from whichever process has made it."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        order: Iterable[Any],
+        loading: DataLoader,
+        *,
+        numbers: Callable[[Any], np.ndarray],
+        padding_from: int | None,
+    ) -> None:
+        self.samples, self.order, self.loading = samples, order, loading
+        self.record = Record()
+        self._numbers, self._padding_from = numbers, padding_from
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.record.of(map(self._numbered, iter(self.loading)))
+
+    def _numbered(self, made: tuple[Any, Any]) -> tuple[np.ndarray, Any]:
+        items, batch = made
+        numbers = self._numbers(items)
+        if self._padding_from is not None:
+            numbers = numbers[numbers < self._padding_from]
+        return numbers, batch
+
+
+def loader(
+    samples: Samples,
+    asked: Asked,
+    device: torch.device,
+    order: Iterable[Any],
+    *,
+    collate: Callable[[list[Any]], Any] | None = default_collate,
+    numbers: Callable[[Any], np.ndarray] = numbers_of,
+    padding_from: int | None = None,
+) -> Loader:
+    """Batches of `samples`, one for each list of items in `order`, from as many processes as asked. Where that is
+    None, on a GPU one for every processor of the rank but one, and on a CPU none, as training takes them all there.
+
+    collate       makes a batch of the samples of all items; None: `samples` makes it of the list
+    numbers       the numbers of the samples that a list of items stands for
+    padding_from  numbers from this one on fill batches and are no samples
+    """
+    workers = asked.workers
+    if workers is None:
+        workers = max(1, torch.get_num_threads() - 1) if device.type == "cuda" else 0
+    loading = DataLoader(
+        _WithItems(samples, collate),
+        batch_size=None,
+        sampler=order,
+        collate_fn=_unchanged,
+        num_workers=workers,
+        prefetch_factor=asked.prefetch if workers else None,
+        persistent_workers=workers > 0,
+        pin_memory=device.type == "cuda",
+    )
+    return Loader(samples, order, loading, numbers=numbers, padding_from=padding_from)
+
+
+class _WithItems(Dataset):
+    """Batches beside the lists of items that they are made of."""
+
+    def __init__(self, samples: Samples, collate: Callable[[list[Any]], Any] | None) -> None:
+        self._samples, self._collate = samples, collate
+
+    def __getitem__(self, items: list[Any]) -> tuple[list[Any], Any]:
+        if self._collate is None:
+            return items, self._samples[items]
+        return items, self._collate([self._samples[item] for item in items])
+
+
+def _unchanged(made: Any) -> Any:
+    return made
+
+
+def fingerprint_of(train: Loader, evaluation: Loader, *, eval_left_out: int = 0) -> DataFingerprint:
+    """The fingerprint of the sets that two loaders read."""
+    return fingerprint(train.samples.stored, evaluation.samples.stored, eval_left_out=eval_left_out)
+
+
+def samples_taken(train: Loader, evaluation: Loader) -> SamplesTaken:
+    """What a rank took from its loaders."""
+    order: Any = train.order
+    return SamplesTaken(
+        trained=sum(train.record.counts),
+        order=train.record.beginning(order.ranks),
+        start=order.first_step * order.global_batch_size,
+        epoch=order.epoch,
+        carried=order.carried,
+        evaluated=evaluation.record.counts,
+        evaluation=evaluation.record.beginning(order.ranks),
+    )

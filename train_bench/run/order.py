@@ -1,0 +1,69 @@
+"""Which samples a run was trained and evaluated on, put together from what its ranks took."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+
+from train_bench.task import ORDER_KEPT, SamplesTaken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderFingerprint:
+    """The order of a run, and what was wrong with it.
+
+    ranks             how many took samples
+    trained           samples that training took on all ranks
+    compared          how many of them, from the first on, `digest` and `repeated` are about
+    digest            sha256 of their numbers in the order of the stream; it follows the seed and the batch size, not
+                      the number of ranks
+    repeated          how often a sample came again within its epoch
+    evaluated         samples that an evaluation took on all ranks; the fewest of any
+    evaluated_again   how often one of them came again in the last evaluation
+    """
+
+    ranks: int
+    trained: int
+    compared: int
+    digest: str
+    repeated: int
+    evaluated: int
+    evaluated_again: int
+
+
+def order_fingerprint(taken: Sequence[SamplesTaken]) -> OrderFingerprint:
+    """From the records of all ranks, in order of rank. Step k takes micro-batch k of rank 0, of rank 1 and so on."""
+    steps = zip_longest(*(one.order for one in taken), fillvalue=NONE)
+    stream = _joined([batch for step in steps for batch in step])[:ORDER_KEPT]
+    return OrderFingerprint(
+        ranks=len(taken),
+        trained=sum(one.trained for one in taken),
+        compared=len(stream),
+        digest=hashlib.sha256(stream.astype("<i8").tobytes()).hexdigest(),
+        repeated=_repeated(stream, taken[0]),
+        evaluated=min(map(sum, zip(*(one.evaluated for one in taken), strict=True)), default=0),
+        evaluated_again=_again(_joined([batch for one in taken for batch in one.evaluation])),
+    )
+
+
+NONE = np.zeros(0, dtype=np.int64)
+
+
+def _joined(batches: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([NONE, *batches])
+
+
+def _repeated(stream: np.ndarray, told: SamplesTaken) -> int:
+    """How often a sample came again within its epoch, without those that an epoch may leave to the next."""
+    if told.epoch is None:
+        return _again(stream)
+    epochs = (told.start + np.arange(len(stream))) // told.epoch
+    return sum(max(0, _again(stream[epochs == epoch]) - told.carried) for epoch in np.unique(epochs))
+
+
+def _again(numbers: np.ndarray) -> int:
+    return len(numbers) - len(np.unique(numbers))
