@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from references._parts import prepared, stream
+from references._parts.fingerprint import Stored
 from references.dlrm import criteo, records, sources
 from references.dlrm.config import Config, Model
 from train_bench import papers
@@ -154,7 +155,7 @@ class RecordSet(Dataset):
         return as_batch(np.concatenate([self.records.read(*part) for part in stretches]), self.model)
 
     @property
-    def stored(self) -> records.Records:
+    def stored(self) -> Stored:
         """Where they lie."""
         return self.records
 

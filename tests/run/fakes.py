@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from train_bench.job import Device, Job, Precision
 from train_bench.progress import EvalSchedule, Mark, Progress, Unit
 from train_bench.quality import Quality, Target, Threshold
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, DataFingerprint, SamplesTaken, SetFingerprint
 
 
 class CountingClock:
@@ -22,6 +24,15 @@ class CountingClock:
 
     def pass_ms(self, amount: int) -> None:
         self.now_ms += amount
+
+
+def fingerprint(*, common: int = 0) -> DataFingerprint:
+    """Of 100 training and 10 evaluation samples, `common` of which are the same."""
+    train, evaluation = (
+        SetFingerprint(samples=count, left_out=0, compared=count, digest=f"{count:064x}")
+        for count in (100, 10)
+    )
+    return DataFingerprint(train=train, evaluation=evaluation, files_in_common=0, samples_in_common=common)
 
 
 class FakeTask:
@@ -54,7 +65,7 @@ class FakeTask:
 
     def open_data(self) -> DataFacts:
         self._note("open_data")
-        return DataFacts(train_samples=self.train_samples, eval_samples=10)
+        return DataFacts(train_samples=self.train_samples, eval_samples=10, fingerprint=fingerprint())
 
     def train_until(self, mark: Mark) -> Progress:
         self.clock.pass_ms(60_000)
@@ -65,6 +76,11 @@ class FakeTask:
         self.clock.pass_ms(1_000)
         self._note("evaluate")
         return Quality(metrics={"top1": self.qualities.pop(0)})
+
+    def samples_taken(self) -> SamplesTaken:
+        return SamplesTaken(
+            trained=100, order=[np.arange(100)], epoch=100, evaluated=[10], evaluation=[np.arange(10)]
+        )
 
     def save(self, folder: Path) -> None: ...
 

@@ -19,15 +19,12 @@ from mlperf_logging.mllog.mllog import MLLogger
 from train_bench.papers import cannot_write
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
-from train_bench.run.order import order_fingerprint
-from train_bench.task import DataFacts, SamplesTaken
+from train_bench.task import DataFacts
 
 ROOT = Path(__file__).resolve().parents[2]
 
 SUCCESS: str = constants.SUCCESS
 ABORTED: str = constants.ABORTED
-DATA_FINGERPRINT = "data_fingerprint"
-ORDER_FINGERPRINT = "order_fingerprint"
 
 
 def wall_clock_ms() -> Callable[[], int]:
@@ -119,7 +116,7 @@ class Log:
             self._point(constants.TRAIN_SAMPLES, facts.train_samples)
         if facts.eval_samples is not None:
             self._point(constants.EVAL_SAMPLES, facts.eval_samples)
-        self._point(DATA_FINGERPRINT, None if facts.fingerprint is None else asdict(facts.fingerprint))
+        self._point("data_fingerprint", None if facts.fingerprint is None else asdict(facts.fingerprint))
 
     def samples_used(self, progress: Progress) -> None:
         """How many samples training took, where `train_samples` means that instead of a size (BERT)."""
@@ -163,7 +160,7 @@ class Log:
 
     def order(self, seen: Mapping[str, Any] | None) -> None:
         """Which samples all ranks have trained and evaluated on, see `order.gather`."""
-        self._point(ORDER_FINGERPRINT, seen)
+        self._point("order_fingerprint", seen)
 
     def _point(self, key: str, value: Any, metadata: Mapping[str, Any] | None = None) -> None:
         if self._mllog is not None:

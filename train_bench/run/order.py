@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
+from train_bench.parallel import Parallel
 from train_bench.task import ORDER_KEPT, SamplesTaken
 
 
@@ -33,6 +35,12 @@ class OrderFingerprint:
     repeated: int
     evaluated: int
     evaluated_again: int
+
+
+def gather(parallel: Parallel, taken: SamplesTaken) -> dict[str, Any] | None:
+    """The fingerprint of the order of all ranks on rank 0, None elsewhere. Every rank calls it."""
+    every = parallel.gather_objects(taken)
+    return None if every is None else asdict(order_fingerprint(every))
 
 
 def order_fingerprint(taken: Sequence[SamplesTaken]) -> OrderFingerprint:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from train_bench.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Progress, Unit
-from train_bench.run import caches, processors, replicas
+from train_bench.run import caches, order, processors, replicas
 from train_bench.run.events import ABORTED, SUCCESS, Log
 from train_bench.task import Task
 
@@ -51,12 +51,6 @@ def timed_run(
         log.replicas(replicas.compare(parallel))
     log.order(order.gather(parallel, task.samples_taken()))
     return status
-
-
-def _tell_what_was_taken(task: Task, parallel: Parallel, log: Log) -> None:
-    taken = parallel.gather_objects(task.samples_taken())
-    if taken is not None:
-        log.order(taken)
 
 
 def _train(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
