@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from tests.references.one_rank import OneRank
 from tests.references.tasks import same, weights
 from train_bench.errors import RequestError
 from train_bench.progress import Mark
+from train_bench.run.order import order_fingerprint
+from train_bench.task import SamplesTaken
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,6 +86,17 @@ CASES = {
     ),
 }
 
+OPENED = {
+    "bert": "open_examples",
+    "dlrm": "open_records",
+    "maskrcnn": "open_splits",
+    "resnet": "open_images",
+    "rnnt": "open_recordings",
+    "ssd": "open_splits",
+    "unet3d": "open_volumes",
+}
+"""The function of a reference's data that gives its training and its evaluation set, and what else it has."""
+
 LISTENER = """
 import importlib, sys
 reference, folder, *overrides = sys.argv[1:]
@@ -134,11 +148,71 @@ def test_building_touches_no_data_and_opening_does(mini: Mini) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_opening_the_data_announces_their_sizes(mini: Mini) -> None:
+def test_opening_the_data_announces_their_sizes_and_that_both_sets_differ(mini: Mini) -> None:
     task = mini.built()
-    facts = importlib.import_module(f"references.{mini.reference}.data").facts
-    assert task.open_data() == facts(mini.config)
+    facts = task.open_data()
+    told = importlib.import_module(f"references.{mini.reference}.data").facts(mini.config)
+    assert replace(facts, fingerprint=None) == told
+    train, evaluation = facts.fingerprint.train, facts.fingerprint.evaluation
+    assert train.samples - facts.train_samples in range(mini.batch)
+    assert evaluation.samples + evaluation.left_out == facts.eval_samples
+    assert facts.fingerprint.files_in_common == 0
+    assert facts.fingerprint.samples_in_common <= 0.002 * evaluation.compared
     task.close()
+
+
+def test_an_evaluation_set_opened_from_the_training_files_shows(
+    mini: Mini, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = importlib.import_module(f"references.{mini.reference}.data")
+    opened = OPENED[mini.reference]
+    honest = getattr(data, opened)
+
+    def planted(*arguments: Any) -> tuple[Any, ...]:
+        train, _, *rest = honest(*arguments)
+        return (train, train, *rest)
+
+    monkeypatch.setattr(data, opened, planted)
+    task = mini.built()
+    fingerprint = task.open_data().fingerprint
+    assert fingerprint.files_in_common > 0
+    assert fingerprint.samples_in_common == fingerprint.evaluation.compared > 0
+    task.close()
+
+
+def test_the_order_is_told_as_it_was_trained_on_and_the_same_on_two_ranks(mini: Mini) -> None:
+    alone = mini.built()
+    alone.open_data()
+    alone.train_until(mini.mark(3))
+    alone.evaluate()
+    one = order_fingerprint([alone.samples_taken()])
+    two = order_fingerprint([_taken(mini, rank=rank, steps=3) for rank in range(2)])
+    assert (one.trained, one.compared, one.repeated) == (3 * mini.batch, 3 * mini.batch, 0)
+    assert replace(two, ranks=1) == one
+    samples = importlib.import_module(f"references.{mini.reference}.data").facts(mini.config).eval_samples
+    assert (one.evaluated, one.evaluated_again) == (samples, 0)
+    alone.close()
+
+
+def test_the_same_shard_on_both_ranks_shows(mini: Mini) -> None:
+    found = order_fingerprint([_taken(mini, rank=rank, steps=3, shard=0) for rank in range(2)])
+    assert found.repeated == found.compared // 2 > 0
+    assert found.evaluated_again == found.evaluated // 2 > 0
+
+
+def _taken(mini: Mini, *, rank: int, steps: int, shard: int | None = None) -> SamplesTaken:
+    """What one of two ranks is given for some steps and an evaluation; with `shard`, by a reference that mistakes
+    its rank for another."""
+    parallel = OneRank(rank=rank, size=2)
+    task = mini.built(parallel=parallel)
+    parallel.rank = rank if shard is None else shard
+    task.open_data()
+    for _ in range(steps):
+        next(task._batches)
+    list(task._eval)
+    taken: SamplesTaken = task.samples_taken()
+    task.close()
+    return taken
 
 
 def test_without_a_data_folder_opening_says_so(mini: Mini) -> None:
