@@ -58,14 +58,26 @@ def list_benchmarks(words: Sequence[str]) -> int:
     """Benchmarks and launchers."""
     argparse.ArgumentParser("train-bench list", description=list_benchmarks.__doc__).parse_args(words)
     from train_bench.plan import discover
+    from train_bench.report import listing, table
 
-    print("benchmark=")
-    for variant in discover.variants():
-        described = discover.describe_variant(variant)
-        print(f"  {variant:18} {described['ruleset']:16} {described['about']}")
-    print("launcher=")
-    for name in discover.launchers():
-        print(f"  {name}")
+    chosen = discover.defaults()
+    described = {variant: discover.describe_variant(variant) for variant in discover.variants()}
+    told = {
+        "benchmarks": [
+            one
+            | {
+                "name": name,
+                "default": name == chosen["benchmark"],
+                "has_data": discover.has_data(one["benchmark"]),
+            }
+            for name, one in described.items()
+        ],
+        "launchers": [
+            {"name": name, "default": name == chosen["launcher"], "about": discover.describe_launcher(name)}
+            for name in discover.launchers()
+        ],
+    }
+    listing.show(told, table.console())
     return VALID
 
 

@@ -48,6 +48,14 @@ class Source:
 
     root: Path
     revision: str | None
+    differing: tuple[str, ...] = ()
+
+    @property
+    def described(self) -> str:
+        """The revision, and the first files that differ from it."""
+        shown = (*self.differing[:5], *(["..."] if len(self.differing) > 5 else []))
+        of = f" (differing: {', '.join(shown)})" if shown else ""
+        return f"{self.revision}{of}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +249,7 @@ def _shortcomings(campaigns: Sequence[Campaign], source: Source) -> Iterator[str
             yield f"{campaign.folder}: {reason}"
         ran = campaign.revision
         if ran != source.revision or str(ran).endswith("+changes"):
-            yield f"{campaign.folder}: it ran from revision {ran}, and the source here is {source.revision}"
+            yield f"{campaign.folder}: it ran from revision {ran}, and the source here is {source.described}"
 
 
 def _refuse(reasons: Sequence[str], hint: str) -> None:

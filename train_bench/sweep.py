@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from train_bench import papers
 from train_bench.plan import launch
 from train_bench.report import sweep as table
+from train_bench.report.table import console
 
 JOB = "TRAIN_BENCH_SWEEP_JOB"
 """Environment variable that tells a job its number, and whether others run beside it on this machine."""
@@ -61,7 +60,7 @@ def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
     """Show one table of all jobs, which ran `together` on this machine or not, and the `trouble` of the launcher
     that started them. Returns their exit code if they agree, else 1."""
     told = outcomes(folder)
-    table.show_sweep(told, folder, Console(), together=together)
+    table.show_sweep(told, folder, console(), together=together)
     if trouble is not None:
         sys.stderr.write(f"train-bench: the launcher of the sweep gave up: {trouble}\n")
         return 1

@@ -184,7 +184,7 @@ def package(words: Sequence[str]) -> int:
     from train_bench import package as packaging
     from train_bench.bar import bar
     from train_bench.plan import discover
-    from train_bench.plan.launch import revision
+    from train_bench.plan.launch import differing, revision
 
     parser = argparse.ArgumentParser("train-bench package", description=package.__doc__)
     parser.add_argument("campaigns", nargs="+", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
@@ -199,7 +199,9 @@ def package(words: Sequence[str]) -> int:
     campaigns = [
         packaging.read_campaign(folder, discover.RCP) for folder in bar(options.campaigns, "judging")
     ]
-    source = packaging.Source(root=discover.ROOT, revision=revision(discover.ROOT))
+    source = packaging.Source(
+        root=discover.ROOT, revision=revision(discover.ROOT), differing=differing(discover.ROOT)
+    )
     folder = packaging.package(
         campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
     )
@@ -280,6 +282,6 @@ def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], 
         indent = 2 if len(value.get("entries", ())) < 2 else None  # a whole round is for machines
         print(json.dumps(value, indent=indent, allow_nan=False))
     else:
-        from rich.console import Console
+        from train_bench.report import table
 
-        show(value, Console())
+        show(value, table.console())

@@ -150,11 +150,10 @@ def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
 
 def _pair(request: Request) -> int:
     """Run two campaigns in turns, score both and compare them."""
-    from rich.console import Console
-
     from train_bench import against, campaign
     from train_bench.judge.comparison import compare
     from train_bench.report import comparison as report
+    from train_bench.report import table
 
     folder, plans = _begun_pair(request)
     print(
@@ -173,7 +172,7 @@ def _pair(request: Request) -> int:
     except RequestError as error:  # too few runs were asked for, or converged
         print(error)
         return code
-    report.show({"comparisons": [report.told(compared, 1)]}, Console())
+    report.show({"comparisons": [report.told(compared, 1)]}, table.console())
     return code
 
 
@@ -311,8 +310,6 @@ def _refuse_other_overrides(request: Request) -> None:
 
 
 def _score(folder: Path) -> int:
-    from rich.console import Console
-
     from train_bench import papers
     from train_bench.report import table
 
@@ -320,7 +317,7 @@ def _score(folder: Path) -> int:
     scored = judged.score.as_json()
     papers.write_json(folder / "score.json", scored)
     _page(folder, judged)
-    table.show_score(scored, Console())
+    table.show_score(scored, table.console())
     return VALID if judged.score.valid else INVALID
 
 

@@ -4,6 +4,7 @@ package checker wants and that their logs lack."""
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.judge import campaigns as mini
 from train_bench import description
 from train_bench import package as packaging
 from train_bench.errors import LogError, RequestError, UnknownName
+from train_bench.plan.launch import differing, revision
 
 CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "corpus"))
 PUBLISHED = CORPUS / "v2.1" / "Intel-HabanaLabs" / "results" / "HLS-Gaudi2-PT" / "resnet"
@@ -239,3 +241,28 @@ def test_a_bad_statement_is_refused_by_its_field(tmp_path, text, error, sentence
     (tmp_path / "system.json").write_text(text)
     with pytest.raises(error, match=sentence):
         description.read_stated(tmp_path / "system.json")
+
+
+def test_files_of_the_source_that_differ_are_named_and_others_do_not_count(tmp_path):
+    def git(*words):
+        subprocess.run(
+            ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True
+        )
+
+    (tmp_path / "train_bench").mkdir()
+    (tmp_path / "train_bench" / "one.py").write_text("1\n")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "begun")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "result_0.txt").touch()
+    (tmp_path / "notes.md").touch()
+    clean = revision(tmp_path)
+    assert not clean.endswith("+changes")
+    (tmp_path / "train_bench" / "one.py").write_text("2\n")
+    (tmp_path / "train_bench" / "two.py").touch()
+    assert revision(tmp_path) == f"{clean}+changes"
+    named = differing(tmp_path)
+    assert named == ("train_bench/one.py", "train_bench/two.py")
+    source = packaging.Source(root=tmp_path, revision="abc+changes", differing=named)
+    assert source.described == "abc+changes (differing: train_bench/one.py, train_bench/two.py)"

@@ -1,6 +1,7 @@
 """The verbs that run nothing."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,33 @@ def test_list_names_every_benchmark_and_launcher():
     assert answer.returncode == 0
     for name in (*discover.variants(), *discover.launchers()):
         assert name in answer.stdout
+
+
+def test_list_says_what_is_the_default_how_large_it_is_and_whether_its_data_are_ready(tmp_path):
+    (tmp_path / "train_bench" / "resnet_mini").mkdir(parents=True)
+    (tmp_path / "train_bench" / "resnet_mini" / "manifest.json").touch()
+    env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "train_bench", "list"]
+    lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT).stdout.splitlines()
+    told = {line.split()[0]: line for line in lines if line}
+    for part in ("default", " mini ", " seconds ", " ready "):
+        assert part in told["resnet_mini"]
+    assert " full " in told["resnet"]
+    assert "ready" not in told["ssd_mini"]
+    assert "default" in told["inline"]
+    assert (
+        lines.index(told["resnet_bs8192"])
+        < lines.index(told["resnet_mini"])
+        < lines.index(told["resnet_cifar10"])
+    )
+
+
+def test_in_a_pipe_no_key_of_the_rules_is_broken_in_two_and_nothing_has_a_colour():
+    words = ("rules", "benchmark=resnet", "ruleset=1.1.0")
+    answer = train_bench(*words)
+    begins = {line.split()[0] for line in answer.stdout.splitlines() if line.strip()}
+    assert {key["key"] for key in json.loads(train_bench(*words, "--json").stdout)["keys"]} <= begins
+    assert "\x1b" not in answer.stdout
 
 
 @pytest.mark.parametrize("words", [["list"], ["--help"], ["judge", "--help"]])

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from train_bench.report import findings, results
-from train_bench.report.table import summary
+from train_bench.report.table import say, summary
 
 
 def entry(**changes):
@@ -95,6 +95,23 @@ def test_campaigns_of_one_machine_are_told_apart():
     assert [(row["folder"], row["ranks"]) for row in read] == [("/tmp/x/one", "2"), ("/tmp/x/two", "1")]
     assert "| revision |" in results.as_markdown(told)
     assert "| revision |" not in results.as_markdown({"entries": [entry()]})
+
+
+def test_a_verdict_has_its_colour_on_a_terminal_only():
+    for terminal, colours in (
+        (True, ["\x1b[32mVALID", "\x1b[1;31mNOT VALID"]),
+        (False, ["VALID", "NOT VALID"]),
+    ):
+        console = Console(
+            file=io.StringIO(),
+            force_terminal=terminal,
+            color_system="standard" if terminal else None,
+            _environ={},
+        )
+        say(console, "VALID")
+        say(console, "NOT VALID: Two runs are missing.")
+        lines = console.file.getvalue().splitlines()
+        assert [line.startswith(colour) for line, colour in zip(lines, colours, strict=True)] == [True, True]
 
 
 def test_a_factor_that_the_round_does_not_apply_is_shown_as_such():

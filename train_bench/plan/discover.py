@@ -4,7 +4,9 @@ where the repository's top level is; there is no other list of siblings."""
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -42,17 +44,38 @@ def variants() -> tuple[str, ...]:
 
 
 def describe_variant(variant: str) -> dict[str, str]:
-    """`benchmark`, `reference` and `ruleset` of a variant, read without Hydra, and the first line of
-    comment in its file as `about`."""
+    """`benchmark`, `reference` and `ruleset` of a variant, read without Hydra, and the first sentence of comment in
+    its file as `about`."""
     path = CONF / "benchmark" / f"{variant}.yaml"
     if not path.exists():
         raise UnknownName(what="benchmark", name=variant, known=variants())
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
-    about = first.lstrip("# ") if first.startswith("#") else ""
     found = values(variant)
-    return {key: found[key] for key in ("benchmark", "reference", "ruleset") if key in found} | {
-        "about": about
-    }
+    described = {key: found[key] for key in ("benchmark", "reference", "ruleset") if key in found}
+    return described | {"about": _about(path)}
+
+
+def describe_launcher(name: str) -> str:
+    """The first sentence of comment in its file."""
+    return _about(CONF / "launcher" / f"{name}.yaml")
+
+
+def defaults() -> dict[str, str]:
+    """What `benchmark=` and `launcher=` are where nobody says it, read without Hydra."""
+    chosen = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    return {key: value for one in chosen if isinstance(one, dict) for key, value in one.items()}
+
+
+def has_data(benchmark: str) -> bool:
+    """Whether the data of a benchmark are prepared where they are looked for unless the user says otherwise. Their
+    manifest is written last."""
+    return (cache() / benchmark / "manifest.json").is_file()
+
+
+def _about(path: Path) -> str:
+    lines = itertools.takewhile(
+        lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines()
+    )
+    return re.split(r"(?<=\.)\s+(?=[A-Z])", " ".join(line.lstrip("# ") for line in lines))[0]
 
 
 def values(variant: str) -> dict[str, Any]:

@@ -18,6 +18,9 @@ from train_bench.errors import LaunchError
 from train_bench.job import Job
 from train_bench.launcher import SAFE_PATH, Launch
 
+SOURCE = ("train_bench", "launchers", "references", "conf", "pyproject.toml", "constraints.txt")
+"""What of a checkout a result is made with."""
+
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -121,12 +124,22 @@ def run_through(argv: tuple[str, ...], stderr: Path) -> int:
 
 
 def revision(root: Path) -> str | None:
-    """The git revision of a checkout, with `+changes` if files differ from it; None without git."""
+    """The git revision of a checkout, with `+changes` if files of its source differ from it; None without git."""
     try:
         head = _git(root, "rev-parse", "HEAD")
-        return head + "+changes" if _git(root, "status", "--porcelain") else head
+        return head + "+changes" if differing(root) else head
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def differing(root: Path) -> tuple[str, ...]:
+    """Files of a checkout's source that differ from its revision, or are unknown to it; none without git. Results,
+    tests and documents make no other program."""
+    try:
+        listed = _git(root, "status", "--porcelain", "--untracked-files=all", "--", *SOURCE)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.split(maxsplit=1)[1].strip('"') for line in listed.splitlines())
 
 
 def _git(root: Path, *words: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.report.results import called
-from train_bench.report.table import of_campaign, summary
+from train_bench.report.table import of_campaign, say, summary
 
 # How a finding of each grade is announced; broken rules first.
 GRADES = {
@@ -27,32 +27,32 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
             _show_runs(entry, console)
         else:
             whence = of_campaign(entry)
-            _say(console, f"{name} under {entry['ruleset']}{f' ({whence})' if whence else ''}")
+            say(console, f"{name} under {entry['ruleset']}{f' ({whence})' if whence else ''}")
             _show_kinds(entry, console)
         for finding in entry["findings"]:
-            _say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
+            say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
         for line in summary(entry):
-            _say(console, line)
+            say(console, line)
         _show_opinions(entry, console)
         if len(entries) > 1:
-            _say(console, "")
+            say(console, "")
     for reason in judged["unjudged"]:
-        _say(console, f"Not judged: {reason}")
+        say(console, f"Not judged: {reason}")
     for what in judged.get("skipped", ()):
-        _say(console, f"Skipped: {what}")
+        say(console, f"Skipped: {what}")
     if len(entries) > 1:
         valid = sum(entry["valid"] for entry in entries)
-        _say(console, f"{valid} of {len(entries)} entries are valid.")
+        say(console, f"{valid} of {len(entries)} entries are valid.")
 
 
 def _show_runs(entry: Mapping[str, Any], console: Console) -> None:
     for run in entry["runs"]:
         verdict = "converged" if run["converged"] else "not converged"
         rules = "follows the rules" if run["compliant"] else "BREAKS THE RULES"
-        _say(console, f"{run['file']}: {run['status']}, {verdict}, {rules}")
+        say(console, f"{run['file']}: {run['status']}, {verdict}, {rules}")
         for finding in run["findings"]:
             place = f" line {finding['line']}" if finding["line"] else ""
-            _say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}]{place} {finding['message']}")
+            say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}]{place} {finding['message']}")
 
 
 def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:
@@ -66,7 +66,7 @@ def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:
                 file, first = listed[0]
                 place = f"{file} line {first['line']}" if first["line"] else file
                 files = len({name for name, _ in listed})
-                _say(
+                say(
                     console,
                     f"  [{check}, {GRADES[grade]}] {files} of {len(entry['runs'])} logs, {place}: {first['message']}",
                 )
@@ -78,12 +78,8 @@ def _show_opinions(entry: Mapping[str, Any], console: Console) -> None:
         relation = {True: "agrees", False: "DISAGREES", None: "has no verdict of ours to compare"}[
             opinion["agrees"]
         ]
-        _say(
+        say(
             console,
             f"  official {opinion['checker']}: {opinion['verdict']}, {relation}"
             + (f" ({opinion['message']})" if opinion["message"] else ""),
         )
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

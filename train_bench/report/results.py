@@ -11,6 +11,7 @@ from typing import Any
 from rich import box
 from rich.console import Console, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 from train_bench.report.table import of_campaign
 
@@ -51,10 +52,16 @@ def show(results: Mapping[str, Any], console: Console) -> None:
     for name, entry, row in zip(names, results["entries"], rows(results), strict=True):
         named = dict(zip(HEADINGS, row, strict=True))
         whence = of_campaign(entry)
-        table.add_row(f"{name}\n{whence}" if whence else name, *(named[column] for column in shown))
+        table.add_row(
+            f"{name}\n{whence}" if whence else name, *(_coloured(named[column]) for column in shown)
+        )
     console.print(table)
     for line in _below(results):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _coloured(text: str) -> Text:
+    return Text(text, style={"valid": "green", "not valid": "bold red"}.get(text, ""))
 
 
 def called(entries: Sequence[Mapping[str, Any]]) -> list[str]:

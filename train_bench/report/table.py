@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+
+def console() -> Console:
+    """For what a person reads. In a pipe no line is broken, so that everything can be searched for."""
+    made = Console()
+    return made if made.is_terminal or "COLUMNS" in os.environ else Console(width=10_000)
+
+
+def say(console: Console, text: str) -> None:
+    """One line; a verdict has its colour on a terminal."""
+    verdict = text.removeprefix("  ")
+    style = (
+        "green" if verdict.startswith("VALID") else "bold red" if verdict.startswith("NOT VALID") else None
+    )
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_score(score: Mapping[str, Any], console: Console) -> None:
@@ -28,7 +44,7 @@ def show_score(score: Mapping[str, Any], console: Console) -> None:
         )
     console.print(table)
     for line in summary(score):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(console, line)
 
 
 def _title(score: Mapping[str, Any]) -> str:

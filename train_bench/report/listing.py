@@ -1,0 +1,56 @@
+"""What there is to choose from, for a terminal. Every name is whole; in a pipe each line is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+DURATION = re.compile(r": ([a-z ]+) on two CPU cores")
+"""How a benchmark's file says what a campaign takes."""
+
+
+def show(told: Mapping[str, Any], console: Console) -> None:
+    """`benchmarks` by the reference that they belong to, then `launchers`. What a terminal has no room for is cut
+    at the end of the line, where nothing is that could be typed."""
+    benchmarks = sorted(told["benchmarks"], key=lambda one: (one["reference"], _scale(one), one["name"]))
+    rows = [("benchmark=", "", "scale", "a run takes", "data", "about"), *map(_benchmark, benchmarks)]
+    _say(console, rows)
+    console.print()
+    _say(console, [("launcher=", "", "about"), *map(_launcher, told["launchers"])])
+
+
+def _benchmark(one: Mapping[str, Any]) -> tuple[str, ...]:
+    takes = DURATION.search(one["about"])
+    return (
+        one["name"],
+        _default(one),
+        _scale(one),
+        takes.group(1) if takes else "",
+        "ready" if one["has_data"] else "-",
+        DURATION.sub("", one["about"]),
+    )
+
+
+def _launcher(one: Mapping[str, Any]) -> tuple[str, ...]:
+    return one["name"], _default(one), one["about"]
+
+
+def _say(console: Console, rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        console.print(line, highlight=False, markup=False, no_wrap=True, overflow="ellipsis")
+
+
+def _default(one: Mapping[str, Any]) -> str:
+    return "default" if one["default"] else ""
+
+
+def _scale(one: Mapping[str, Any]) -> str:
+    """Full scale, a mini task, or a small one on real data."""
+    if not one["ruleset"].startswith("mini"):
+        return "full"
+    return "mini" if "_mini" in one["name"] else "small"
