@@ -101,20 +101,24 @@ def matrix() -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print the rows that were asked for; exit with 1 if a clean campaign among them has a finding."""
-    rows = list(dict.fromkeys(row for row in matrix() if _asked(row, sys.argv[1:])))
+    """Print the rows that were asked for, each clean campaign before the first that is held against it; exit with 1
+    if one of these has a finding."""
     print(f"{'fault':16} {'benchmark':14} {'launcher':17} {'runs':>4} {'seconds':>7}  found by")
-    for row in rows:
-        clean, found = outcome(replace(row, fault="none")), outcome(row)
-        runs = RUNS if row.whole else 1
-        print(f"{row.fault:16} {row.benchmark:14} {row.launcher:17} {runs:4} {found.seconds:7.0f}", end="  ")
-        print(_found_by(found, clean), flush=True)
-    cleans = {replace(row, fault="none") for row in rows}
-    flawed = [row for row in cleans if _flaws(outcome(row))]
-    print(f"{len(cleans)} clean campaigns, {len(flawed)} of them with findings")
-    for row in flawed:
-        print(f"  {row.benchmark}, {row.launcher}: {_flaws(outcome(row))}")
+    cleans: dict[Row, str] = {}
+    for row in dict.fromkeys(row for row in matrix() if _asked(row, sys.argv[1:])):
+        clean = replace(row, fault="none")
+        if clean not in cleans:
+            cleans[clean] = _flaws(outcome(clean))
+            _tell(clean, cleans[clean] or "nothing")
+        _tell(row, _found_by(outcome(row), outcome(clean)))
+    flawed = sum(map(bool, cleans.values()))
+    print(f"{len(cleans)} clean campaigns, {flawed} of them with findings")
     sys.exit(1 if flawed else 0)
+
+
+def _tell(row: Row, found: str) -> None:
+    runs, seconds = RUNS if row.whole else 1, outcome(row).seconds
+    print(f"{row.fault:16} {row.benchmark:14} {row.launcher:17} {runs:4} {seconds:7.0f}  {found}", flush=True)
 
 
 def _asked(row: Row, words: Sequence[str]) -> bool:
