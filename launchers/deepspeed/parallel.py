@@ -144,9 +144,27 @@ class DeepSpeedParallel(TorchParallel):
         return not zero.overflow
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """At stages 1 and 2 the optimizer's state is in pieces."""
+        """At stages 1 and 2 the optimizer's state is in pieces, and pieces of the weights are gathered whatever
+        each rank has made of its own, so that ranks which do not average would hold the same model. There what
+        averaging leaves of the gradients of a probe has to be the same, too."""
         model, optimizer = self._both()
-        return whole_state(model, optimizer if self._stage == 0 else None, ())
+        yield from whole_state(model, optimizer if self._stage == 0 else None, ())
+        if self._stage > 0:
+            yield "the average of a probe", self._averaged_probe(model)
+
+    def _averaged_probe(self, model: torch.nn.Module) -> torch.Tensor:
+        """The largest number in this rank's piece of the averaged gradients, if those of rank r are r + 1
+        everywhere: (n + 1) / 2 of n ranks. No step is made of them."""
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        zero = self._engine.optimizer
+        self._engine.set_gradient_accumulation_boundary(True)
+        probe = torch.stack([weight.sum() for weight in weights]).sum() * (self.rank + 1)
+        self._engine.backward(probe, scale_wrt_gas=False)
+        pieces = [
+            piece.max() for group in zero.averaged_gradients.values() for piece in group if piece.numel()
+        ]
+        zero.zero_grad()
+        return torch.stack(pieces).max()
 
     def state_dict(self) -> dict[str, Any]:
         """The loss scale; at stages 1 and 2 also whose pieces the optimizer's state belongs to."""
