@@ -73,7 +73,7 @@ class Parallel(Protocol):
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
         """By name, whatever every rank holds as rank 0 does after an evaluation, bit by bit: parameters and
         buffers of the wrapped model but for `local_params`, and the optimizer's state of these where each
-        rank has all of it."""
+        rank has all of it. Called by all ranks, once nothing is trained any more."""
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
         """Sum over ranks, on every rank."""
