@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -83,6 +85,15 @@ class Job:
     def ranks_folder(self) -> Path:
         """Standard output, standard error and last state of every rank of this run."""
         return self.folder / "ranks" / f"run_{self.index}"
+
+
+PLAN_DIGEST = "plan_digest"
+"""The key under which a log has the digest of the plan that its run was given."""
+
+
+def plan_digest(plan: Mapping[str, Any]) -> str:
+    """The sha256 of what `plan.json` says, however it is laid out."""
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def read_job(plan: Path, index: int) -> Job:

@@ -10,14 +10,18 @@ MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
 
 
 def log_text(source, *, index, seconds=60.0):
-    """The log `source` as run `index`: a seed of its own, and a clock that runs `seconds`."""
-    lines, later = [], 0
+    """The log `source` as run `index`: a seed of its own, an hour after the run before it, no evaluation at the same
+    time as in another run, and a clock that runs `seconds`."""
+    lines, later, started = [], 0, None
     for text in (LOGS / f"{source}.txt").read_text().splitlines():
         line = json.loads(text.partition(":::MLLOG ")[2])
         if line["key"] == "seed":
             line["value"] = 1000 + index
+        line["time_ms"] += 3_600_000 * index
         if line["key"] == "run_start":
             started = line["time_ms"]
+        elif started is not None:
+            line["time_ms"] += index * (line["time_ms"] - started) // 1000
         if line["key"] == "run_stop":
             later = started + round(seconds * 1000) - line["time_ms"]
         line["time_ms"] += later

@@ -47,7 +47,13 @@ def test_a_weight_of_what_is_not_there_is_refused():
         custom_summary(SCORES, {"ssd": 1}, None)
 
 
-@pytest.mark.parametrize("text", ["resnet", "resnet=", "resnet=x", "resnet=0", "resnet=-1", "resnet=nan"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("resnet", "resnet=", "resnet=x", "resnet=0", "resnet=-1", "resnet=nan", "resnet=inf"),
+        *("resnet=1e309", "resnet=-inf", "resnet=1,resnet=2"),
+    ],
+)
 def test_a_weight_that_is_no_positive_number_is_refused(text):
     with pytest.raises(RequestError):
         read_weights(text)
@@ -58,7 +64,20 @@ def test_weights_are_read_by_benchmark():
     assert read_weights("") == {}
 
 
-@pytest.mark.parametrize("content", ["[]", '{"resnet": 0}', '{"resnet": "x"}', '{"resnet": Infinity}', "7"])
+@pytest.mark.parametrize(("large", "small"), [(1e308, 1e308), (1e308, 1e-308), (5e-324, 5e-324)])
+def test_weights_of_any_size_give_a_mean_between_the_results(large, small):
+    value = custom_summary(SCORES, {"resnet": large, "bert": small}, None).value
+    assert 4.0 <= value <= 25.0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("[]", '{"resnet": 0}', '{"resnet": "x"}', '{"resnet": Infinity}', "7"),
+        *('{"resnet": 1e308}', '{"resnet": 1' + "0" * 400 + "}"),
+    ],
+    ids=range(7),
+)
 def test_reference_results_that_are_no_minutes_are_refused(content, tmp_path):
     path = tmp_path / "reference.json"
     path.write_text(content)

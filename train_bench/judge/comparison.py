@@ -82,9 +82,13 @@ class Comparison:
 
 
 def compare(name_a: str, a: Score, name_b: str, b: Score) -> Comparison:
-    """Compare two scores run by run. Raises `RequestError` where they cannot be compared: other benchmarks or
-    targets, or fewer than two runs that count."""
-    for what, of_a, of_b in (("benchmark", a.benchmark, b.benchmark), ("target", a.target, b.target)):
+    """Compare two scores run by run. Raises `RequestError` where they cannot be compared: other benchmarks,
+    targets or divisions, or fewer than two runs that count."""
+    for what, of_a, of_b in (
+        ("benchmark", a.benchmark, b.benchmark),
+        ("target", a.target, b.target),
+        ("division", a.division, b.division),
+    ):
         if of_a != of_b:
             raise RequestError(
                 f"{name_a} and {name_b} differ in their {what} ({of_a} and {of_b}); times are compared at one "

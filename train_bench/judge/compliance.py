@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from train_bench.judge.against_plan import Planned, against_each_other, of_the_run
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, WAIVED, Finding
 from train_bench.judge.log import NO_CONTENT, Log
 from train_bench.judge.ranks import ranks
@@ -45,14 +46,17 @@ def judge_run(
     record: RunRecord,
     log: Log,
     rules: BenchmarkRules,
+    planned: Planned | None = None,
     *,
     closed: bool = False,
     world_size: int | None = None,
 ) -> RunVerdict:
-    """All findings about one log by itself. `closed` holds a log that announces the open division to the rules
-    of the closed one. `world_size` is that of the campaign's plan, None for a log that came alone."""
+    """All findings about one log, by itself and against what was `planned`. `closed` holds a log that announces
+    the open division to the rules of the closed one. `world_size` is that of the campaign's plan, None for a log
+    that came alone."""
     failures = check(rules, log.events) if log.events else []
     by_the_letter = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
+    planned_otherwise = list(of_the_run(planned, record, log, rules))
     if closed and says_open(record):
         record, log = _as_closed(record, log)
         failures = check(rules, log.events)
@@ -63,6 +67,7 @@ def judge_run(
         *_without_seed(record, rules),
         *review(record, log, rules),
         *ranks(record, log, rules, world_size),
+        *planned_otherwise,
     ]
     return _verdict(record, findings, by_the_letter=by_the_letter)
 
@@ -82,10 +87,13 @@ def _as_closed(record: RunRecord, log: Log) -> tuple[RunRecord, Log]:
 
 
 def judge_together(
-    records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules
+    records: Sequence[RunRecord],
+    verdicts: Sequence[RunVerdict],
+    rules: BenchmarkRules,
+    planned: Planned | None = None,
 ) -> tuple[RunVerdict, ...]:
     """The verdicts with what only shows among several logs: copies of a log, seeds that were used
-    before, another batch size or system."""
+    before, another batch size, system or division, times and speeds that runs of one campaign cannot have."""
     announced = [
         {
             "global_batch_size": record.global_batch_size,
@@ -99,13 +107,15 @@ def judge_together(
     )
     first_log: dict[str, RunRecord] = {}
     first_seed: dict[int | None, RunRecord] = {}
+    compared = against_each_other(records, planned, rules)
     together = []
-    for record, verdict, values in zip(records, verdicts, announced, strict=True):
+    for record, verdict, values, odd in zip(records, verdicts, announced, compared, strict=True):
         same_log = first_log.setdefault(record.sha256, record)
         same_seed = first_seed.setdefault(record.seed, record)
         found = _repeated(record, same_log, same_seed, rules)
         for key, value in values.items():
             found += _unusual(record, key, value, usual[key], rules)
+        found += odd
         letter = verdict.compliant_by_the_letter
         together.append(_verdict(record, [*verdict.findings, *found], by_the_letter=letter))
     return tuple(together)

@@ -17,12 +17,12 @@ from train_bench.judge.record import RunRecord
 
 
 def energy_of(record: RunRecord) -> float | None:
-    """Joules of a run over all its nodes and switches; None without power logs, or where one of them gives
-    no power."""
+    """Joules of a run over all its nodes and switches; None without power logs or a time, or where one of the logs
+    gives no power."""
     path = Path(record.file)
     folder = path.parent / "power" / path.stem
     nodes, switches = sorted(folder.glob("node_*.txt")), sorted(folder.glob("sw_*.txt"))
-    if not nodes or record.minutes is None:
+    if not nodes or record.minutes is None or record.minutes <= 0:
         return None
     watts = [
         *(_node(log.read(node).events) for node in nodes),
@@ -57,23 +57,24 @@ def _node(events: Sequence[Event]) -> float | None:
         if started <= time_ms <= end:
             total += watts * (time_ms - before)
             before = time_ms
-    return _efficiency(events) * total / (end - started) if end > started else None
+    efficiency = _efficiency(events)
+    return efficiency * total / (end - started) if end > started and efficiency else None
 
 
 def _switch(events: Sequence[Event]) -> float | None:
     estimate = next((event.value for event in events if event.key == "interconnect_power_est"), None)
-    watts = _number(estimate)
-    return None if watts is None else _efficiency(events) * watts
+    watts, efficiency = _number(estimate), _efficiency(events)
+    return efficiency * watts if watts is not None and efficiency else None
 
 
-def _efficiency(events: Sequence[Event]) -> float:
-    stated = next((event.value for event in events if event.key == "conversion_eff"), None)
-    efficiency = _number(stated)
-    return 1.0 if efficiency is None else efficiency
+def _efficiency(events: Sequence[Event]) -> float | None:
+    """1 where nothing is stated; None where what is stated is none."""
+    stated = [event.value for event in events if event.key == "conversion_eff"]
+    return _number(stated[0]) if stated else 1.0
 
 
 def _number(value: Any) -> float | None:
-    """A number, or an object that has one as `value`."""
+    """A number that is not negative, or an object that has one as `value`."""
     value = value.get("value") if isinstance(value, Mapping) else value
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18
     return float(value) if plain else None

@@ -10,6 +10,7 @@ from typing import Any
 
 from train_bench.errors import LogError
 from train_bench.judge import log, rcp
+from train_bench.judge.against_plan import Planned, of_the_entry, planned_of
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open
 from train_bench.judge.convergence import beside_the_points
 from train_bench.judge.finding import BREAKS, Finding
@@ -68,20 +69,20 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
     """
     rounds = ruleset.load(place.ruleset)
     rules = rounds.benchmark(str(place.plan.get("benchmark") or _benchmark(place, rounds)))
-    world_size = _integer(place.plan.get("world_size"))
-    judged = [_judge_file(file, rules, world_size) for file in sorted(place.files, key=_order)]
+    planned, world_size = planned_of(place), _integer(place.plan.get("world_size"))
+    judged = [_judge_file(file, rules, planned, world_size) for file in sorted(place.files, key=_order)]
     records = tuple(record for record, _ in judged)
     stated = divisions_of(place, records)
     closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
     division = (CLOSED if closed else OPEN) if stated else None
     alone = [
-        _judge_file(Path(record.file), rules, world_size, closed=True)[1]
+        _judge_file(Path(record.file), rules, planned, world_size, closed=True)[1]
         if closed and says_open(record)
         else verdict
         for record, verdict in judged
     ]
-    verdicts = judge_together(records, alone, rules)
-    beside = tuple(beside_the_logs(place, records, rules))
+    verdicts = judge_together(records, alone, rules, planned)
+    beside = (*beside_the_logs(place, records, rules), *of_the_entry(place, planned, records, rules))
     points = rcp.load(rules, rcp_folder) if closed else ()
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
@@ -107,11 +108,16 @@ def _order(file: Path) -> tuple[int, str]:
 
 
 def _judge_file(
-    file: Path, rules: BenchmarkRules, world_size: int | None, *, closed: bool = False
+    file: Path,
+    rules: BenchmarkRules,
+    planned: Planned | None,
+    world_size: int | None,
+    *,
+    closed: bool = False,
 ) -> tuple[RunRecord, RunVerdict]:
     """The log itself is dropped: of an entry, one file is in memory at a time."""
     record, read = read_record(file, rules)
-    return record, judge_run(record, read, rules, closed=closed, world_size=world_size)
+    return record, judge_run(record, read, rules, planned, closed=closed, world_size=world_size)
 
 
 def _compared(

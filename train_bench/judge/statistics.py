@@ -57,8 +57,9 @@ def _insignificant_difference(deviation: float, n_reference: int, n_submission: 
 def weighted_geometric_mean(values: Sequence[float], weights: Sequence[float]) -> float:
     """exp(sum(w ln v) / sum(w)) of positive values: the method of custom summaries (rules, "Benchmark
     results")."""
-    logs = [weight * math.log(value) for value, weight in zip(values, weights, strict=True)]
-    return math.exp(math.fsum(logs) / math.fsum(weights))
+    shares = [weight / max(weights) for weight in weights]  # so that no sum of large weights overflows
+    logs = [share * math.log(value) for value, share in zip(values, shares, strict=True)]
+    return math.exp(math.fsum(logs) / math.fsum(shares))
 
 
 def student_quantile(freedom: float, probability: float) -> float:

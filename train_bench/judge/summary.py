@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ from train_bench import papers
 from train_bench.errors import RequestError
 from train_bench.judge.score import Score
 from train_bench.judge.statistics import weighted_geometric_mean
+
+LONGEST_MINUTES = 1e12
+"""Of a reference result: two million years, far from where quotients of times stop being numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +31,10 @@ def read_reference_results(path: Path) -> dict[str, float]:
     """A JSON object of benchmark -> minutes: what results are normalised to. No official ones exist for
     these rounds, so they are the user's."""
     content = papers.read_json(path)
-    if not isinstance(content, dict) or not all(_is_positive(value) for value in content.values()):
-        raise RequestError(f"{path} is no JSON object of benchmark names and positive minutes.")
+    if not isinstance(content, dict) or not all(_is_a_time(value) for value in content.values()):
+        raise RequestError(
+            f"{path} is no JSON object of benchmark names and positive minutes (below {LONGEST_MINUTES:g})."
+        )
     return {str(name): float(minutes) for name, minutes in content.items()}
 
 
@@ -37,14 +43,16 @@ def read_weights(text: str) -> dict[str, float]:
     weights = {}
     for part in filter(None, text.split(",")):
         name, _, number = part.partition("=")
+        if name.strip() in weights:
+            raise RequestError(f"{name.strip()} has two weights; give it one.")
         try:
             weights[name.strip()] = float(number)
         except ValueError:
             raise RequestError(
                 f"'{part}' is no weight; write BENCHMARK=NUMBER,..., for example resnet=2,bert=1."
             ) from None
-        if not weights[name.strip()] > 0:
-            raise RequestError(f"The weight {number} of {name} is not positive.")
+        if not 0 < weights[name.strip()] < math.inf:
+            raise RequestError(f"The weight of {name} is {number}; it has to be a positive, finite number.")
     return weights
 
 
@@ -73,5 +81,5 @@ def custom_summary(
     )
 
 
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+def _is_a_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LONGEST_MINUTES

@@ -21,7 +21,7 @@ from typing import cast
 
 from train_bench import papers
 from train_bench.errors import LaunchError, TrainBenchError
-from train_bench.job import Job, read_job
+from train_bench.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.parallel import Parallel
 from train_bench.run.pulse import Pulse
 from train_bench.task import BenchmarkConfig, Task
@@ -89,9 +89,10 @@ def _run(job: Job, parallel: Parallel, state: _State) -> None:
     machine = system.found()
     name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
     config = _config(job)
+    digest = plan_digest(papers.read_json(Path(sys.argv[1])))
     job = replace(
         job,
-        announcement={**job.announcement, "submission_platform": name},
+        announcement={**job.announcement, "submission_platform": name, PLAN_DIGEST: digest},
         config={**job.config, "hyperparameters": config.hyperparameters.logged()},
     )
     if parallel.rank == 0 and not (job.folder / "system.json").exists():
