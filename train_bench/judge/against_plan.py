@@ -52,11 +52,10 @@ class Planned:
 def planned_of(place: Place) -> Planned | None:
     """The plan beside the logs; None where there is none that names its jobs."""
     jobs = place.plan.get("jobs")
-    if not isinstance(jobs, list) or not jobs:
+    listed = [job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+    by_index = {job["index"]: job for job in listed if isinstance(job.get("index"), int)}
+    if not by_index:
         return None
-    by_index = {
-        job["index"]: job for job in jobs if isinstance(job, dict) and isinstance(job.get("index"), int)
-    }
     try:
         created_ms = datetime.fromisoformat(str(place.plan.get("created"))).timestamp() * 1000
     except (ValueError, OverflowError):
@@ -94,7 +93,9 @@ def _values(job: Mapping[str, Any], record: RunRecord, log: Log, rules: Benchmar
     for event in log.events:
         due = decided.get(event.key)
         if due is not None and event.value != due:
-            message = f"{event.key} is {event.value!r} in this log, and {due!r} in the plan of the run."
+            message = (
+                f"{event.key} is {_short(event.value)} in this log, and {_short(due)} in the plan of the run."
+            )
             yield finding(record, rules, "plan", message, line=event.line, key=event.key, value=event.value)
 
 
@@ -170,9 +171,10 @@ def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkR
         if {"nodes", "nproc_per_node"} <= job.keys():
             ranks = _count(job["nodes"]) * _count(job["nproc_per_node"])
             if ranks != plan.get("world_size"):
-                yield f"world_size is {plan.get('world_size')!r}, and its runs have {ranks} ranks"
-    for name in {jobs[0].get("launcher"), launcher.get("name")} - {None, plan.get("launcher")}:
-        yield f"launcher is {plan.get('launcher')!r}, and its runs have {name!r}"
+                yield f"world_size is {_short(plan.get('world_size'))}, and its runs have {ranks} ranks"
+    for name in (jobs[0].get("launcher"), launcher.get("name")):
+        if name not in (None, plan.get("launcher")):
+            yield f"launcher is {_short(plan.get('launcher'))}, and its runs have {_short(name)}"
     target = _object(jobs[0].get("target")).get("thresholds")
     due = [threshold.value for threshold in rules.target.thresholds]
     if isinstance(target, list) and [_object(one).get("value") for one in target] != due:
@@ -265,7 +267,11 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and 0 <= value < 10**9 else 0
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:80]
 
 
 def _of_file(path: Path, check: str, message: str, grade: str) -> Finding:
