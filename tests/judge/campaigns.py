@@ -37,6 +37,7 @@ def campaign(folder, sources, *, seconds=None):
             pass
         elif source == "died_in_a_line":
             text = (LOGS / f"{source}.txt").read_text()
+            text = text.replace('"key": "seed", "value": 15', f'"key": "seed", "value": {1000 + index}')
         else:
             text = log_text(source, index=index, seconds=seconds[index] if seconds else 60 + index)
         (folder / f"result_{index}.txt").write_text(text)

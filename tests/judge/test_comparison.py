@@ -100,7 +100,8 @@ def entry(folder, seconds, *, source="good", seeds_from=1000):
     campaign(folder, [source] * len(seconds), seconds=seconds)
     for file in folder.glob("result_*.txt"):
         file.write_text(file.read_text().replace('"value": 100', f'"value": {seeds_from // 10}'))
-    plan(folder)
+    jobs = [{"index": index, "seed": seeds_from + index} for index in range(len(seconds))]
+    plan(folder, jobs=jobs)
     return judge_folder(folder, asked=None, rcp_folder=folder).score
 
 

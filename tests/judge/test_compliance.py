@@ -117,10 +117,22 @@ def test_a_value_that_breaks_a_rule_of_a_cut_off_run_still_breaks_it():
 
 
 def together(*names, rules=MINI):
-    read = [read_record(LOGS / f"{name}.txt", rules) for name in names]
-    records = [record for record, _ in read]
-    verdicts = [judge_run(record, log, rules) for record, log in read]
+    logs = [later(log.read(LOGS / f"{name}.txt"), index) for index, name in enumerate(names)]
+    records = [make_record(read, index=index, rules=rules) for index, read in enumerate(logs)]
+    verdicts = [judge_run(record, read, rules) for record, read in zip(records, logs, strict=True)]
     return judge_together(records, verdicts, rules)
+
+
+def later(read, index):
+    """An hour later, and a little slower: no two runs have the same times."""
+    begin = read.events[0].time_ms
+    return replace(
+        read,
+        events=tuple(
+            event._replace(time_ms=begin + 3_600_000 * index + (event.time_ms - begin) * (100 + index) // 100)
+            for event in read.events
+        ),
+    )
 
 
 def test_different_runs_do_not_disturb_each_other():
@@ -142,7 +154,7 @@ def test_a_copy_of_a_log_without_a_seed_is_a_copy_too():
 def campaign_of_two(second):
     good = read_record(LOGS / "good.txt", MINI)
     events = tuple(second(event) for event in good[1].events)
-    read = Log(path=Path("result_1.txt"), events=events, problems=(), sha256="other")
+    read = later(Log(path=Path("result_1.txt"), events=events, problems=(), sha256="other"), 1)
     other = make_record(read, index=1, rules=MINI)
     verdicts = [judge_run(good[0], good[1], MINI), judge_run(other, read, MINI)]
     return judge_together([good[0], other], verdicts, MINI)

@@ -191,13 +191,14 @@ def test_a_score_is_normalised_by_the_reference(planned):
 
 
 def checks(judged):
-    return [finding.check for finding in judged.findings]
+    """What was found beside the logs, but that there are no records."""
+    return [finding.check for finding in judged.findings if finding.check != "record"]
 
 
 def test_convergence_slower_than_the_points_allow_is_for_review(planned):
     judged = judge(campaign(planned, GOOD), rcp=points(planned, [2] * 5 + [2.1] * 5))
     assert (judged.score.valid, judged.score.rcp.verdict, judged.score.rcp.slower) == (True, "pass", True)
-    (finding,) = judged.findings
+    (finding,) = [finding for finding in judged.findings if finding.check != "record"]
     assert (finding.check, finding.grade, finding.value) == ("slower", "review", 3)
     assert f"above {judged.score.rcp.upper_bound:.2f}" in finding.message
     assert checks(judge(planned, rcp=points(planned / "as", [2, 3, 3, 3, 3, 3, 3, 3, 3, 4]))) == []
@@ -208,7 +209,7 @@ def test_runs_with_the_seeds_of_reference_runs_are_for_review(planned):
     same = judge(campaign(planned, GOOD), rcp=points(planned, values, Seeds=[7, 1002, 1003, 8]))
     assert checks(same) == ["reference_seeds"]
     assert "2 of the runs have seeds of the reference runs at batch size 64, for example 1002" in (
-        same.findings[0].message
+        same.findings[-1].message
     )
     assert checks(judge(planned, rcp=points(planned / "others", values, Seeds=[7, 8]))) == []
 
