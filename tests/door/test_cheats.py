@@ -109,7 +109,7 @@ def another_launcher(plan):
     of_every_job(plan, "launcher", "slurm")
 
 
-def no_changes_any_more(plan):
+def another_minute(plan):
     plan["created"] = plan["created"].replace("+00:00", "+00:01")
 
 
@@ -117,7 +117,7 @@ def no_changes_any_more(plan):
     "change",
     [
         *(another_batch_size, other_seeds, another_target, more_ranks, another_launcher),
-        no_changes_any_more,
+        another_minute,
     ],
 )
 def test_a_plan_that_was_edited_afterwards_is_found(change, copied):
