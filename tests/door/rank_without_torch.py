@@ -9,10 +9,12 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from tests.run.fakes import CountingClock, FakeTask, OneRank
-from train_bench.job import read_job
+from train_bench import papers
+from train_bench.job import PLAN_DIGEST, plan_digest, read_job
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
 
@@ -42,7 +44,10 @@ def main():
     if behaviour == "vanish":
         sys.exit(3)
     job = read_job(Path(plan), index)
-    job = replace(job, announcement={**job.announcement, "submission_platform": "fake"})
+    decided = papers.read_json(Path(plan))
+    begin = datetime.fromisoformat(decided["created"]).timestamp() * 1000 + 3_600_000 * (1 + index)
+    announced = {"submission_platform": "fake", PLAN_DIGEST: plan_digest(decided)}
+    job = replace(job, announcement={**job.announcement, **announced})
     if behaviour == "forbidden":
         values = {**job.config["hyperparameters"], "sgd_opt_momentum": 0.5}
         job = replace(job, config={**job.config, "hyperparameters": values})
@@ -50,7 +55,7 @@ def main():
     qualities = [0.5] * (5 + index) + [0.999]
     if behaviour == "miss":
         qualities = [0.5] * len(job.schedule)
-    log = Log(job.growing_file, clock)
+    log = Log(job.growing_file, lambda: int(begin) + clock())
     timed_run(Misbehaving(qualities, behaviour, clock), job, OneRank(), log)
     log.close()
 
