@@ -19,16 +19,8 @@ from train_bench.rules.explain import paragraph
 from train_bench.rules.ruleset import BenchmarkRules
 
 CLOSED, OPEN = "closed", "open"
-TRAINING = (
-    "block_start",
-    "block_stop",
-    "epoch_start",
-    "epoch_stop",
-    "eval_start",
-    "eval_stop",
-    "eval_accuracy",
-)
-TRAINED = ("block_stop", "epoch_stop", "eval_stop", "eval_accuracy")
+TRAINED = frozenset({"block_stop", "epoch_stop", "eval_stop", "eval_accuracy"})
+TRAINING = TRAINED | {"block_start", "epoch_start", "eval_start"}
 
 APART_MS = 1000
 """In official rounds, whose logs several processes write, their clocks may differ by so much."""
@@ -127,8 +119,8 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
             message = "run_start and run_stop have the same time; a run takes time."
         yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
         return
-    trained = [event for event in log.events if event.key in TRAINED]
-    if trained and not any(_when(record, event) == "inside" for event in trained):
+    places = {_when(record, event) for event in log.events if event.key in TRAINED}
+    if places and "inside" not in places:
         message = (
             f"No block, epoch or evaluation ends in the {record.minutes:.6f} minutes between run_start and "
             f"run_stop; they time no training."
@@ -147,7 +139,9 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
         return
     told = set()
     for event in log.events:
-        when = _when(record, event) if event.key in TRAINING else "inside"
+        if event.key not in TRAINING:
+            continue
+        when = _when(record, event)
         if when == "inside" or when in told:
             continue
         told.add(when)
