@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import cattrs
+
 from train_bench import papers
 from train_bench.errors import LogError
 from train_bench.job import Job
@@ -69,9 +71,11 @@ class Board:
 def said(folder: Path) -> Mapping[str, Any]:
     """What host 0 has written last: its `state`, and which `launch` of which `run` is on."""
     try:
-        return dict(papers.read_json(folder / "hosts.json"))
+        found = papers.read_json(folder / "hosts.json")
     except LogError:
-        return {"state": "nothing said"}
+        found = None
+    whole = isinstance(found, dict) and (found.get("state") != "running" or found.keys() >= {"run", "launch"})
+    return found if whole and "state" in found else {"state": "nothing said"}
 
 
 def report(job: Job, host: int, found: Sequence[Death]) -> None:
@@ -85,4 +89,11 @@ def _reports_of(job: Job) -> list[Path]:
 
 
 def _deaths_elsewhere(job: Job) -> tuple[Death, ...]:
-    return tuple(Death(**death) for path in _reports_of(job) for death in papers.read_json(path))
+    return tuple(death for path in _reports_of(job) for death in _reported(path))
+
+
+def _reported(path: Path) -> tuple[Death, ...]:
+    try:
+        return tuple(cattrs.structure(papers.read_json(path), list[Death]))
+    except cattrs.BaseValidationError as error:
+        raise LogError(f"{path} does not say how the part of its host ended.") from error

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import NoReturn
 
 from train_bench import __version__, verbs_that_read, verbs_that_run
 from train_bench.errors import UnknownName
-from train_bench.guard import VALID, fail, guarded
+from train_bench.guard import VALID, guarded
 
 HELP = """\
 train-bench VERB ...: how long does this machine and this software take to train a model to a given quality?
@@ -41,17 +42,23 @@ Exit code 0: valid. 1: it ran, but the result is invalid or incomplete. 2: the r
 
 def main() -> NoReturn:
     """Run one verb and exit."""
-    words = sys.argv[1:]
     signal.signal(signal.SIGTERM, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of files may hold bytes that are no text
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(guarded(lambda: _carry_out(sys.argv[1:])))
+
+
+def _carry_out(words: Sequence[str]) -> int:
     if words[:1] in ([], ["-h"], ["--help"]):
         print(HELP, end="")
     elif words == ["--version"]:
         print(f"train-bench {__version__}")
     elif words[0] not in VERBS:
-        sys.exit(fail(UnknownName(what="verb", name=words[0], known=VERBS)))
+        raise UnknownName(what="verb", name=words[0], known=VERBS)
     else:
-        sys.exit(guarded(lambda: VERBS[words[0]](words[1:])))
-    sys.exit(VALID)
+        return VERBS[words[0]](words[1:])
+    return VALID
 
 
 def list_benchmarks(words: Sequence[str]) -> int:

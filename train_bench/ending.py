@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import papers
+from train_bench.errors import LogError
 from train_bench.job import Job
 from train_bench.launcher import Death, Launcher
 from train_bench.plan.launch import Ended
@@ -86,9 +86,18 @@ def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
     failed = []
     for job in jobs:
         path = job.ranks_folder / "ending.json"
-        if path.exists() and papers.read_json(path)["deaths"]:
+        if path.exists() and _deaths_in(path):
             failed.append(job.index)
     return tuple(failed)
+
+
+def _deaths_in(path: Path) -> list[str]:
+    """The `deaths` of an `ending.json`. Raises `LogError` where it says none of the kind."""
+    ending = papers.read_json(path)
+    deaths = ending.get("deaths") if isinstance(ending, dict) else None
+    if not isinstance(deaths, list):
+        raise LogError(f"{path} does not say how the processes of its run ended; remove it to go on.")
+    return [str(death) for death in deaths]
 
 
 def _all_finished(job: Job) -> bool:
@@ -113,7 +122,7 @@ def _told(job: Job, stderr: str) -> tuple[Death, ...]:
 
 def _state(path: Path) -> dict[str, Any]:
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        state = papers.read_json(path)
+    except LogError:
         return {}
     return state if isinstance(state, dict) else {}

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
 
-from train_bench.errors import Interrupted, TrainBenchError
+from train_bench.errors import Interrupted, TrainBenchError, WriteError
+from train_bench.plain_text import plain
 
 VALID, INVALID = 0, 1
 
@@ -17,7 +19,9 @@ VALID, INVALID = 0, 1
 def guarded(act: Callable[[], int]) -> int:
     """The exit code of `act`; its expected errors are told on standard error."""
     try:
-        return act()
+        code = act()
+        sys.stdout.flush()
+        return code
     except Interrupted as error:
         raise SystemExit(fail(error)) from error
     except TrainBenchError as error:
@@ -26,11 +30,22 @@ def guarded(act: Callable[[], int]) -> int:
         print("Interrupted.", file=sys.stderr)
         raise SystemExit(INVALID) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return INVALID
+    except OSError as error:  # nobody's mistake in particular: a disk, a mount or a permission
+        _forget_output()
+        where = f"{error.filename}: " if error.filename else "What is printed cannot be written: "
+        return fail(WriteError(f"{where}{error.strerror or error}."))
 
 
 def fail(error: TrainBenchError) -> int:
     """Tell an error; returns its exit code."""
-    print(f"train-bench: {error}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        print(f"train-bench: {plain(str(error))}", file=sys.stderr)
     return error.exit_code
+
+
+def _forget_output() -> None:
+    """What is still to be printed goes nowhere; at the end Python would try again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from train_bench.errors import LogError, WriteError
+from train_bench.errors import LogError, RequestError, WriteError
 
 LARGEST_JSON_BYTES = 64 * 2**20
 """More than 20 times the largest plan of a full-scale campaign."""
@@ -58,6 +58,16 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, in one step."""
     write(path, json.dumps(value, indent=2) + "\n")
+
+
+def own_path(text: str) -> Path:
+    """A path that a user gives, where `~` is a home folder. Raises `RequestError` where there is none."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise RequestError(
+            f"'{text}' needs a home folder, and there is none; set HOME, or give whole paths."
+        ) from error
 
 
 def read_bytes(path: Path, *, largest: int) -> bytes:

@@ -4,15 +4,17 @@ known of it is kept in `batch.json`, in the campaign's folder."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from train_bench import papers
-from train_bench.errors import Interrupted, LaunchError, RequestError
+from train_bench.errors import Interrupted, LaunchError, LogError, RequestError
 from train_bench.job import Job
 from train_bench.launcher import Batch, BatchTask, Launch
 from train_bench.plan import launch
@@ -62,7 +64,7 @@ def was_submitted(folder: Path) -> bool:
 
 def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
     """Stay until the submitted job has ended; says when its state changes."""
-    number = str(papers.read_json(folder / "batch.json")["job"])
+    number = str(_handed_over(folder)["job"])
     before: tuple[BatchTask, ...] = ()
     heard = time.monotonic()
     try:
@@ -88,13 +90,13 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
 def refuse_under_way(batch: Batch, folder: Path) -> None:
     """Refuse to submit the runs of a campaign once more whose job waits or runs."""
     if was_submitted(folder):
-        number = str(papers.read_json(folder / "batch.json")["job"])
+        number = str(_handed_over(folder)["job"])
         _ended(batch, number, f"wait for it, or end it (scancel {number})")
 
 
 def settle(batch: Batch, folder: Path) -> None:
     """Record what became of the submitted job. What was recorded stays, where the batch system has forgotten."""
-    told = papers.read_json(folder / "batch.json")
+    told = _handed_over(folder)
     tasks = _ended(batch, str(told["job"]), "settle it when it has")
     if tasks:
         papers.write_json(folder / "batch.json", told | {"tasks": [asdict(task) for task in tasks]})
@@ -107,6 +109,14 @@ def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
     if under_way:
         raise RequestError(f"Job {', '.join(under_way)} has not ended yet; {step}.")
     return tasks
+
+
+def _handed_over(folder: Path) -> dict[str, Any]:
+    """What `hand_over` wrote down. The number goes to commands of the batch system, so it has to be one."""
+    told = papers.read_json(folder / "batch.json")
+    if not isinstance(told, dict) or not re.fullmatch(r"[0-9]+", str(told.get("job"))):
+        raise LogError(f"{folder / 'batch.json'} does not name the number of a submitted job.")
+    return told
 
 
 def _ask(batch: Batch, number: str) -> tuple[BatchTask, ...]:

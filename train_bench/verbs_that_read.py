@@ -147,6 +147,8 @@ def report(words: Sequence[str]) -> int:
     )
     _summary_options(parser)
     options = parser.parse_args(words)
+    if options.to.name == "" or options.to.is_dir():
+        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example report.html.")
     prices = read_prices(options.price_per_hour)
     judged = [(path, _judged(path, options.ruleset)) for path in options.paths]
     refuse_unknown(prices, {entry.score.system for _, tree in judged for entry in tree.entries})

@@ -357,12 +357,12 @@ def _judgement(folder: Path) -> Judgement:
 
 
 def _prepare(request: Request) -> int:
-    from train_bench import campaign
+    from train_bench import campaign, papers
 
     _refuse_against(request)
     source = request.config.source
     planned = _planned(request, to_be_run=False)
-    campaign.prepare_data(planned, Path(source).expanduser() if source else None)
+    campaign.prepare_data(planned, papers.own_path(source) if source else None)
     print(f"The data of {planned.variant} are in {planned.jobs[0].config['data_dir']}.")
     return VALID
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import yaml
 
+from train_bench import papers
 from train_bench.errors import UnknownName
 from train_bench.launcher import Batch, Launcher, LauncherConfig
 from train_bench.task import BenchmarkConfig, Prepare
@@ -25,7 +26,7 @@ RCP = ROOT / "rcp"
 def cache() -> Path:
     """Where prepared data lie unless the user says otherwise."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "train_bench"
+    return papers.own_path(home) / "train_bench"
 
 
 def references() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from train_bench import seeds
+from train_bench import papers, seeds
 from train_bench.errors import RequestError
 from train_bench.job import Device, Job, Precision
 from train_bench.plan import discover
@@ -160,7 +160,7 @@ def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -
             first=default.first if evaluation.first is None else evaluation.first,
             period=default.period if evaluation.period is None else evaluation.period,
         )
-    data = Path(asked.data_dir).expanduser() if asked.data_dir else provenance.cache / config.benchmark
+    data = papers.own_path(asked.data_dir) if asked.data_dir else provenance.cache / config.benchmark
     return replace(config, evaluation=evaluation, data_dir=str(data.resolve()))
 
 
@@ -212,7 +212,7 @@ def _number_of_runs(asked: RunConfig, rules: BenchmarkRules, *, reference_runs: 
 
 def _folder(asked: RunConfig, config: BenchmarkConfig, provenance: Provenance) -> Path:
     if asked.output:
-        return Path(asked.output).expanduser().resolve()
+        return papers.own_path(asked.output).resolve()
     stamp = provenance.now.strftime("%Y%m%dT%H%M%SZ")
     return Path(f"results/{stamp}_{config.benchmark}_{asked.launcher.name}").resolve()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,9 @@ ON_A_TERMINAL = {
 }
 MAY_BE_EMPTY = {"normalised", "by_the_letter"}
 NUMBERS = {"runs", "ranks", "olympic_minutes", "rcp_factor", "score_minutes", "normalised"}
+
+FORMULA = ("=", "+", "-", "@")
+"""What a formula begins with in a spreadsheet."""
 
 
 def rows(results: Mapping[str, Any]) -> list[list[str]]:
@@ -86,7 +90,9 @@ def as_csv(results: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADINGS)
-    writer.writerows(rows(results))
+    writer.writerows(
+        [_harmless(name, text) for name, text in zip(HEADINGS, row, strict=True)] for row in rows(results)
+    )
     return text.getvalue()
 
 
@@ -96,8 +102,14 @@ def as_markdown(results: Mapping[str, Any]) -> str:
     shown = [at for at, name in enumerate(HEADINGS) if name not in left_out]
     lines = [_markdown(HEADINGS[at] for at in shown)]
     lines.append(_markdown("---:" if HEADINGS[at] in NUMBERS else "---" for at in shown))
-    lines += [_markdown(row[at].replace("|", "\\|") for at in shown) for row in rows(results)]
-    return "\n".join([*lines, *([""] if _below(results) else []), *_below(results)]) + "\n"
+    lines += [_markdown(_escaped(row[at]) for at in shown) for row in rows(results)]
+    below = [_escaped(line) for line in _below(results)]
+    return "\n".join([*lines, *([""] if below else []), *below]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown takes for no column, link, code or HTML."""
+    return re.sub(r"([\\|<\[`])", r"\\\1", text)
 
 
 def _row(entry: Mapping[str, Any]) -> list[str]:
@@ -138,6 +150,11 @@ def _below(results: Mapping[str, Any]) -> list[str]:
         value = "none, an entry has no score" if summary["value"] is None else f"{summary['value']:.6g}"
         lines.append(f"custom summary (weighted geometric mean of {summary['of']}): {value}")
     return lines
+
+
+def _harmless(name: str, text: str) -> str:
+    """A cell that no spreadsheet takes for a formula."""
+    return f"'{text}" if name not in NUMBERS and text.startswith(FORMULA) else text
 
 
 def _markdown(cells: Iterable[str] | Sequence[str]) -> str:

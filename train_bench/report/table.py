@@ -10,11 +10,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.report.console import PlainConsole
+
 
 def console() -> Console:
     """For what a person reads. In a pipe no line is broken, so that everything can be searched for."""
-    made = Console()
-    return made if made.is_terminal or "COLUMNS" in os.environ else Console(width=10_000)
+    made = PlainConsole()
+    return made if made.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=10_000)
 
 
 def say(console: Console, text: str) -> None:
