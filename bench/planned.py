@@ -17,7 +17,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from train_bench import campaign
+from train_bench import campaign, software
 from train_bench.plan import discover
 from train_bench.plan.config import register
 from train_bench.plan.plan import Plan, Provenance, make_plan
@@ -45,6 +45,8 @@ def one_run(words: Sequence[str], marks: Callable[[Marks], Marks]) -> Plan:
         now=datetime.now(UTC),
         version="bench",
         revision=None,
+        software=software.found(),
+        points_digest=None,
         variant=next(word.partition("=")[2] for word in words if word.startswith("benchmark=")),
         cache=discover.cache(),
     )

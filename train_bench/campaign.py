@@ -15,7 +15,7 @@ from typing import Any
 
 import cattrs
 
-from train_bench import lock, machine, papers
+from train_bench import attempts, lock, machine, papers
 from train_bench.board import Board
 from train_bench.ending import Vigil, deaths, failed_runs
 from train_bench.errors import Interrupted, LaunchError, RequestError
@@ -198,7 +198,6 @@ def _run(
 ) -> str | None:
     """Carry out one run and leave its papers. Returns how its processes died, None if they did not."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
-    job.growing_file.unlink(missing_ok=True)
     watcher.run_started(job)
     follower = _Follower(job.growing_file)
     vigil = Vigil(job)
@@ -217,18 +216,19 @@ def _run(
             return f"it was stopped because its log breaks a rule (on_violation=stop): {broken}"
         return vigil.overdue() or board.failed_elsewhere(job)
 
-    board.run_starts(job)
-    ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
-    tick()
-    elsewhere = board.run_over(job, failed=ended.exit_code != 0)
-    found = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
-    ending = {"exit_code": ended.exit_code, "deaths": [str(death) for death in found]}
-    papers.write_json(job.ranks_folder / "ending.json", ending)
-    _settle(job)
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
+    with attempts.attempt(job, rules.digest) as died:
+        board.run_starts(job)
+        ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
+        tick()
+        elsewhere = board.run_over(job, failed=ended.exit_code != 0)
+        found = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
+        died += [str(death) for death in found]
+        papers.write_json(job.ranks_folder / "ending.json", {"exit_code": ended.exit_code, "deaths": died})
+        _settle(job)
     record, _ = read_record(job.result_file, rules)
     papers.write_json(job.folder / f"record_{job.index}.json", record.as_json())
-    failure = "; ".join(str(death) for death in found) or None
+    failure = "; ".join(died) or None
     watcher.run_ended(job, failure=failure)
     return failure
 
@@ -253,13 +253,14 @@ def _settle(job: Job) -> None:
 
 
 def _put_aside(job: Job) -> None:
-    """Keep the log of a failed run that is about to be repeated, under `failed/`."""
-    if job.result_file.exists():
-        folder = job.folder / "failed"
-        folder.mkdir(exist_ok=True)
-        attempt = len(list(folder.glob(f"result_{job.index}_*.txt"))) + 1
-        job.result_file.rename(folder / f"result_{job.index}_{attempt}.txt")
-        (job.folder / f"record_{job.index}.json").unlink(missing_ok=True)
+    """Keep what an earlier attempt at a run has logged that is about to be repeated, under `failed/`."""
+    for log in (job.result_file, job.growing_file):
+        if log.exists():
+            folder = job.folder / "failed"
+            folder.mkdir(exist_ok=True)
+            attempt = len(list(folder.glob(f"result_{job.index}_*.txt"))) + 1
+            log.rename(folder / f"result_{job.index}_{attempt}.txt")
+            (job.folder / f"record_{job.index}.json").unlink(missing_ok=True)
 
 
 def _holds_plan(folder: Path) -> bool:

@@ -23,11 +23,13 @@ from train_bench.bar import bar
 from train_bench.description import FIELDS, found
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.judge import official
+from train_bench.judge.campaign_checks import attempts_at
 from train_bench.judge.entry import Judgement
 from train_bench.judge.official import Opinion
 from train_bench.judge.rcp import CRASH
 from train_bench.judge.submission import STATUS
 from train_bench.judge.tree import judge_folder
+from train_bench.plan.definition import changes
 
 # What all campaigns of a package share, as their logs announce it.
 SHARED = ("submission_org", "submission_division", "submission_status", "submission_platform")
@@ -44,11 +46,12 @@ SUFFIXES = (".py", ".yaml", ".md", ".toml", ".txt", ".json", ".sh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The tree that the campaigns ran from, and its revision as it is now."""
+    """The tree that the campaigns ran from, its revision and the digest of its code as they are now."""
 
     root: Path
     revision: str | None
     differing: tuple[str, ...] = ()
+    digest: str
 
     @property
     def described(self) -> str:
@@ -78,6 +81,12 @@ class Campaign:
         """The name that the logs give."""
         return self.judgement.score.benchmark
 
+    @property
+    def attempts(self) -> tuple[Mapping[str, Any], ...]:
+        """All attempts at the runs that are packaged, run by run."""
+        counted = [run.index for run in self.judgement.score.runs if run.counted]
+        return tuple(told for index in counted for told in attempts_at(self.judgement.place, index))
+
     def announced(self, key: str) -> tuple[str, ...]:
         """The different values that the logs give to a `submission_*` key."""
         return tuple(sorted({record.announced.get(key, "") for record in self.judgement.records}))
@@ -99,7 +108,7 @@ def read_campaign(folder: Path, rcp_folder: Path) -> Campaign:
         if not (folder / name).is_file():
             raise RequestError(f"{folder} holds no finished campaign (no {name}); give the folder of one.")
     plan, machine = papers.read_json(folder / "plan.json"), papers.read_json(folder / "system.json")
-    judgement = judge_folder(folder, asked=None, rcp_folder=rcp_folder)
+    judgement = judge_folder(folder, asked=None, rcp_folder=rcp_folder, changes=changes)
     try:
         return Campaign(
             folder=folder,
@@ -131,13 +140,16 @@ def package(
     the platform that the logs announce.
 
     Raises `RequestError` with every reason why this is no submission. `force` overrules those that are about
-    the results, not those that leave no one tree to write.
+    the results, not those that leave no one tree to write; what it overruled is written beside the source, where
+    every judge of the package finds it.
     """
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise RequestError(f"{to} is not an empty folder; choose another with --to DIR.")
     _refuse(list(_contradictions(campaigns, stated, source)), "")
+    overruled = {campaign.folder: list(_shortcomings(campaign, source)) for campaign in campaigns}
     if not force:
-        _refuse(list(_shortcomings(campaigns, source)), " --force packages them all the same.")
+        reasons = [f"{folder}: {reason}" for folder, found in overruled.items() for reason in found]
+        _refuse(reasons, " --force packages them all the same.")
     name = _plain(system or campaigns[0].announced("submission_platform")[0])
     submitter = _plain(campaigns[0].announced("submission_org")[0])
     to = to.absolute()
@@ -145,24 +157,25 @@ def package(
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}_") as beside:
             tree = Path(beside, "tree")
-            _write(tree / submitter, campaigns, name, describe(campaigns[0], name, stated), source)
+            folder = tree / submitter
+            description = describe(campaigns[0], name, stated)
+            papers.write_json(folder / "systems" / f"{name}.json", description)
+            for campaign in bar(campaigns, "packaging"):
+                _write(folder, campaign, name, source, overruled[campaign.folder])
             tree.replace(to)
     except OSError as error:
         raise WriteError(f"{to} cannot be written: {error.strerror or error}.") from error
     return to / submitter
 
 
-def _write(
-    folder: Path, campaigns: Sequence[Campaign], name: str, description: Mapping[str, str], source: Source
-) -> None:
-    papers.write_json(folder / "systems" / f"{name}.json", description)
-    for campaign in bar(campaigns, "packaging"):
-        results = folder / "results" / name / campaign.benchmark
-        results.mkdir(parents=True)
-        for run in campaign.judgement.score.runs:
-            if run.counted:  # of more declared runs than the round takes, the median window is submitted
-                shutil.copyfile(campaign.folder / run.file, results / run.file)
-        _write_source(folder / "benchmarks" / campaign.benchmark / "implementations" / name, campaign, source)
+def _write(folder: Path, campaign: Campaign, name: str, source: Source, overruled: Sequence[str]) -> None:
+    results = folder / "results" / name / campaign.benchmark
+    results.mkdir(parents=True)
+    for run in campaign.judgement.score.runs:
+        if run.counted:  # of more declared runs than the round takes, the median window is submitted
+            shutil.copyfile(campaign.folder / run.file, results / run.file)
+    implementation = folder / "benchmarks" / campaign.benchmark / "implementations" / name
+    _write_source(implementation, campaign, source, overruled)
 
 
 def describe(campaign: Campaign, name: str, stated: Mapping[str, str]) -> dict[str, str]:
@@ -182,7 +195,7 @@ def opinions(folder: Path, rounds: str, rcp_folder: Path) -> Iterator[Said]:
     """What our judge and the official checkers think of a submitter's folder, one after the other."""
     counted, defects = set(), {KNOWN_DEFECT}
     for results in sorted(folder.glob("results/*/*")):
-        judgement = judge_folder(results, asked=rounds, rcp_folder=rcp_folder)
+        judgement = judge_folder(results, asked=rounds, rcp_folder=rcp_folder, changes=changes)
         counted |= {record.counted for record in judgement.records}
         score = judgement.score
         if score.by_the_letter.rcp.verdict == CRASH:  # the RCP checker has no run count for some benchmarks
@@ -243,13 +256,16 @@ def _contradictions(
             yield f"{field} is stated as {stated[field]!r}, and the logs say {logged!r}"
 
 
-def _shortcomings(campaigns: Sequence[Campaign], source: Source) -> Iterator[str]:
-    for campaign in campaigns:
-        for reason in campaign.judgement.score.reasons:
-            yield f"{campaign.folder}: {reason}"
-        ran = campaign.revision
-        if ran != source.revision or str(ran).endswith("+changes"):
-            yield f"{campaign.folder}: it ran from revision {ran}, and the source here is {source.described}"
+def _shortcomings(campaign: Campaign, source: Source) -> Iterator[str]:
+    for reason in campaign.judgement.score.reasons:
+        yield reason.rstrip(".")
+    attempts = campaign.attempts
+    for ran in sorted({str(told.get("revision")) for told in (campaign.plan, *attempts)}):
+        if ran != str(source.revision) or ran.endswith("+changes"):
+            yield f"it ran from revision {ran}, and the source here is {source.described}"
+    used = [told["software"].get("source") for told in (campaign.plan, *attempts) if "software" in told]
+    if any(digest != source.digest for digest in used):
+        yield f"it ran with other code than the source here (digest {source.digest})"
 
 
 def _refuse(reasons: Sequence[str], hint: str) -> None:
@@ -259,13 +275,16 @@ def _refuse(reasons: Sequence[str], hint: str) -> None:
         )
 
 
-def _write_source(folder: Path, campaign: Campaign, source: Source) -> None:
-    """The reference, the harness that runs it, and the configuration that it ran with."""
+def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: Sequence[str]) -> None:
+    """The reference, the harness that runs it, and all that was decided and done to get the results."""
     for name in (*SOURCE, "references/__init__.py", "references/_parts", f"references/{campaign.reference}"):
         _copy(source.root / name, folder / name)
     decided = {key: value for key, value in campaign.plan.items() if key != "jobs"}
-    papers.write_json(folder / "configuration.json", _without_paths(decided | {"config": campaign.config}))
-    papers.write(folder / "README.md", _readme(campaign))
+    told = decided | {"config": campaign.config, "overruled": overruled}
+    # How a process died may name hosts and folders.
+    attempts = [{key: value for key, value in told.items() if key != "deaths"} for told in campaign.attempts]
+    papers.write_json(folder / "configuration.json", _without_paths(told) | {"attempts": attempts})
+    papers.write(folder / "README.md", _readme(campaign, overruled))
 
 
 def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,10 +296,11 @@ def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _readme(campaign: Campaign) -> str:
+def _readme(campaign: Campaign, overruled: Sequence[str]) -> str:
+    forced = f"\nPackaged by force in spite of this: {'; '.join(overruled)}.\n" if overruled else ""
     return f"""\
 # {campaign.benchmark}
-
+{forced}
 The source that the results of this benchmark were made with (revision {campaign.revision}).
 `configuration.json` holds every value that was decided. The task is described in
 `references/{campaign.reference}/README.md`.

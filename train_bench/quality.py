@@ -58,6 +58,24 @@ class Target:
         """Whether this evaluation ends the run."""
         return all(threshold.reached(quality) for threshold in self.thresholds)
 
+    def refuse(self, answer: object) -> str | None:
+        """Why the `answer` of an evaluation cannot be compared with this target, as a sentence; None if it can."""
+        if not isinstance(answer, Quality):
+            return f"evaluate() gave {answer!r}; it has to give a Quality."
+        for name, value in answer.metrics.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                return f"evaluate() gave {value!r} as {name}; it has to be a number."
+        lacking = [
+            threshold.metric for threshold in self.thresholds if threshold.metric not in answer.metrics
+        ]
+        if lacking:
+            given = ", ".join(answer.metrics) or "no metric"
+            return (
+                f"evaluate() gave {given}, and the target {self} needs {' and '.join(lacking)}; spell the metric alike "
+                f"in the table of the round and in the reference."
+            )
+        return None
+
     def quality_of(self, logged: object) -> Quality:
         """Read the value of an `eval_accuracy` line back; what cannot be read becomes NaN."""
         names = [threshold.metric for threshold in self.thresholds]

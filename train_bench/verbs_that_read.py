@@ -182,7 +182,7 @@ def board(words: Sequence[str]) -> int:
 
 def package(words: Sequence[str]) -> int:
     """Lay finished campaigns out as a submission, and ask our judge and the official checkers about it."""
-    from train_bench import description
+    from train_bench import description, software
     from train_bench import package as packaging
     from train_bench.bar import bar
     from train_bench.plan import discover
@@ -202,7 +202,10 @@ def package(words: Sequence[str]) -> int:
         packaging.read_campaign(folder, discover.RCP) for folder in bar(options.campaigns, "judging")
     ]
     source = packaging.Source(
-        root=discover.ROOT, revision=revision(discover.ROOT), differing=differing(discover.ROOT)
+        root=discover.ROOT,
+        revision=revision(discover.ROOT),
+        differing=differing(discover.ROOT),
+        digest=software.digest_of_sources(),
     )
     folder = packaging.package(
         campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
@@ -267,16 +270,16 @@ def _only_round(benchmark: str) -> str:
 
 def _judged(path: Path, ruleset: str | None) -> Judged:
     from train_bench.judge.tree import judge_tree
-    from train_bench.plan import discover
+    from train_bench.plan import definition, discover
 
-    return judge_tree(path, asked=ruleset, rcp_folder=discover.RCP)
+    return judge_tree(path, asked=ruleset, rcp_folder=discover.RCP, changes=definition.changes)
 
 
 def _one_score(path: Path, ruleset: str | None) -> Score:
     from train_bench.judge.tree import judge_folder
-    from train_bench.plan import discover
+    from train_bench.plan import definition, discover
 
-    return judge_folder(path, asked=ruleset, rcp_folder=discover.RCP).score
+    return judge_folder(path, asked=ruleset, rcp_folder=discover.RCP, changes=definition.changes).score
 
 
 def _tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,20 +102,26 @@ def _with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]
 
 
 def _planned(request: Request, *, reference_runs: bool = False, to_be_run: bool = True) -> Plan:
+    from train_bench import software
+    from train_bench.judge import rcp
     from train_bench.plan import discover
     from train_bench.plan.launch import revision
     from train_bench.plan.plan import Provenance, make_plan
     from train_bench.rules import ruleset
 
+    asked = request.config
+    rules = ruleset.load(asked.benchmark.ruleset)
+    points = rcp.load(rules.benchmark(asked.benchmark.benchmark), discover.RCP)
     provenance = Provenance(
         now=datetime.now(UTC),
         version=__version__,
         revision=revision(discover.ROOT),
+        software=software.found(),
+        points_digest=rcp.digest(points),
         variant=request.variant,
         cache=discover.cache(),
     )
-    rules = ruleset.load(request.config.benchmark.ruleset)
-    return make_plan(request.config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
+    return make_plan(asked, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
 
 
 def _campaign(request: Request, *, reference_runs: bool = False) -> Path | None:
@@ -185,7 +191,10 @@ def _begun_pair(request: Request) -> tuple[Path, list[Plan]]:
     if request.config.resume is not None:
         _refuse_other_overrides(request)
         folder = Path(request.config.resume).resolve()
-        return folder, [campaign.open_folder(path) for path in against.folders(folder)]
+        plans = [campaign.open_folder(path) for path in against.folders(folder)]
+        for planned in plans:
+            _tell_differences(planned)
+        return folder, plans
     assert request.against is not None
     both = [_planned(request), _planned(request.against)]
     against.refuse(*both)
@@ -267,6 +276,7 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
     if asked.resume is not None:
         _refuse_other_overrides(request)
         planned = campaign.open_folder(Path(asked.resume))
+        _tell_differences(planned)
         batch = discover.batch(campaign.launcher_config(planned))
     elif asked.only is not None:
         raise RequestError("only=[RUN,...] is for a campaign that was begun; give it with resume=DIR.")
@@ -285,6 +295,23 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
         campaign.prepare_data(planned)
         campaign.begin(planned)
     return planned
+
+
+def _tell_differences(planned: Plan) -> None:
+    """A campaign that goes on with other software than it was planned with says so before anything is run."""
+    from train_bench import attempts
+    from train_bench.judge.campaign_checks import differences
+    from train_bench.rules import ruleset
+
+    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
+    found = differences(asdict(planned), attempts.ran_with(rules.digest))
+    if found:
+        worth = "no result" if rules.strict else "for review"
+        print(
+            f"train-bench: warning: this campaign goes on with {'; '.join(found)}. In {planned.ruleset} runs that "
+            f"differ from their plan are {worth}.",
+            file=sys.stderr,
+        )
 
 
 def _concluded(folder: Path | None, conclude: Callable[[Path], int]) -> int:
@@ -351,9 +378,9 @@ def _point(folder: Path, *, replace: bool) -> int:
 
 def _judgement(folder: Path) -> Judgement:
     from train_bench.judge.tree import judge_folder
-    from train_bench.plan import discover
+    from train_bench.plan import definition, discover
 
-    return judge_folder(folder, asked=None, rcp_folder=discover.RCP)
+    return judge_folder(folder, asked=None, rcp_folder=discover.RCP, changes=definition.changes)
 
 
 def _prepare(request: Request) -> int:

@@ -10,7 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from train_bench import campaign
+from train_bench import campaign, software
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
 from train_bench.plan import discover
@@ -35,6 +35,8 @@ def make(*overrides, reference_runs=False, to_be_run=True):
         now=datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC),
         version="0",
         revision=None,
+        software=software.found(),
+        points_digest=None,
         variant="resnet_mini",
         cache=Path("/nowhere"),
     )

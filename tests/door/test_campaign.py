@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import threading
 import pytest
 
 from tests.door.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
-from train_bench import campaign
+from tests.door.test_bad_input import train_bench
+from train_bench import campaign, software
 from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
 
 
@@ -122,6 +124,65 @@ def test_a_dead_run_is_repeated_if_told_and_its_log_is_put_aside(begun):
     assert (begun.jobs[0].folder / "failed" / "result_2_1.txt").exists()
 
 
+def attempts_at(plan, index):
+    paths = sorted(plan.jobs[0].folder.glob(f"attempts/run_{index}_*.json"))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def test_every_run_leaves_what_it_ran_with_and_how_it_ended(begun):
+    run(begun)
+    for index in range(5):
+        (told,) = attempts_at(begun, index)
+        assert (told["run"], told["attempt"], told["outcome"]) == (index, 1, "finished")
+        assert told["software"] == begun.software
+        assert told["ruleset_digest"] == begun.ruleset_digest
+        assert told["started"] <= told["ended"]
+    assert judged(begun).score.warnings == ()
+
+
+def test_the_judge_tells_how_often_a_run_was_tried_and_why(begun):
+    with pytest.raises(LaunchError):
+        run(begun, FakeLauncher(run_2="killed"))
+    run(campaign.open_folder(begun.jobs[0].folder), retry_failed=True)
+    score = judged(begun).score
+    assert score.valid, score.reasons
+    assert score.warnings == (
+        "result_2.txt: This run was tried 2 times: attempt 1 died (rank 0 killed by SIGKILL). The last one is the "
+        "result.",
+    )
+
+
+def test_a_result_that_was_deleted_and_made_again_is_no_result(begun):
+    run(begun)
+    (begun.jobs[0].folder / "result_1.txt").unlink()
+    run(campaign.open_folder(begun.jobs[0].folder))
+    score = judged(begun).score
+    assert not score.valid
+    assert "result_1.txt breaks the rules" in " ".join(score.reasons)
+
+
+def test_a_campaign_that_went_on_with_other_source_is_no_result(begun, monkeypatch):
+    with pytest.raises(LaunchError):
+        run(begun, FakeLauncher(run_2="killed"))
+    changed = begun.software | {"source": "another"}
+    monkeypatch.setattr(software, "found", lambda: changed)
+    run(campaign.open_folder(begun.jobs[0].folder), retry_failed=True)
+    judgement = judged(begun)
+    assert [verdict.compliant for verdict in judgement.verdicts] == [True, True, False, False, False]
+    assert "other source (another," in judgement.verdicts[3].findings[0].message
+    assert not judgement.score.valid
+
+
+def test_going_on_with_other_source_is_said_before_anything_is_run(begun):
+    folder = begun.jobs[0].folder
+    told = json.loads((folder / "plan.json").read_text())
+    told["software"]["source"] = "another"
+    (folder / "plan.json").write_text(json.dumps(told))
+    answer = train_bench("run", f"resume={folder}", "only=[]")
+    assert "warning: this campaign goes on with other source" in answer.stderr
+    assert "In mini-1.0 runs that differ from their plan are no result." in answer.stderr
+
+
 def test_a_log_without_run_stop_is_cut_off_and_not_a_broken_rule(begun):
     with pytest.raises(LaunchError):
         run(begun, FakeLauncher(run_0="killed"))
@@ -140,7 +201,10 @@ def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
     assert results(begun) == ["result_0.txt", "result_1.txt", "result_2.txt.part"]
     assert not _processes_with(str(begun.jobs[0].folder))
     run(campaign.open_folder(begun.jobs[0].folder))
-    assert judged(begun).score.valid
+    score = judged(begun).score
+    assert score.valid
+    assert "tried 2 times: attempt 1 was interrupted" in score.warnings[0]
+    assert (begun.jobs[0].folder / "failed" / "result_2_1.txt").stat().st_size > 0
 
 
 def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):

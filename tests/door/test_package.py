@@ -15,13 +15,14 @@ from train_bench import description
 from train_bench import package as packaging
 from train_bench.errors import LogError, RequestError, UnknownName
 from train_bench.plan.launch import differing, revision
+from train_bench.judge.tree import judge_folder
 
 CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "corpus"))
 PUBLISHED = CORPUS / "v2.1" / "Intel-HabanaLabs" / "results" / "HLS-Gaudi2-PT" / "resnet"
 published = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
 
 NOWHERE = Path("/nowhere")
-SOURCE = packaging.Source(root=ROOT, revision="abc")
+SOURCE = packaging.Source(root=ROOT, revision="abc", digest="0123456789ab")
 MACHINE = {
     "processor": "a processor",
     "cores": 160,
@@ -180,6 +181,48 @@ def test_every_shortcoming_is_named_at_once_and_nothing_is_written(mini_campaign
     ):
         package(mini_campaign, to=tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mini"]
+
+
+def test_what_force_overruled_and_changes_travel_with_the_package_and_its_judgement(mini_campaign, tmp_path):
+    change = "benchmark.label_smoothing=0.0"
+    papers_of(mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", revision="another", changes=[change])
+    folder = package(mini_campaign, to=tmp_path / "out", force=True)
+    ours, _ = packaging.opinions(folder, "mini-1.0", NOWHERE)
+    assert ours.refused
+    assert f"Not the benchmark as it is defined: {change}" in ours.message
+    assert "it ran from revision another, and the source here is abc" in ours.message
+    (readme,) = folder.glob("benchmarks/*/implementations/*/README.md")
+    assert "Packaged by force in spite of this: Not the benchmark" in readme.read_text()
+
+
+def test_a_package_that_needed_no_force_is_valid_and_says_how_often_its_runs_were_tried(
+    mini_campaign, tmp_path
+):
+    ran = {"revision": "abc", "software": {"source": SOURCE.digest}}
+    papers_of(mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", **ran)
+    (mini_campaign / "attempts").mkdir()
+    for index, number in ((0, 1), (0, 2), (1, 1), (2, 1), (3, 1), (4, 1)):
+        died = (index, number) == (0, 1)
+        told = {"run": index, "attempt": number, **ran, "outcome": "died" if died else "finished"}
+        told["deaths"] = ["rank 0 on somehost failed: no /home/somebody"] if died else []
+        (mini_campaign / "attempts" / f"run_{index}_{number}.json").write_text(json.dumps(told))
+    folder = package(mini_campaign, to=tmp_path / "out")
+    ours, _ = packaging.opinions(folder, "mini-1.0", NOWHERE)
+    assert (ours.verdict, ours.message) == ("pass", "")
+    (results,) = folder.glob("results/*/*")
+    score = judge_folder(results, asked="mini-1.0", rcp_folder=NOWHERE).score
+    assert score.warnings == (
+        "result_0.txt: This run was tried 2 times: attempt 1 died. The last one is the result.",
+    )
+    assert "somebody" not in next(folder.rglob("configuration.json")).read_text()
+
+
+def test_a_campaign_that_ran_with_other_code_than_is_packaged_is_refused(mini_campaign, tmp_path):
+    papers_of(mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", software={"source": "another"})
+    with pytest.raises(
+        RequestError, match=r"it ran with other code than the source here \(digest 0123456789ab\)"
+    ):
+        package(mini_campaign, to=tmp_path / "out")
 
 
 def test_a_folder_that_is_not_empty_is_left_alone_even_by_force(mini_campaign, tmp_path):

@@ -11,7 +11,7 @@ from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 ROOT = Path(__file__).parents[2]
-LEAVES = {"bar", "errors", "progress", "quality", "event", "seeds", "papers", "plain_text", "job"}
+LEAVES = {"bar", "errors", "progress", "quality", "event", "seeds", "papers", "plain_text", "job", "software"}
 CONTRACTS = {"task", "launcher", "parallel"}
 DOOR = {
     *(
@@ -19,6 +19,7 @@ DOOR = {
         "ask",
         "campaign",
         "against",
+        "attempts",
         "join",
         "board",
         "ending",

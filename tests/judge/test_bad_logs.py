@@ -284,7 +284,7 @@ def test_what_may_not_be_read_is_said(tmp_path, closed):
     (entry / closed).chmod(0)
     program = (
         "import os, sys; from train_bench.cli import VERBS; from train_bench.guard import guarded;"
-        "import train_bench.judge.tree, train_bench.plan.discover, train_bench.report.findings;"
+        "import train_bench.judge.tree, train_bench.plan.definition, train_bench.report.findings;"
         "from train_bench.rules import ruleset; ruleset.load('training-1.1.0').benchmark('resnet');"
         "os.chdir('/'); os.setuid(65534); sys.exit(guarded(lambda: VERBS['judge'](sys.argv[1:])))"
     )

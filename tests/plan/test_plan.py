@@ -1,10 +1,16 @@
 """What is decided before anything runs."""
 
+import sys
+from dataclasses import replace
+
 import pytest
 
-from tests.door.conftest import make
+import references
+from tests.door.conftest import asked_config, make
 from train_bench.errors import RequestError
 from train_bench.plan import discover
+from train_bench.plan import plan as planning
+from train_bench.rules import ruleset
 
 PREPARED = "drop_caches=true"
 STARTED = {
@@ -242,3 +248,71 @@ def test_a_limit_that_leaves_no_time_is_refused(limit):
 def test_a_campaign_can_be_told_to_continue_after_a_failure():
     assert make().request["on_failure"].value == "stop"
     assert make("on_failure=continue").request["on_failure"].value == "continue"
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("until=inf", "until is inf; it has to be a finite number above 0"),
+        ("until=nan", "until is nan"),
+        ("until=1e12", "would take over 100000 evaluations, one every 1"),
+        ("period=0", "period is 0.0; allowed: only 1"),
+    ],
+)
+def test_a_schedule_that_never_ends_or_never_evaluates_is_refused(option, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        make(f"benchmark.evaluation.{option}")
+
+
+def test_a_period_of_nothing_is_refused_where_the_rules_leave_it_free():
+    asked = make().jobs[0].config["evaluation"]
+    rules = replace(ruleset.load("mini-1.0").benchmark("resnet_mini"), schedule=None)
+    config = asked_config("benchmark.evaluation.period=0").benchmark
+    assert asked["period"] == 1
+    with pytest.raises(RequestError, match="period is 0; it has to be a finite number above 0"):
+        planning._schedule(config, rules)
+
+
+def test_a_rule_file_that_is_missing_is_said_in_the_plan(monkeypatch):
+    rules = ruleset.load("mini-1.0")
+    one = replace(rules.benchmark("resnet_mini"), start="absent.yaml")
+    monkeypatch.setattr(ruleset, "load", lambda name: replace(rules, benchmarks={"resnet_mini": one}))
+    with pytest.raises(RequestError, match=r"No log can be checked.*there is a rule file absent\.yaml"):
+        make()
+
+
+@pytest.fixture
+def sibling(tmp_path, monkeypatch):
+    """A reference that has files, and nothing in them."""
+    folder = tmp_path / "references" / "hollow"
+    folder.mkdir(parents=True)
+    for name in ("config", "data", "task"):
+        (folder / f"{name}.py").write_text("Taskmaster = None\n")
+    monkeypatch.setattr(discover, "ROOT", tmp_path)
+    monkeypatch.setattr(references, "__path__", [str(folder.parent)])
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("references.hollow")]:
+        del sys.modules[name]
+
+
+def test_what_a_reference_lacks_is_said_in_a_sentence(sibling):
+    with pytest.raises(RequestError, match=r"references/hollow/config\.py has no Config"):
+        discover.reference_config("hollow")
+    with pytest.raises(RequestError, match=r"references/hollow/data\.py has no prepare"):
+        discover.prepare("hollow")
+    assert "references/hollow/task.py has no Task;" in discover.refuse_reference("hollow")
+    (sibling / "task.py").write_text("class Task: ...\n")
+    assert discover.refuse_reference("hollow") is None
+
+
+def test_a_file_that_a_reference_lacks_is_said_in_a_sentence(sibling):
+    for name in ("data", "task"):
+        (sibling / f"{name}.py").unlink()
+    with pytest.raises(RequestError, match=r"references/hollow/data\.py cannot be imported: No module named"):
+        discover.prepare("hollow")
+    assert "has no Task" in discover.refuse_reference("hollow")
+
+
+@pytest.mark.parametrize("name", discover.references())
+def test_every_reference_has_what_it_is_asked_for(name):
+    assert discover.refuse_reference(name) is None

@@ -122,26 +122,62 @@ def copied_rounds(tmp_path, monkeypatch):
     return tmp_path / "rounds"
 
 
-def fresh_digest():
-    return ruleset.load.__wrapped__("mini-1.0").digest
+def fresh_digest(name="mini-1.0", benchmark="resnet_mini"):
+    return ruleset.load.__wrapped__(name).benchmark(benchmark).digest
 
 
-def test_the_digest_is_the_same_for_the_same_rules(copied_rounds):
-    assert fresh_digest() == fresh_digest() == ruleset.load("mini-1.0").digest
+def change(path, old, new):
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    ruleset._table.cache_clear()
 
 
-@pytest.mark.parametrize("file", ["mini.yaml", "mini-1.0/resnet.yaml"])
-def test_the_digest_changes_with_the_table_and_with_a_rule_file(file, copied_rounds):
+@pytest.fixture
+def copied_table(copied_rounds):
+    """The copied rounds, read afresh before and after."""
+    ruleset._table.cache_clear()
+    yield copied_rounds
+    ruleset._table.cache_clear()
+
+
+def test_the_digest_is_the_same_for_the_same_rules(copied_table):
+    assert fresh_digest() == fresh_digest() == ruleset.load("mini-1.0").benchmark("resnet_mini").digest
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("mini.yaml", "metric: top1, value: 0.975", "metric: top1, value: 0.974"),
+        ("mini.yaml", "strict: true", "strict: false"),
+        ("mini.yaml", "closed: 30", "closed: 31"),
+        ("mini-1.0/resnet.yaml", "\n- ", "\n\n- "),
+    ],
+)
+def test_the_digest_changes_with_the_rules_of_the_benchmark(file, old, new, copied_table):
     before = fresh_digest()
-    path = copied_rounds / file
-    path.write_text(path.read_text() + "# changed\n")
+    change(copied_table / file, old, new)
     assert fresh_digest() != before
 
 
-def test_the_digest_changes_with_the_version_of_the_package(monkeypatch):
-    before = fresh_digest()
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("mini.yaml", "metric: AUC, value: 0.78", "metric: AUC, value: 0.7"),
+        ("mini-1.0/dlrm.yaml", "\n- ", "\n\n- "),
+    ],
+)
+def test_the_digest_does_not_change_with_the_rules_of_another(file, old, new, copied_table):
+    before = fresh_digest(), fresh_digest(benchmark="dlrm_mini")
+    change(copied_table / file, old, new)
+    assert fresh_digest() == before[0]
+    assert fresh_digest(benchmark="dlrm_mini") != before[1]
+
+
+def test_the_digest_of_an_official_round_changes_with_the_version_of_the_package(monkeypatch):
+    before = fresh_digest("training-1.1.0", "resnet"), fresh_digest()
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.0")
-    assert fresh_digest() != before
+    assert fresh_digest("training-1.1.0", "resnet") != before[0]
+    assert fresh_digest() == before[1]
 
 
 @pytest.mark.parametrize("change", [("runs: 5", "rnus: 5"), ("start:", "begin:"), ("    unit: epoch\n", "")])

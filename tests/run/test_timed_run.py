@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.run.fakes import CountingClock, FakeTask, OneRank, job
-from train_bench.errors import WriteError
+from train_bench.errors import LaunchError, WriteError
 from train_bench.progress import Unit
+from train_bench.quality import Quality
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
 
@@ -101,6 +102,31 @@ def test_an_exception_on_the_clock_leaves_an_aborted_run_stop_and_travels_on(tmp
     with pytest.raises(ValueError, match=moment):
         run(tmp_path, task)
     assert only(lines(tmp_path), "run_stop")[0]["metadata"]["status"] == "aborted"
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (
+            Quality(metrics={"accuracy": 0.95}),
+            r"gave accuracy, and the target top1 >= 0\.9 needs top1; spell",
+        ),
+        (Quality(metrics={"Top1": 0.95}), "gave Top1, and the target"),
+        (Quality(metrics={}), "gave no metric, and the target"),
+        (Quality(metrics={"top1": "0.95"}), "gave '0.95' as top1; it has to be a number"),
+        (Quality(metrics={"top1": True}), "gave True as top1; it has to be a number"),
+        (0.95, r"gave 0\.95; it has to give a Quality"),
+        (None, "gave None; it has to give a Quality"),
+    ],
+)
+def test_an_evaluation_that_the_target_cannot_be_held_against_ends_the_run_at_once(
+    tmp_path, answer, sentence
+):
+    task = FakeTask([0.5] * 4)
+    task.evaluate = lambda: answer
+    with pytest.raises(LaunchError, match=f"The reference fake cannot be judged: evaluate\\(\\) {sentence}"):
+        run(tmp_path, task)
+    assert [word for word in task.diary if word.startswith("train_until")] == ["train_until 100"]
 
 
 def test_an_exception_before_the_clock_leaves_no_run_stop(tmp_path):

@@ -116,9 +116,14 @@ def judge_together(
         for key, value in values.items():
             found += _unusual(record, key, value, usual[key], rules)
         found += odd
-        letter = verdict.compliant_by_the_letter
-        together.append(_verdict(record, [*verdict.findings, *found], by_the_letter=letter))
+        together.append(with_findings(record, verdict, found))
     return tuple(together)
+
+
+def with_findings(record: RunRecord, verdict: RunVerdict, found: Sequence[Finding]) -> RunVerdict:
+    """A verdict with what else was found of the run."""
+    letter = verdict.compliant_by_the_letter
+    return _verdict(record, [*verdict.findings, *found], by_the_letter=letter)
 
 
 def _verdict(record: RunRecord, findings: Sequence[Finding], *, by_the_letter: bool) -> RunVerdict:
@@ -188,7 +193,7 @@ def broken_rule(file: str, failure: Failure, rules: BenchmarkRules, logged: Cont
 
 def _follows_from_death(record: RunRecord, failure: Failure) -> bool:
     """Missing events of a run that did not get to them are said once, by how it ended."""
-    if record.status == SUCCESS or failure.kind not in ("count", "end"):
+    if record.status == SUCCESS or failure.kind not in ("count", "end", "absent"):
         return False
     return failure.key in AFTER_THE_END or record.minutes is None
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.errors import LogError
-from train_bench.judge import log, rcp
+from train_bench.judge import campaign_checks, log, rcp
 from train_bench.judge.against_plan import Planned, of_the_entry, planned_of
-from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open
+from train_bench.judge.campaign_checks import Changes
+from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open, with_findings
 from train_bench.judge.convergence import beside_the_points
-from train_bench.judge.finding import BREAKS, Finding
+from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.letter import by_the_letter
 from train_bench.judge.place import Place, badly_ended
 from train_bench.judge.record import RunRecord, number_of, read_record
@@ -62,14 +63,15 @@ class Judgement:
         return score | self.origin | {"findings": [finding.as_json() for finding in self.findings]}
 
 
-def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
+def judge_entry(place: Place, *, rcp_folder: Path, changes: Changes | None = None) -> Judgement:
     """Judge the logs of one entry, by the plan beside them where there is one.
 
+    `changes` says what a planned configuration has changed of the benchmark as it is defined here.
     Raises `LogError` where nothing says which benchmark they are.
     """
     rounds = ruleset.load(place.ruleset)
     rules = rounds.benchmark(str(place.plan.get("benchmark") or _benchmark(place, rounds)))
-    planned, world_size = planned_of(place), _integer(place.plan.get("world_size"))
+    planned, world_size = planned_of(place), _integer(place.told.get("world_size"))
     judged = [_judge_file(file, rules, planned, world_size) for file in sorted(place.files, key=_order)]
     records = tuple(record for record, _ in judged)
     stated = divisions_of(place, records)
@@ -81,9 +83,12 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
         else verdict
         for record, verdict in judged
     ]
-    verdicts = judge_together(records, alone, rules, planned)
+    made = [tuple(campaign_checks.of_run(place, record, rules)) for record in records]
+    verdicts = tuple(map(with_findings, records, judge_together(records, alone, rules, planned), made))
     beside = (*beside_the_logs(place, records, rules), *of_the_entry(place, planned, records, rules))
-    points = rcp.load(rules, rcp_folder) if closed else ()
+    points = rcp.load(rules, rcp_folder)
+    points_digest = rcp.digest(points)
+    changed = tuple(campaign_checks.of_campaign(place, rules, points_digest))
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
         if not closed:
@@ -92,15 +97,33 @@ def judge_entry(place: Place, *, rcp_folder: Path) -> Judgement:
 
     # The official package checker goes by the description, else by the first log.
     letter = by_the_letter(records, verdicts, rules, closed=stated[:1] != (OPEN,))
-    origin = _origin(place, records, rules, division)
+    origin = replace(
+        _origin(place, records, rules, division),
+        redefined=campaign_checks.redefined(place, rules, changes),
+        warnings=_warnings(changed, records, made),
+    )
     broken = [finding.message for finding in beside if finding.grade == BREAKS]
-    score = make_score(rounds, rules, records, verdicts, compare, origin, letter, broken)
+    score = make_score(rules, records, verdicts, compare, points_digest, origin, letter, broken)
     findings = (
+        *changed,
         *beside,
         *scaling(place, score.rcp),
-        *beside_the_points(place, records, score.rcp, points),
+        *beside_the_points(place, records, score.rcp, points if closed else ()),
     )
     return Judgement(place=place, records=records, verdicts=verdicts, findings=findings, score=score)
+
+
+def _warnings(
+    changed: Sequence[Finding], records: Sequence[RunRecord], made: Sequence[Sequence[Finding]]
+) -> tuple[str, ...]:
+    """What `campaign_checks` found that invalidates nothing, in sentences."""
+    of_runs = [
+        f"{Path(record.file).name}: {one.message}"
+        for record, found in zip(records, made, strict=True)
+        for one in found
+        if one.grade == REVIEW
+    ]
+    return (*(one.message for one in changed), *of_runs)
 
 
 def _order(file: Path) -> tuple[int, str]:
@@ -154,7 +177,7 @@ def _origin(
     place: Place, records: Sequence[RunRecord], rules: BenchmarkRules, division: str | None
 ) -> Origin:
     """Runs of a reference convergence point were declared for that, and are no result."""
-    plan = place.plan
+    plan = place.told
     of_a_result = plan.get("runs_required") == rules.runs
     first = records[0].announced if records else {}
     jobs, changes = plan.get("jobs"), plan.get("changes")
@@ -166,7 +189,8 @@ def _origin(
         launcher=_text(plan.get("launcher")),
         world_size=_integer(plan.get("world_size")),
         seeds=_text(plan.get("seeds")),
-        changes=tuple(str(change) for change in changes) if isinstance(changes, list) else (),
+        changes=_texts(changes),
+        overruled=_texts(plan.get("overruled")),
         declared_runs=len(jobs) if isinstance(jobs, list) and of_a_result else None,
         batch=badly_ended(place.folder),
         alone=place.alone,
@@ -191,6 +215,10 @@ def _benchmark(place: Place, rounds: ruleset.Ruleset) -> str:
 
 def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(str(one) for one in value) if isinstance(value, list) else ()
 
 
 def _text(value: Any) -> str | None:

@@ -42,6 +42,25 @@ class Place:
             return None
         return self.folder.parents[2] / "systems" / f"{self.system}.json"
 
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What was planned: the plan, else what a package holds of it; empty for logs of others."""
+        return self.plan or self.configuration
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """What `package` wrote beside the source of these results: the plan without its jobs, the `config` of these,
+        the `attempts` at the runs that were packaged, and what was `overruled` by force. Empty where there is none."""
+        if self.system is None or self.benchmark is None:
+            return {}
+        implementations = self.folder.parents[2] / "benchmarks" / self.benchmark / "implementations"
+        path = implementations / self.system / "configuration.json"
+        try:
+            read = papers.read_json(path) if path.is_file() else {}
+        except LogError:
+            return {}
+        return read if isinstance(read, dict) and "train_bench" in read else {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:

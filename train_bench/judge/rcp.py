@@ -11,6 +11,7 @@ official checker gives itself, with what it gets wrong.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import statistics
@@ -80,6 +81,13 @@ def load(rules: BenchmarkRules, folder: Path) -> tuple[Point, ...]:
     ours = [point for point in _read(path, rules.drop, rules.name) if point.batch_size not in known]
     points = [point for point in (*ours, *theirs) if point.batch_size not in absent]
     return tuple(sorted(points, key=lambda point: point.batch_size))
+
+
+def digest(points: Sequence[Point]) -> str | None:
+    """Ties a plan and a verdict to the points that a benchmark had, whatever they were made with; None where there
+    are none."""
+    told = [[point.batch_size, point.mean, point.deviation, point.count] for point in points]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest() if points else None
 
 
 def official(rules: BenchmarkRules) -> tuple[Point, ...]:

@@ -15,14 +15,21 @@ from train_bench.judge.ranks import disturbance
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
 from train_bench.judge.record import RunRecord
 from train_bench.judge.statistics import olympic_interval, olympic_mean
-from train_bench.rules.ruleset import BenchmarkRules, Ruleset
+from train_bench.rules.ruleset import BenchmarkRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What folders and a campaign's plan say of logs; None where nobody says it. `changes` are the options
-    that made another task of the benchmark, `declared_runs` how many runs were planned, `batch` how jobs of
-    a batch system ended badly, and `alone` is a single log that was asked for by itself."""
+    """What folders and a campaign's plan say of logs; None where nobody says it.
+
+    changes        the options that made another task of the benchmark
+    redefined      what was run otherwise than the benchmark is defined here, though the plan calls it no change
+    overruled      what `package --force` packaged the results in spite of
+    warnings       what a reader of the score should know, and what invalidates nothing
+    declared_runs  how many runs were planned
+    batch          how jobs of a batch system ended badly
+    alone          a single log that was asked for by itself
+    """
 
     submitter: str | None = None
     system: str | None = None
@@ -32,6 +39,9 @@ class Origin:
     world_size: int | None = None
     seeds: str | None = None
     changes: tuple[str, ...] = ()
+    redefined: tuple[str, ...] = ()
+    overruled: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     declared_runs: int | None = None
     batch: tuple[str, ...] = ()
     alone: bool = False
@@ -74,6 +84,7 @@ class Score:
     reference: str
     ruleset: str
     ruleset_digest: str
+    points_digest: str | None
     launcher: str | None
     world_size: int | None
     seeds: str | None
@@ -92,6 +103,7 @@ class Score:
     disturbed: str | None
     valid: bool
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
     by_the_letter: Letter
 
     def as_json(self) -> dict[str, Any]:
@@ -112,11 +124,11 @@ def window_of(records: Sequence[RunRecord], times: Sequence[float], rules: Bench
 
 
 def make_score(
-    ruleset: Ruleset,
     rules: BenchmarkRules,
     records: Sequence[RunRecord],
     verdicts: Sequence[RunVerdict],
     compare: Callable[[Sequence[int]], RcpVerdict],
+    points_digest: str | None,
     origin: Origin,
     letter: Letter,
     broken: Sequence[str] = (),
@@ -151,8 +163,9 @@ def make_score(
         benchmark=rules.name,
         variant=origin.variant,
         reference=rules.reference,
-        ruleset=ruleset.name,
-        ruleset_digest=ruleset.digest,
+        ruleset=rules.ruleset,
+        ruleset_digest=rules.digest,
+        points_digest=points_digest,
         launcher=origin.launcher,
         world_size=origin.world_size,
         seeds=origin.seeds,
@@ -174,6 +187,7 @@ def make_score(
         disturbed=disturbance(records),
         valid=not reasons and not broken,
         reasons=(*reasons, *broken),
+        warnings=origin.warnings,
         by_the_letter=letter,
     )
 
@@ -258,4 +272,11 @@ def _reasons(
         reasons.append(f"RCP {rcp.verdict}: {rcp.message}.")
     if origin.changes:
         reasons.append(f"Not the benchmark as it is defined: {', '.join(origin.changes)}.")
+    if origin.redefined:
+        reasons.append(
+            f"Not the benchmark as it is defined here: {', '.join(origin.redefined)}; where it was planned, it was "
+            f"defined so."
+        )
+    if origin.overruled:
+        reasons.append(f"Packaged by force in spite of this: {'; '.join(origin.overruled)}.")
     return reasons

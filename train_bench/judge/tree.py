@@ -14,6 +14,7 @@ from typing import Any
 
 from train_bench.bar import bar
 from train_bench.errors import LogError, RequestError
+from train_bench.judge.campaign_checks import Changes
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.log import NO_CONTENT
@@ -48,16 +49,18 @@ class Judged:
         return {"entries": entries, "unjudged": list(self.unjudged), "skipped": list(self.skipped)}
 
 
-def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
-    """Judge everything below `path`, by the rules that its folders name or that were `asked` for.
+def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path, changes: Changes | None = None) -> Judged:
+    """Judge everything below `path`, by the rules that its folders name or that were `asked` for. `changes` is
+    `judge_entry`'s.
 
     Raises `RequestError` where nothing says the rules, `LogError` where there is nothing to judge.
     """
     found = find(path, asked)
     places = found.places
+    judge = partial(_judged_or_why_not, rcp_folder=rcp_folder, changes=changes)
     if len(places) == 1 and not found.unjudged:
-        return Judged(entries=(judge_entry(places[0], rcp_folder=rcp_folder),), skipped=found.skipped)
-    judge = partial(_judged_or_why_not, rcp_folder=rcp_folder)
+        only = judge_entry(places[0], rcp_folder=rcp_folder, changes=changes)
+        return Judged(entries=(only,), skipped=found.skipped)
     small = _small(places)
     results = list(map(judge, bar(places, "judging"))) if small else _in_processes(judge, places)
     return Judged(
@@ -67,20 +70,22 @@ def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path) -> Judged:
     )
 
 
-def _judged_or_why_not(place: Place, *, rcp_folder: Path) -> Judgement | str:
+def _judged_or_why_not(place: Place, *, rcp_folder: Path, changes: Changes | None) -> Judgement | str:
     """One entry of a tree that cannot be judged hides no other."""
     try:
-        return judge_entry(place, rcp_folder=rcp_folder)
+        return judge_entry(place, rcp_folder=rcp_folder, changes=changes)
     except (LogError, RequestError) as error:
         return str(error)
 
 
-def judge_folder(folder: Path, *, asked: str | None, rcp_folder: Path) -> Judgement:
+def judge_folder(
+    folder: Path, *, asked: str | None, rcp_folder: Path, changes: Changes | None = None
+) -> Judgement:
     """Judge the one entry that lies in `folder`, or else below it. Raises as `judge_tree` does."""
     here = in_folder(folder, asked)
     if here is not None:
-        return judge_entry(here, rcp_folder=rcp_folder)
-    entries = judge_tree(folder, asked=asked, rcp_folder=rcp_folder).entries
+        return judge_entry(here, rcp_folder=rcp_folder, changes=changes)
+    entries = judge_tree(folder, asked=asked, rcp_folder=rcp_folder, changes=changes).entries
     if len(entries) != 1:
         raise RequestError(f"{folder} holds {len(entries)} entries; give the folder of one.")
     return entries[0]

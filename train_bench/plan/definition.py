@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import cattrs
-
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.task import BenchmarkConfig
@@ -26,6 +24,8 @@ def changes(benchmark: str, config: Mapping[str, Any], ranks: int) -> tuple[str,
     What `TUNABLE` names may differ, and what follows from it and from the number of ranks. Raises `RequestError`
     where nothing defines the benchmark, or `config` is none of its reference.
     """
+    import cattrs  # here, because `train-bench judge` needs it for results with a plan alone
+
     defined = _definition(benchmark)
     if config.get("reference") != defined.reference:
         return (_option(("reference",), config.get("reference")),)
@@ -34,7 +34,14 @@ def changes(benchmark: str, config: Mapping[str, Any], ranks: int) -> tuple[str,
         asked = _flat(asdict(cattrs.structure(config, kind)))
         free = {path: value for path, value in asked.items() if _is_tunable(path, kind.TUNABLE)}
         expected = cattrs.structure(_nested(_flat(asdict(defined)) | free), kind).for_ranks(ranks)
-    except (cattrs.BaseValidationError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
+    except (
+        cattrs.BaseValidationError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise RequestError(f"This is no configuration of {benchmark}: {error!r}.") from error
     due = _flat(asdict(expected))
     changed = [_option(path, value) for path, value in asked.items() if path not in due or due[path] != value]
@@ -42,6 +49,8 @@ def changes(benchmark: str, config: Mapping[str, Any], ranks: int) -> tuple[str,
 
 
 def _definition(benchmark: str) -> BenchmarkConfig:
+    import cattrs
+
     values = discover.values(benchmark) if benchmark in discover.variants() else {}
     if values.get("benchmark") != benchmark:
         raise RequestError(

@@ -14,7 +14,7 @@ from typing import Any, cast
 import yaml
 
 from train_bench import papers
-from train_bench.errors import UnknownName
+from train_bench.errors import RequestError, UnknownName
 from train_bench.launcher import Batch, Launcher, LauncherConfig
 from train_bench.task import BenchmarkConfig, Prepare
 
@@ -109,7 +109,7 @@ def hyperparameters(variant: str) -> dict[str, Any]:
 def reference_config(name: str) -> type[BenchmarkConfig]:
     """The configuration schema of a reference."""
     _refuse_unknown("reference", name, references())
-    return cast(type[BenchmarkConfig], importlib.import_module(f"references.{name}.config").Config)
+    return cast(type[BenchmarkConfig], _member(f"references.{name}.config", "Config"))
 
 
 def game_records() -> Any:
@@ -119,32 +119,54 @@ def game_records() -> Any:
 
 def prepare(name: str) -> Prepare:
     """The data preparation of a reference. Imports what its data code needs."""
-    return cast(Prepare, importlib.import_module(f"references.{name}.data").prepare)
+    return cast(Prepare, _member(f"references.{name}.data", "prepare"))
 
 
 def launcher_config(name: str) -> type[LauncherConfig]:
     """The configuration schema of a launcher."""
     _refuse_unknown("launcher", name, launchers())
-    return cast(type[LauncherConfig], importlib.import_module(f"launchers.{name}.config").Config)
+    return cast(type[LauncherConfig], _member(f"launchers.{name}.config", "Config"))
 
 
 def launcher(config: LauncherConfig) -> Launcher:
     """The parent side of the launcher that `config` names."""
-    start: Any = importlib.import_module(f"launchers.{config.name}.start")
-    return cast(Launcher, start.Launcher(config))
+    return cast(Launcher, _member(f"launchers.{config.name}.start", "Launcher")(config))
 
 
 def batch(config: LauncherConfig) -> Batch | None:
     """The login-node side of the launcher that `config` names; None where runs are started from here."""
     if not (ROOT / "launchers" / config.name / "batch.py").exists():
         return None
-    return cast(Batch, importlib.import_module(f"launchers.{config.name}.batch").Batch(config))
+    return cast(Batch, _member(f"launchers.{config.name}.batch", "Batch")(config))
 
 
 def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
     """Names become names of modules: only those of folders that are here."""
     if name not in known:
         raise UnknownName(what=what, name=name, known=known)
+
+
+def refuse_reference(name: str) -> str | None:
+    """Why a reference cannot be run, as a sentence; None if it can. Its task is looked for and not imported, because
+    that imports torch."""
+    path = ROOT / "references" / name / "task.py"
+    if path.is_file() and re.search(
+        r"^(class Task\b|Task\b.*=|from .* import .*\bTask\b)", path.read_text(), re.MULTILINE
+    ):
+        return None
+    return f"references/{name}/task.py has no Task; a reference has Config, prepare and Task (train_bench/task.py)."
+
+
+def _member(module: str, name: str) -> Any:
+    """What a sibling's file has to have. Raises `RequestError` where the file or that is missing."""
+    file = f"{module.replace('.', '/')}.py"
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise RequestError(f"{file} cannot be imported: {error}.") from error
+    if not hasattr(found, name):
+        raise RequestError(f"{file} has no {name}, which train_bench asks it for; see CONTRIBUTING.md.")
+    return getattr(found, name)
 
 
 def _siblings(folder: str) -> tuple[str, ...]:

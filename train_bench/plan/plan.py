@@ -3,6 +3,7 @@ process is started."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -21,19 +22,28 @@ from train_bench.rules.explain import explain
 from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 from train_bench.task import BenchmarkConfig
 
+MOST_EVALUATIONS = 100_000
+"""More than any benchmark has; every one stands in the plan."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What will be done: provenance, and one job per run. Paper 1, `plan.json`."""
+    """What will be done: provenance, and one job per run. Paper 1, `plan.json`.
+
+    software       what planned it: `source` (digest), `python`, `packages`
+    points_digest  of the benchmark's reference convergence points; None where it has none
+    """
 
     created: str
     train_bench: str
     revision: str | None
+    software: Mapping[str, Any]
     benchmark: str
     variant: str
     reference: str
     ruleset: str
     ruleset_digest: str
+    points_digest: str | None
     launcher: str
     world_size: int
     seeds: str
@@ -50,6 +60,8 @@ class Provenance:
     now: datetime
     version: str
     revision: str | None
+    software: Mapping[str, Any]
+    points_digest: str | None
     variant: str
     cache: Path
 
@@ -109,11 +121,13 @@ def make_plan(
         created=provenance.now.isoformat(timespec="seconds"),
         train_bench=provenance.version,
         revision=provenance.revision,
+        software=provenance.software,
         benchmark=config.benchmark,
         variant=provenance.variant,
         reference=config.reference,
         ruleset=ruleset.name,
-        ruleset_digest=ruleset.digest,
+        ruleset_digest=rules.digest,
+        points_digest=provenance.points_digest,
         launcher=asked.launcher.name,
         world_size=job.world_size,
         seeds="entropy" if asked.seed is None else "fixed",
@@ -174,6 +188,7 @@ def _refuse_what_the_rules_forbid(
 ) -> None:
     due = rules.schedule_at(config.hyperparameters.global_batch_size)
     reasons = [
+        discover.refuse_reference(config.reference),
         config.refuse(),
         due.refuse(config.evaluation.first, config.evaluation.period) if due else None,
     ]
@@ -221,6 +236,17 @@ def _schedule(config: BenchmarkConfig, rules: BenchmarkRules) -> tuple[Mark, ...
     evaluation = config.evaluation
     if evaluation.first is None or evaluation.period is None:
         raise RequestError("The ruleset gives no evaluation schedule; set benchmark.evaluation.")
+    bounds = {"first": evaluation.first, "period": evaluation.period, "until": evaluation.until}
+    for name, value in bounds.items():
+        if not math.isfinite(value) or value < 0 or (name == "period" and value == 0):
+            raise RequestError(
+                f"benchmark.evaluation.{name} is {value:g}; it has to be a finite number above 0."
+            )
+    if evaluation.until / evaluation.period > MOST_EVALUATIONS:
+        raise RequestError(
+            f"benchmark.evaluation.until={evaluation.until:g} would take over {MOST_EVALUATIONS} evaluations, one "
+            f"every {evaluation.period:g}; choose an earlier end."
+        )
     due = rules.schedule_at(config.hyperparameters.global_batch_size)
     schedule = EvalSchedule(
         first=evaluation.first,

@@ -31,7 +31,7 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
             _show_kinds(entry, console)
         for finding in entry["findings"]:
             say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
-        for line in summary(entry):
+        for line in summary({**entry, "warnings": ()}):  # they stand above as findings
             say(console, line)
         _show_opinions(entry, console)
         if len(entries) > 1:

@@ -47,7 +47,8 @@ LONGEST_FILLED = 60
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """A rule that a log (or a plan) breaks. `kind`: `check` (a line's value), `target` (no line
-    reached it), `count` (how often a key occurs), `end` (after the last line). `lost` marks a rule that the
+    reached it), `count` (how often a key occurs), `end` (after the last line), `absent` (there is no such rule
+    file). `lost` marks a rule that the
     letter of its file does not know."""
 
     kind: str
@@ -77,10 +78,10 @@ def check(rules: BenchmarkRules, events: Iterable[Event]) -> list[Failure]:
 
 
 def preflight(rules: BenchmarkRules, values: Mapping[str, Any]) -> list[Failure]:
-    """The rules that `values` (mllog key -> value) would break if a run logged them: their checks, and
-    keys that are demanded and missing. What only a run can log is not demanded."""
+    """The rules that `values` (mllog key -> value) would break if a run logged them: their checks, keys that are
+    demanded and missing, and rule files that are not there. What only a run can log is not demanded."""
     failures = check(rules, [Event(key=key, value=value, time_ms=0) for key, value in values.items()])
-    broken = [failure for failure in failures if failure.kind == "check"]
+    broken = [failure for failure in failures if failure.kind in ("check", "absent")]
     missing = [
         failure
         for failure in failures
@@ -143,7 +144,7 @@ class Checking:
         try:
             self._files.append(_FileCheck(self._rules.files(name), self._enqueue))
         except FileNotFoundError:
-            self._absent.append(Failure(kind="end", key=None, rule=f"there are rules {name}"))
+            self._absent.append(Failure(kind="absent", key=None, rule=f"there is a rule file {name}"))
 
     def _by_file(self) -> list[tuple[_FileCheck, list[Failure]]]:
         return [(file, file.failures) for file in self._files]

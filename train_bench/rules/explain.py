@@ -37,6 +37,8 @@ def explain(failure: Failure) -> str:
     if failure.kind == "target":
         seen = "never logged" if failure.value is None else f"last {_shown(failure.value)}"
         return f"The target was not reached: {failure.key} was {seen}; demanded: {in_words(failure.rule)}."
+    if failure.kind == "absent":
+        return f"No log can be checked, because this does not hold: {failure.rule}."
     if failure.kind == "end":
         return _names(failure) or f"At the end of the log this does not hold: {allowed(failure)}."
     if EXCEPTION.match(failure.rule):
@@ -46,6 +48,8 @@ def explain(failure: Failure) -> str:
 
 def allowed(failure: Failure) -> str:
     """What would have satisfied the rule."""
+    if failure.kind == "absent":
+        return failure.rule
     if failure.kind == "count":
         return in_words_of_count(failure.rule)
     return _cut(in_words(failure.rule))

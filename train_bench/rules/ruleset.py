@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -53,6 +54,8 @@ class BenchmarkRules:
     strict        a run that breaks a rule invalidates the result instead of counting as the slowest, and
                   checks that official rounds do not have are rules
     files         the rule files by the name that other files enqueue them under; `start` is the first
+    digest        sha256 of all of this: the benchmark's row of the table, the round, the rule files, and for an
+                  official round the errata and the version of mlperf-logging
     """
 
     name: str
@@ -73,6 +76,7 @@ class BenchmarkRules:
     start: str
     files: Callable[[str], RuleFile]
     errata: tuple[Erratum, ...]
+    digest: str
 
     def schedule_at(self, batch_size: int | None) -> ScheduleRule | None:
         """The evaluation schedule at a global batch size; None where the rules give none, or where it would
@@ -84,10 +88,9 @@ class BenchmarkRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruleset:
-    """A round. The digest ties a verdict to the law that gave it: table, errata, rule files and package."""
+    """A round."""
 
     name: str
-    digest: str
     benchmarks: Mapping[str, BenchmarkRules]
 
     def benchmark(self, name: str) -> BenchmarkRules:
@@ -127,7 +130,7 @@ def load(name: str) -> Ruleset:
     benchmarks = {row["name"]: _benchmark(name, number, table, row, folder) for row in rows}
     if len(benchmarks) != len(rows):
         raise RuleFileError(f"{path}: a benchmark of {name} has two rows")
-    return Ruleset(name=name, digest=_digest(path, folder), benchmarks=benchmarks)
+    return Ruleset(name=name, benchmarks=benchmarks)
 
 
 @cache
@@ -171,9 +174,10 @@ def _benchmark(
         strict=table["strict"],
         fixed_seeds_allowed=table["fixed_seeds_allowed"],
         uncleared_cache_allowed=table["uncleared_cache_allowed"],
-        start=table["start"].format(reference=reference),
+        start=_start(table, row),
         files=lambda enqueued: _rule_file(folder, Path(enqueued).name, of_the_files),
         errata=errata.of(number, row["name"]) if official else (),
+        digest=_digest(ruleset, number, table, row, folder, official=official),
     )
 
 
@@ -206,11 +210,33 @@ def package_folder(name: str) -> Path:
     return Path(spec.submodule_search_locations[0]) / name
 
 
-def _digest(table: Path, folder: Path) -> str:
-    digest = hashlib.sha256(importlib.metadata.version("mlperf-logging").encode())
-    for path in (table, errata.FILE, *sorted(folder.glob("*.yaml"))):
+def _digest(
+    ruleset: str,
+    number: str,
+    table: Mapping[str, Any],
+    row: Mapping[str, Any],
+    folder: Path,
+    *,
+    official: bool,
+) -> str:
+    """Ties a plan and a verdict to the rules that they were made by. The rows of other benchmarks, and the files that
+    theirs start from, are none of them."""
+    starts = {_start(table, other) for other in table["benchmarks"]} - {_start(table, row)}
+    general = {key: table[key] for key in FAMILY_FIELDS - {"rounds", "benchmarks"}}
+    digest = hashlib.sha256(
+        json.dumps([ruleset, table["rounds"][number], general, row], sort_keys=True).encode()
+    )
+    if official:
+        digest.update(importlib.metadata.version("mlperf-logging").encode())
+    files = [path for path in sorted(folder.glob("*.yaml")) if path.name not in starts]
+    for path in (*([errata.FILE] if official else []), *files):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _start(table: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """The rule file that a benchmark's log is checked by first."""
+    return str(table["start"].format(reference=row.get("reference", row["name"])))
 
 
 def _refuse_strange(table: Mapping[str, Any], allowed: set[str], path: Path) -> None:

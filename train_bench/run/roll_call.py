@@ -9,17 +9,13 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 
+from train_bench import software
 from train_bench.errors import LaunchError
 from train_bench.job import Job
 from train_bench.parallel import Parallel
-from train_bench.run import system
-
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("train_bench", "references", "launchers")
 
 CLOCK_BOUND_SECONDS = 5.0
 """How far the clocks of two hosts may be apart: far above what synchronised hosts and a busy machine show,
@@ -78,27 +74,21 @@ def disagreement(answers: Sequence[Answer]) -> str | None:
 
 
 def _answer(job: Job, parallel: Parallel) -> Answer:
-    facts = {"source": _digest_of_sources(), "job": _digest_of(job), "Python": platform.python_version()}
+    facts = {
+        "source": software.digest_of_sources(),
+        "job": _digest_of(job),
+        "Python": platform.python_version(),
+    }
     total = parallel.sum(torch.tensor(float(parallel.rank + 1)))
     parallel.barrier()
     clock = time.time()
     return Answer(
         rank=parallel.rank,
         host=platform.node(),
-        facts=facts | system.versions(),
+        facts=facts | software.versions(),
         total=float(total),
         clock=clock,
     )
-
-
-def _digest_of_sources() -> str:
-    """Of the code as it lies on this host; a revision would not tell one changed checkout from another."""
-    digest = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(f"{path.relative_to(ROOT)}\n".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def _digest_of(job: Job) -> str:

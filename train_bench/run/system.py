@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "deepspeed", "horovod")
+from train_bench import software
 
 
 def found() -> dict[str, Any]:
@@ -24,7 +23,7 @@ def found() -> dict[str, Any]:
         "operating_system": _operating_system(),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "packages": versions(),
+        "packages": software.versions(),
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "threads_per_rank": torch.get_num_threads(),
     }
@@ -57,13 +56,3 @@ def _operating_system() -> str:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         return platform.platform()
-
-
-def versions() -> dict[str, str]:
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions

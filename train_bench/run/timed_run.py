@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from train_bench.errors import LaunchError
 from train_bench.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Progress, Unit
@@ -63,6 +64,9 @@ def _train(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
         log.extras(mark, progress)
         with log.evaluation(mark):
             quality = parallel.from_rank_zero(task.evaluate())
+            reason = job.target.refuse(quality)
+            if reason is not None:
+                raise LaunchError(f"The reference {job.reference} cannot be judged: {reason}")
             log.accuracy(mark, quality)
         if job.target.reached(quality):
             status = SUCCESS

@@ -1,0 +1,58 @@
+"""The attempts at the runs of a campaign: `attempts/run_N_K.json` is written before the processes of attempt K at run N
+start, and again when they have ended. None is ever taken away, so that the judge can tell how often a run was tried,
+and with what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from train_bench import papers, software
+from train_bench.job import Job
+from train_bench.judge.campaign_checks import DIED, FINISHED, INTERRUPTED
+from train_bench.plan import discover, launch
+
+
+@contextmanager
+def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
+    """One more attempt at a run. How its processes died is put into the list; an attempt that is killed together
+    with the campaign has no `ended`."""
+    number = 1 + max((taken for run, taken in _numbers(job.folder) if run == job.index), default=0)
+    path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
+    told: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
+    told |= ran_with(ruleset_digest) | {"ended": None, "outcome": None, "deaths": []}
+    papers.write_json(path, told)
+    died: list[str] = []
+    try:
+        yield died
+    except KeyboardInterrupt:
+        papers.write_json(path, told | {"ended": _now(), "outcome": INTERRUPTED})
+        raise
+    except Exception as error:
+        papers.write_json(path, told | {"ended": _now(), "outcome": DIED, "deaths": [str(error)]})
+        raise
+    papers.write_json(path, told | {"ended": _now(), "outcome": DIED if died else FINISHED, "deaths": died})
+
+
+def ran_with(ruleset_digest: str) -> dict[str, Any]:
+    """What a run that starts now runs with, by the names that a plan has for it."""
+    return {
+        "revision": launch.revision(discover.ROOT),
+        "ruleset_digest": ruleset_digest,
+        "software": software.found(),
+    }
+
+
+def _numbers(folder: Path) -> Iterator[tuple[int, int]]:
+    for path in (folder / "attempts").glob("run_*_*.json"):
+        match = re.fullmatch(r"run_(\d+)_(\d+)", path.stem)
+        if match:
+            yield int(match[1]), int(match[2])
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

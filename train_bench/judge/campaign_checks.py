@@ -1,0 +1,175 @@
+"""What a campaign's papers say of how its results came about: rules and points that changed since, runs that ran with
+other software than was planned, and how often each run was tried.
+
+All of it stands in files that whoever ran the campaign could have edited, so that its absence proves nothing; what is
+there is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench import papers
+from train_bench.errors import LogError, RequestError
+from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.place import Place
+from train_bench.judge.record import RunRecord
+from train_bench.judge.review import finding
+from train_bench.rules.ruleset import BenchmarkRules
+
+FINISHED, DIED, INTERRUPTED = "finished", "died", "interrupted"
+"""Outcomes of an attempt; None is one that was killed together with its campaign."""
+
+Attempt = Mapping[str, Any]
+
+Changes = Callable[[str, Mapping[str, Any], int], Sequence[str]]
+"""What a configuration for so many ranks has changed of a benchmark as it is defined here; raises `RequestError` where
+it is none of that benchmark."""
+
+
+def of_run(place: Place, record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """How often a run was tried, and whether it ran with what its plan was made with."""
+    told = place.told
+    attempts = attempts_at(place, record.index)
+    if attempts:
+        yield from _tried(attempts, record, rules)
+        for difference in differences(told, attempts[-1]):
+            yield finding(record, rules, "software", f"The run had {difference}.")
+    elif "software" in told:
+        message = "Nothing is recorded of how this run was made; a campaign leaves that in attempts/."
+        yield finding(record, rules, "attempts", message)
+    elif earlier := len(list(place.folder.glob(f"failed/result_{record.index}_*.txt"))):
+        message = f"This run was tried {earlier + 1} times; the logs before the last are in failed/."
+        yield finding(record, rules, "attempts", message, value=earlier + 1, grade=REVIEW)
+
+
+def of_campaign(place: Place, rules: BenchmarkRules, points_digest: str | None) -> Iterator[Finding]:
+    """What changed between the plan and this judgement, all for review: judged is by what holds today."""
+    told = place.told
+    then = told.get("ruleset_digest")
+    if isinstance(then, str) and then != rules.digest:
+        message = (
+            f"The rules of {rules.name} in {rules.ruleset} changed since this was planned; it is judged by "
+            f"today's{_other_target(told, rules)}."
+        )
+        yield _of_plan(place, "ruleset_digest", message, then)
+    if "points_digest" in told and told["points_digest"] != points_digest:
+        message = (
+            f"The reference convergence points of {rules.name} changed since this was planned; it is compared with "
+            f"today's."
+        )
+        yield _of_plan(place, "points_digest", message, told["points_digest"])
+    revision = told.get("revision")
+    if isinstance(revision, str) and revision.endswith("+changes"):
+        message = (
+            f"It was planned with files that differ from their revision ({revision}); nobody else has them."
+        )
+        yield _of_plan(place, "revision", message, revision)
+
+
+def redefined(place: Place, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
+    """What the planned configurations have changed of the benchmark that the plan does not call changed. Such a plan
+    was made where the benchmark is defined otherwise, or was edited."""
+    told = place.told
+    jobs, ranks, named = told.get("jobs"), told.get("world_size"), told.get("changes")
+    if changes is None or not isinstance(ranks, int):
+        return ()
+    configs = [_mapping(job).get("config") for job in jobs] if isinstance(jobs, list) else []
+    found: dict[str, None] = {}
+    for config in (*configs, told.get("config")):
+        if isinstance(config, Mapping) and "reference" in config:
+            try:
+                found |= dict.fromkeys(changes(rules.name, config, ranks))
+            except RequestError as error:
+                found[str(error).rstrip(".")] = None
+    return tuple(change for change in found if not (isinstance(named, list) and change in named))
+
+
+def attempts_at(place: Place, index: int) -> list[Attempt]:
+    """The attempts at a run in their order, as a campaign or a package holds them."""
+    packaged = place.configuration.get("attempts")
+    if isinstance(packaged, Sequence):
+        return [
+            attempt for attempt in packaged if isinstance(attempt, Mapping) and attempt.get("run") == index
+        ]
+    numbered = {}
+    for path in place.folder.glob(f"attempts/run_{index}_*.json"):
+        number = re.fullmatch(rf"run_{index}_(\d+)", path.stem)
+        if number:
+            numbered[int(number[1])] = _read(path)
+    return [numbered[number] for number in sorted(numbered)]
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is other `now` than `then` among source, versions and rules, as parts of a sentence."""
+    found = []
+    software, other = (_mapping(told.get("software")) for told in (then, now))
+    if software.get("source") != other.get("source"):
+        found.append(
+            f"other source ({other.get('source')}, revision {now.get('revision')}) than was planned "
+            f"({software.get('source')}, revision {then.get('revision')})"
+        )
+    if then.get("ruleset_digest") != now.get("ruleset_digest"):
+        found.append("other rules than were planned")
+    versions = {"python": software.get("python")} | _mapping(software.get("packages"))
+    others = {"python": other.get("python")} | _mapping(other.get("packages"))
+    for name in sorted({*versions, *others}):
+        if versions.get(name) != others.get(name):
+            found.append(f"{name} {others.get(name)} instead of {versions.get(name)}")
+    return found
+
+
+def _tried(attempts: Sequence[Attempt], record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    *earlier, _ = attempts
+    if earlier:
+        ends = "; ".join(
+            f"attempt {number} {_end(attempt)}" for number, attempt in enumerate(earlier, start=1)
+        )
+        message = f"This run was tried {len(attempts)} times: {ends}. The last one is the result."
+        yield finding(record, rules, "attempts", message, value=len(attempts), grade=REVIEW)
+    if any(attempt.get("outcome") == FINISHED for attempt in earlier):
+        message = "This run had finished, its result was taken away, and it was run again."
+        yield finding(record, rules, "attempts", message, value=len(attempts))
+
+
+def _end(attempt: Attempt) -> str:
+    outcome = attempt.get("outcome")
+    deaths = attempt.get("deaths")
+    if outcome == DIED:
+        how = "; ".join(map(str, deaths)) if isinstance(deaths, Sequence) else ""
+        return f"died{f' ({how})' if how else ''}"
+    if outcome in (FINISHED, INTERRUPTED):
+        return "finished" if outcome == FINISHED else "was interrupted"
+    return "was killed with its campaign"
+
+
+def _other_target(told: Mapping[str, Any], rules: BenchmarkRules) -> str:
+    """The target that runs ended at, where it is another than today's."""
+    try:
+        thresholds = told["jobs"][0]["target"]["thresholds"]
+        then = [(one["metric"], one["value"]) for one in thresholds]
+    except (KeyError, IndexError, TypeError):
+        return ""
+    if then == [(one.metric, one.value) for one in rules.target.thresholds]:
+        return ""
+    planned = " and ".join(f"{metric} {value}" for metric, value in then)
+    return f" (target {rules.target}, and was {planned})"
+
+
+def _of_plan(place: Place, check: str, message: str, value: Any) -> Finding:
+    file = str(place.folder / "plan.json")
+    return Finding(check=check, grade=REVIEW, file=file, line=0, key=None, message=message, value=value)
+
+
+def _read(path: Path) -> Attempt:
+    try:
+        return _mapping(papers.read_json(path))
+    except LogError:
+        return {}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
