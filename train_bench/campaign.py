@@ -87,8 +87,8 @@ def _refused(plan: Plan) -> str | None:
 
 
 def _refuse_links(folder: Path) -> None:
-    """Links to other places among what a campaign writes: its files, and the folders of its ranks."""
-    for path in (*folder.iterdir(), *folder.glob("ranks/*")):
+    """Links to other places among what a campaign writes: its files, the folders of its ranks, its attempts."""
+    for path in (*folder.iterdir(), *folder.glob("ranks/*"), *folder.glob("attempts/*")):
         if path.is_symlink():
             raise RequestError(
                 f"{path} is a link; what a campaign writes stays in its folder. Remove the link, then go on."

@@ -263,8 +263,8 @@ def _shortcomings(campaign: Campaign, source: Source) -> Iterator[str]:
     for ran in sorted({str(told.get("revision")) for told in (campaign.plan, *attempts)}):
         if ran != str(source.revision) or ran.endswith("+changes"):
             yield f"it ran from revision {ran}, and the source here is {source.described}"
-    used = [told["software"].get("source") for told in (campaign.plan, *attempts) if "software" in told]
-    if any(digest != source.digest for digest in used):
+    used = [told.get("software") for told in (campaign.plan, *attempts)]
+    if any(isinstance(found, Mapping) and found.get("sources") != source.digest for found in used):
         yield f"it ran with other code than the source here (digest {source.digest})"
 
 

@@ -14,8 +14,8 @@ PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "
 
 
 def found() -> dict[str, Any]:
-    """What would run now: `source` (digest), `python` and `packages` (versions)."""
-    return {"source": digest_of_sources(), "python": platform.python_version(), "packages": versions()}
+    """What would run now: `sources` (digest), `python` and `packages` (versions)."""
+    return {"sources": digest_of_sources(), "python": platform.python_version(), "packages": versions()}
 
 
 def digest_of_sources() -> str:

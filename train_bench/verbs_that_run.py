@@ -301,6 +301,7 @@ def _tell_differences(planned: Plan) -> None:
     """A campaign that goes on with other software than it was planned with says so before anything is run."""
     from train_bench import attempts
     from train_bench.judge.campaign_checks import differences
+    from train_bench.plain_text import plain
     from train_bench.rules import ruleset
 
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
@@ -308,8 +309,8 @@ def _tell_differences(planned: Plan) -> None:
     if found:
         worth = "no result" if rules.strict else "for review"
         print(
-            f"train-bench: warning: this campaign goes on with {'; '.join(found)}. In {planned.ruleset} runs that "
-            f"differ from their plan are {worth}.",
+            f"train-bench: warning: this campaign goes on with {plain('; '.join(found))}. In {planned.ruleset} runs "
+            f"that differ from their plan are {worth}.",
             file=sys.stderr,
         )
 

@@ -164,7 +164,7 @@ def test_a_result_that_was_deleted_and_made_again_is_no_result(begun):
 def test_a_campaign_that_went_on_with_other_source_is_no_result(begun, monkeypatch):
     with pytest.raises(LaunchError):
         run(begun, FakeLauncher(run_2="killed"))
-    changed = begun.software | {"source": "another"}
+    changed = begun.software | {"sources": "another"}
     monkeypatch.setattr(software, "found", lambda: changed)
     run(campaign.open_folder(begun.jobs[0].folder), retry_failed=True)
     judgement = judged(begun)
@@ -176,7 +176,7 @@ def test_a_campaign_that_went_on_with_other_source_is_no_result(begun, monkeypat
 def test_going_on_with_other_source_is_said_before_anything_is_run(begun):
     folder = begun.jobs[0].folder
     told = json.loads((folder / "plan.json").read_text())
-    told["software"]["source"] = "another"
+    told["software"]["sources"] = "another"
     (folder / "plan.json").write_text(json.dumps(told))
     answer = train_bench("run", f"resume={folder}", "only=[]")
     assert "warning: this campaign goes on with other source" in answer.stderr

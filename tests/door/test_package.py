@@ -14,8 +14,8 @@ from tests.judge import campaigns as mini
 from train_bench import description
 from train_bench import package as packaging
 from train_bench.errors import LogError, RequestError, UnknownName
-from train_bench.plan.launch import differing, revision
 from train_bench.judge.tree import judge_folder
+from train_bench.plan.launch import differing, revision
 
 CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "corpus"))
 PUBLISHED = CORPUS / "v2.1" / "Intel-HabanaLabs" / "results" / "HLS-Gaudi2-PT" / "resnet"
@@ -185,7 +185,15 @@ def test_every_shortcoming_is_named_at_once_and_nothing_is_written(mini_campaign
 
 def test_what_force_overruled_and_changes_travel_with_the_package_and_its_judgement(mini_campaign, tmp_path):
     change = "benchmark.label_smoothing=0.0"
-    papers_of(mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", revision="another", changes=[change])
+    papers_of(
+        mini_campaign,
+        "mini-1.0",
+        "resnet_mini",
+        seeds="fixed",
+        world_size=1,
+        revision="another",
+        changes=[change],
+    )
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
     ours, _ = packaging.opinions(folder, "mini-1.0", NOWHERE)
     assert ours.refused
@@ -198,8 +206,8 @@ def test_what_force_overruled_and_changes_travel_with_the_package_and_its_judgem
 def test_a_package_that_needed_no_force_is_valid_and_says_how_often_its_runs_were_tried(
     mini_campaign, tmp_path
 ):
-    ran = {"revision": "abc", "software": {"source": SOURCE.digest}}
-    papers_of(mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", **ran)
+    ran = {"revision": "abc", "ruleset_digest": mini.MINI.digest, "software": {"sources": SOURCE.digest}}
+    papers_of(mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", world_size=1, **ran)
     (mini_campaign / "attempts").mkdir()
     for index, number in ((0, 1), (0, 2), (1, 1), (2, 1), (3, 1), (4, 1)):
         died = (index, number) == (0, 1)
@@ -218,7 +226,9 @@ def test_a_package_that_needed_no_force_is_valid_and_says_how_often_its_runs_wer
 
 
 def test_a_campaign_that_ran_with_other_code_than_is_packaged_is_refused(mini_campaign, tmp_path):
-    papers_of(mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", software={"source": "another"})
+    papers_of(
+        mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", world_size=1, software={"sources": "another"}
+    )
     with pytest.raises(
         RequestError, match=r"it ran with other code than the source here \(digest 0123456789ab\)"
     ):

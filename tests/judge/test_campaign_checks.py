@@ -9,7 +9,7 @@ from train_bench.errors import RequestError
 from train_bench.judge import rcp
 from train_bench.judge.tree import judge_folder
 
-SOFTWARE = {"source": "0123", "python": "3.11.7", "packages": {"torch": "2.6.0"}}
+SOFTWARE = {"sources": "0123", "python": "3.11.7", "packages": {"torch": "2.6.0"}}
 RAN = {"revision": "abc", "ruleset_digest": MINI.digest, "software": SOFTWARE}
 PLANNED = RAN | {"points_digest": None, "changes": []}
 
@@ -95,7 +95,7 @@ def test_a_plan_from_changed_files_is_named(folder):
     ("change", "words"),
     [
         (
-            {"software": SOFTWARE | {"source": "9999"}, "revision": "def"},
+            {"software": SOFTWARE | {"sources": "9999"}, "revision": "def"},
             r"other source (9999, revision def) than",
         ),
         ({"software": SOFTWARE | {"packages": {"torch": "2.7.0"}}}, "torch 2.7.0 instead of 2.6.0"),

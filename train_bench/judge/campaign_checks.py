@@ -107,10 +107,10 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What is other `now` than `then` among source, versions and rules, as parts of a sentence."""
     found = []
     software, other = (_mapping(told.get("software")) for told in (then, now))
-    if software.get("source") != other.get("source"):
+    if software.get("sources") != other.get("sources"):
         found.append(
-            f"other source ({other.get('source')}, revision {now.get('revision')}) than was planned "
-            f"({software.get('source')}, revision {then.get('revision')})"
+            f"other source ({other.get('sources')}, revision {now.get('revision')}) than was planned "
+            f"({software.get('sources')}, revision {then.get('revision')})"
         )
     if then.get("ruleset_digest") != now.get("ruleset_digest"):
         found.append("other rules than were planned")

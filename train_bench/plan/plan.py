@@ -30,7 +30,7 @@ MOST_EVALUATIONS = 100_000
 class Plan:
     """What will be done: provenance, and one job per run. Paper 1, `plan.json`.
 
-    software       what planned it: `source` (digest), `python`, `packages`
+    software       what planned it: `sources` (digest), `python`, `packages`
     points_digest  of the benchmark's reference convergence points; None where it has none
     """
 
