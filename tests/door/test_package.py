@@ -317,5 +317,5 @@ def test_files_of_the_source_that_differ_are_named_and_others_do_not_count(tmp_p
     assert revision(tmp_path) == f"{clean}+changes"
     named = differing(tmp_path)
     assert named == ("train_bench/one.py", "train_bench/two.py")
-    source = packaging.Source(root=tmp_path, revision="abc+changes", differing=named)
+    source = packaging.Source(root=tmp_path, revision="abc+changes", differing=named, digest=SOURCE.digest)
     assert source.described == "abc+changes (differing: train_bench/one.py, train_bench/two.py)"
