@@ -79,7 +79,7 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines.append(_score(score))
     if score["disturbed"] is not None:
         lines.append(score["disturbed"])
-    lines += [f"for review: {warning}" for warning in score["warnings"]]
+    lines += [f"for review: {warning}" for warning in score.get("warnings", ())]
     lines.append(_verdict(score) if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
     return lines
 
