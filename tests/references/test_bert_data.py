@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import shutil
-import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,49 +19,10 @@ from references.bert import data, grammar, packed, sources, tfrecord
 from references.bert.config import Config
 from references.bert.examples import CLS, MASK, SEP, SPECIAL, UNKNOWN, pack
 from tests.references.configs import bert
+from tests.references.distributed import framed, tf_example
 from train_bench.errors import RequestError, UnknownName
 
 WIKITEXT = Path(__file__).parents[3] / "shared" / "data" / "wikitext2_small"
-
-
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = b""
-    while value >= 0x80:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
-
-
-def field(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def example(features: dict[str, np.ndarray], *, packed_lists: bool = True) -> bytes:
-    """A tf.train.Example, as protocol buffers write it."""
-    entries = b""
-    for name, values in features.items():
-        if values.dtype.kind == "f":
-            feature = field(2, field(1, values.astype("<f4").tobytes()))
-        elif packed_lists:
-            feature = field(3, field(1, b"".join(varint(int(value)) for value in values)))
-        else:
-            feature = field(3, b"".join(varint(1 << 3) + varint(int(value)) for value in values))
-        entries += field(1, field(1, name.encode()) + field(2, feature))
-    return field(1, entries)
-
-
-def masked_crc(content: bytes) -> bytes:
-    crc = google_crc32c.value(content)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def framed(*records: bytes) -> bytes:
-    content = b""
-    for record in records:
-        length = struct.pack("<Q", len(record))
-        content += length + masked_crc(length) + record + masked_crc(record)
-    return content
 
 
 def a_record(**changes: np.ndarray) -> dict[str, np.ndarray]:
@@ -92,8 +52,8 @@ def ready_made() -> Config:
 
 def dataset(folder: Path, *records: dict[str, np.ndarray]) -> Path:
     folder.mkdir()
-    (folder / "part-00000-of-00001").write_bytes(framed(*(example(record) for record in records)))
-    (folder / "eval_10k").write_bytes(framed(example(a_record())))
+    (folder / "part-00000-of-00001").write_bytes(framed(*(tf_example(record) for record in records)))
+    (folder / "eval_10k").write_bytes(framed(tf_example(a_record())))
     return folder
 
 
@@ -134,7 +94,7 @@ def test_features_are_read_in_both_encodings_of_lists(packed_lists: bool) -> Non
         "none": np.zeros(0, dtype=np.int64),
         "floats": np.array([1.0, 0.5]),
     }
-    found = tfrecord.features(example(wanted, packed_lists=packed_lists))
+    found = tfrecord.features(tf_example(wanted, packed_lists=packed_lists))
     assert {name: list(values) for name, values in found.items()} == {
         name: list(values) for name, values in wanted.items()
     }
@@ -143,7 +103,7 @@ def test_features_are_read_in_both_encodings_of_lists(packed_lists: bool) -> Non
 @pytest.mark.parametrize("cut", [1, 5, 40])
 def test_an_example_that_is_cut_is_malformed(cut: int) -> None:
     with pytest.raises(tfrecord.Malformed):
-        tfrecord.features(example(a_record())[:-cut])
+        tfrecord.features(tf_example(a_record())[:-cut])
 
 
 def test_ready_made_examples_are_packed_and_read_back(ready_made: Config, tmp_path: Path) -> None:
