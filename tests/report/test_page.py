@@ -173,9 +173,26 @@ def test_a_value_that_breaks_a_rule_is_marked_and_its_line_shown(tmp_path):
 def test_broken_rules_come_before_what_is_for_review(tmp_path):
     for index, name in enumerate(("not_converged", "bad_momentum")):
         (tmp_path / f"result_{index}.txt").write_text((LOGS / f"{name}.txt").read_text())
-    found = [finding["grade"] for finding, _ in entries_of(judged(tmp_path))[0].findings]
+    found = [finding["grade"] for finding, _, _ in entries_of(judged(tmp_path))[0].findings]
     assert {"breaks", "slow", "review"} <= set(found)
     assert found == sorted(found, key=list(GRADES).index)
+
+
+def test_a_finding_that_logs_share_is_told_once_and_no_plot_goes_without_the_verdict(tmp_path):
+    for index in range(3):
+        (tmp_path / f"result_{index}.txt").write_text((LOGS / "bad_momentum.txt").read_text())
+    (entry,) = entries_of(judged(tmp_path))
+    momentum = [files for finding, _, files in entry.findings if finding["key"] == "sgd_opt_momentum"]
+    assert momentum == [3]
+    read = Read(page_of(tmp_path, judged(tmp_path)))
+    for drawn in read.figures["entry-0"]:
+        assert [mark["text"] for mark in drawn["layout"]["annotations"]] == ["NOT VALID"]
+
+
+def test_runs_of_seconds_are_told_in_seconds_and_whole_epochs_whole(campaign):
+    _, read = campaign
+    assert "Time, s" in read.text
+    assert not [text for text in read.text if re.fullmatch(r"\d+\.000", text.strip())]
 
 
 def test_system_and_configuration_are_told_or_said_to_be_missing(campaign, nine):
@@ -194,8 +211,13 @@ def test_ratios_and_accelerator_hours_follow_from_the_scores(nine):
         assert numbers[f"entry-{number}.score_minutes"] == score
         assert numbers[f"entry-{number}.ratio"] == score / scores[0]
         assert numbers[f"entry-{number}.size_hours"] == pytest.approx(score * size / 60)
-    drawn = trace(read, "scaling", "resnet_mini", "several")
-    assert list(zip(drawn["x"], drawn["y"], strict=True)) == sorted(zip(sizes, scores, strict=True))
+    points = [
+        point
+        for one in figure(read, "scaling", "several")["data"]
+        if one["name"] == "resnet_mini"
+        for point in zip(one["x"], one["y"], strict=True)
+    ]
+    assert sorted(points) == sorted(zip(sizes, scores, strict=True))
 
 
 def test_systems_of_one_size_have_no_scaling(nine):

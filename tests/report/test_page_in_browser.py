@@ -208,6 +208,44 @@ def test_a_filter_narrows_the_table_and_what_is_below(visit, nine):
     assert rows.count() == 9
 
 
+def test_plots_follow_the_filter(visit, nine):
+    seen = visit(nine)
+    seen.draw("several")
+    count = "plot => plot.data.filter(one => one.name === 'resnet_mini').flatMap(one => one.x).length"
+    plot = seen.plot("scaling", "several")
+    assert plot.evaluate(count) == 9
+    seen.page.get_by_label("Filter entries").fill("org-1 BOX")
+    seen.page.wait_for_function(f"plot => ({count})(plot) === 3", arg=plot.element_handle())
+
+
+def test_on_paper_every_plot_is_drawn_and_every_heading_is_there(visit, campaign):
+    seen = visit(campaign, scheme="dark")
+    seen.page.wait_for_function("() => Boolean(window.Plotly)", timeout=60_000)
+    assert len(seen.page.pdf()) > 10_000
+    assert seen.page.locator(".plot:not([data-drawn])").count() == 0
+    seen.page.emulate_media(media="print")
+    for name in ("Run", "Status", "Check"):
+        assert seen.page.get_by_role("columnheader", name=name, exact=True).locator("button").is_visible()
+    assert seen.page.locator("button.run").first.is_visible()
+    assert not seen.page.get_by_role("button", name="CSV").first.is_visible()
+    seen.page.emulate_media(media="screen")
+    assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_runs_are_numbered_by_whole_ticks(visit, campaign):
+    seen = visit(campaign)
+    seen.draw("entry-0")
+    ticks = seen.plot("spread").locator(".xtick text").all_text_contents()
+    assert ticks == ["0", "1", "2", "3", "4"]
+
+
+def test_the_verdicts_are_in_sight_on_a_telephone(visit, nine):
+    seen = visit(nine, width=400)
+    for badge in seen.page.locator("#entries tbody .badge").all():
+        box = badge.bounding_box()
+        assert box["x"] + box["width"] <= 400
+
+
 def test_a_table_is_sorted_by_its_headings(visit, nine):
     seen = visit(nine)
     heading = seen.page.locator("#entries th", has_text="Accelerators").first
@@ -337,7 +375,7 @@ def test_a_table_is_exported_as_csv_with_full_numbers_and_without_formulas(visit
     seen = visit(hostile)
     _, content = download(seen, seen.page.locator('[data-table="entries"]'))
     rows = content.decode().splitlines()
-    assert rows[0].startswith("Entry,Benchmark,Round,Verdict,")
+    assert rows[0].startswith("Verdict,Entry,Benchmark,Round,")
     assert len(rows) == 3
     seen.page.locator("#entry-0 > summary").click()
     _, content = download(seen, seen.page.locator('[data-table="entry-0-hyperparameters"]'))

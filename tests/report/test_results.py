@@ -126,10 +126,11 @@ def found(check, grade, file="result_0.txt"):
     return run | {"findings": [{"check": check, "grade": grade, "line": 3, "message": "Look here."}]}
 
 
-def test_one_entry_shows_every_finding_and_several_show_their_kinds():
+def test_one_entry_shows_every_finding_once_and_several_show_their_kinds():
     runs = [found("time", "review"), found("time", "review", "result_1.txt")]
     alone = on_a_terminal(findings.show, {"entries": [entry(runs=runs)], "unjudged": []})
-    assert alone.count("Look here.") == 2
+    assert alone.count("Look here.") == 1
+    assert "(2 of 2 logs) Look here." in alone
     among = on_a_terminal(findings.show, {"entries": [entry(runs=runs), entry()], "unjudged": []})
     assert among.count("Look here.") == 1
     assert "2 of 2 logs, result_0.txt line 3" in among

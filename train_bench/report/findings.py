@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -45,14 +45,36 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
         say(console, f"{valid} of {len(entries)} entries are valid.")
 
 
+def once_each(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any], int]]:
+    """Findings that several logs share word for word, told once: the first log, its finding, and in how many logs
+    it is."""
+    first: dict[tuple[str, str, str], tuple[str, Mapping[str, Any]]] = {}
+    single: list[tuple[str, Mapping[str, Any], int]] = []
+    files: dict[tuple[str, str, str], set[str]] = {}
+    for run in runs:
+        for finding in run["findings"]:
+            key = (finding["check"], finding["grade"], finding["message"])
+            first.setdefault(key, (run["file"], finding))
+            files.setdefault(key, set()).add(run["file"])
+            if first[key][0] == run["file"] and first[key][1] is not finding:
+                single.append((run["file"], finding, 1))  # the same on another line of one log
+    return [(*one, len(files[key])) for key, one in first.items()] + single
+
+
 def _show_runs(entry: Mapping[str, Any], console: Console) -> None:
+    told = once_each(entry["runs"])
     for run in entry["runs"]:
         verdict = "converged" if run["converged"] else "not converged"
         rules = "follows the rules" if run["compliant"] else "BREAKS THE RULES"
         say(console, f"{run['file']}: {run['status']}, {verdict}, {rules}")
-        for finding in run["findings"]:
-            place = f" line {finding['line']}" if finding["line"] else ""
-            say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}]{place} {finding['message']}")
+        for file, finding, files in told:
+            if file == run["file"]:
+                place = f" line {finding['line']}" if finding["line"] else ""
+                many = f" ({files} of {len(entry['runs'])} logs)" if files > 1 else ""
+                say(
+                    console,
+                    f"  [{finding['check']}, {GRADES[finding['grade']]}]{place}{many} {finding['message']}",
+                )
 
 
 def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:

@@ -20,7 +20,7 @@ from train_bench.judge.law import law
 from train_bench.judge.record import EVALUATION, RunRecord
 from train_bench.judge.submission import description_of
 from train_bench.quality import Threshold
-from train_bench.report.findings import GRADES
+from train_bench.report.findings import GRADES, once_each
 from train_bench.rules import ruleset
 from train_bench.rules.allowed import DIVISIONS
 
@@ -138,11 +138,38 @@ class Entry:
         return [course.phases for course in self.courses]
 
     @property
-    def findings(self) -> list[tuple[Mapping[str, Any], str | None]]:
-        """All findings with the line that each is about, broken rules first."""
-        found: list[tuple[Mapping[str, Any], str | None]] = [(item, None) for item in self.told["findings"]]
-        for run, course in zip(self.told["runs"], self.courses, strict=True):
-            found += [(finding, course.lines.get(finding["line"])) for finding in run["findings"]]
+    def phases_known(self) -> list[str]:
+        """The phases that any log tells."""
+        names = ("init", "data", "train", "evaluation")
+        return [
+            name for name in names if any(phase and getattr(phase, name) is not None for phase in self.phases)
+        ]
+
+    @property
+    def time_unit(self) -> str:
+        """Seconds where no run takes two minutes."""
+        return "s" if max((run["minutes"] or 0 for run in self.told["runs"]), default=0) < 2 else "min"
+
+    @property
+    def died(self) -> list[dict[str, Any]]:
+        """Runs of a campaign whose processes died, and where their output is."""
+        return [
+            {"index": run["index"], "output": str(Path(self.folder, "ranks", f"run_{run['index']}"))}
+            for run in self.told["runs"]
+            if run["status"] == "died" and self.configuration is not None
+        ]
+
+    @property
+    def findings(self) -> list[tuple[Mapping[str, Any], str | None, int]]:
+        """All findings, broken rules first, with the line that each is about and in how many logs it is the same."""
+        found: list[tuple[Mapping[str, Any], str | None, int]] = [
+            (item, None, 1) for item in self.told["findings"]
+        ]
+        lines = {
+            run["file"]: course.lines for run, course in zip(self.told["runs"], self.courses, strict=True)
+        }
+        for file, finding, files in once_each(self.told["runs"]):
+            found.append((finding, lines[file].get(finding["line"]), files))
         return sorted(found, key=lambda item: list(GRADES).index(item[0]["grade"]))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 KEPT, DROPPED, FAILED, ACCENT, MUTED = (
@@ -35,6 +35,23 @@ class Figure:
     def as_json(self) -> dict[str, Any]:
         """What the page hands to plotly."""
         return {"name": self.name, "data": list(self.traces), "layout": dict(self.layout)}
+
+
+def not_valid(figure: Figure) -> Figure:
+    """The figure with the verdict in it, so that no picture of it goes without."""
+    mark = {
+        "text": "NOT VALID",
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0.5,
+        "y": 0.5,
+        "showarrow": False,
+        "opacity": 0.25,
+        "font": {"size": 36, "color": FAILED},
+    }
+    return replace(
+        figure, title=f"{figure.title} (NOT VALID)", layout={**figure.layout, "annotations": [mark]}
+    )
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:

@@ -58,14 +58,32 @@ function plotly() {
   return library;
 }
 
+// Rows that a filter has hidden are in no plot: `meta` says of a curve, or of each of its points, whose it is.
+const hidden = { entries: new Set(), runs: {} };
+function shown(trace, plot) {
+  const { entry, entries, run } = trace.meta ?? {};
+  if (entry !== undefined && hidden.entries.has(entry)) return null;
+  if (run !== undefined && hidden.runs[plot.dataset.entry]?.has(run)) return null;
+  if (!entries) return trace;
+  const kept = (values) => values?.filter((_, at) => !hidden.entries.has(entries[at]));
+  const symbol = trace.marker?.symbol;
+  const marker = Array.isArray(symbol) ? { ...trace.marker, symbol: kept(symbol) } : trace.marker;
+  return { ...trace, x: kept(trace.x), y: kept(trace.y), text: kept(trace.text), marker };
+}
+const tracesOf = (figure, plot) => resolved(figure.data.map((trace) => shown(trace, plot)).filter((one) => one !== null));
+
 async function draw(plot) {
-  const Plotly = await plotly();
+  await plotly();
+  await drawn(plot);
+}
+function drawn(plot, more = {}) {
   const figure = figureOf(plot);
   const first = !plot.dataset.drawn;
-  await Plotly.react(plot, resolved(figure.data), layoutOf(figure, plot), settings);
+  const done = window.Plotly.react(plot, tracesOf(figure, plot), { ...layoutOf(figure, plot), ...more }, settings);
   plot.dataset.drawn = "true";
   if (first) plot.on("plotly_click", (click) => select(plot.dataset.entry, click.points[0].data.meta?.run));
   highlight(plot);
+  return done;
 }
 
 // One run of an entry stands out in all plots that have a curve per run.
@@ -89,11 +107,22 @@ function highlight(plot) {
 function shorten(table, words) {
   const rows = [...table.tBodies[0].rows];
   for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+  refilter(table, rows);
   for (const row of rows) {
     const details = row.dataset.details && document.getElementById(row.dataset.details);
     if (details) details.hidden = row.hidden;
   }
   return `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
+}
+
+function refilter(table, rows) {
+  const of = (row) => row.querySelector("button.run")?.dataset;
+  if (table.id === "entries") hidden.entries = new Set(rows.filter((row) => row.hidden).map((row) => row.dataset.details));
+  else if (rows.length && of(rows[0]))
+    hidden.runs[of(rows[0]).entry] = new Set(rows.filter((row) => row.hidden).map((row) => Number(of(row).run)));
+  else return;
+  const entry = table.id === "entries" ? "several" : of(rows[0]).entry;
+  for (const plot of plots().filter((one) => one.dataset.entry === entry && one.dataset.drawn)) draw(plot);
 }
 
 function sort(header) {
@@ -137,7 +166,8 @@ function rowsOfFigure(figure) {
 }
 function rowsOfTable(table) {
   const rows = [...table.rows].filter((row) => !row.hidden);
-  return rows.map((row) => [...row.cells].map((cell) => cell.querySelector("data")?.value ?? cell.textContent.trim()));
+  const text = (cell) => cell.querySelector("data")?.value ?? cell.dataset.csv ?? cell.textContent.trim();
+  return rows.map((row) => [...row.cells].map(text));
 }
 const fileName = (...parts) => parts.join(" ").replaceAll(/[^A-Za-z0-9.]+/g, "_");
 
@@ -200,3 +230,17 @@ for (const plot of plots()) {
   seen.observe(plot);
 }
 openTarget();
+
+// Paper is light and narrow, and does not wait: every plot that is open is drawn before, at the width of the paper.
+const PAPER_WIDTH = 660;
+const visible = () => plots().filter((one) => one.offsetParent !== null);
+let before = null;
+addEventListener("beforeprint", () => {
+  before = document.documentElement.dataset.theme;
+  document.documentElement.dataset.theme = "light";
+  if (window.Plotly) for (const plot of visible()) drawn(plot, { width: PAPER_WIDTH });
+});
+addEventListener("afterprint", () => {
+  theme(before ?? "light");
+});
+(window.requestIdleCallback ?? setTimeout)(() => plotly());

@@ -59,13 +59,14 @@ def _together(entries: Sequence[Entry], threshold: Threshold) -> Figure:
                 {
                     "type": "scatter",
                     "mode": "lines",
-                    "name": f"{entry.name} ({entry.round})",
+                    "name": f"{entry.name} ({entry.round}{'' if entry.told['valid'] else ', NOT VALID'})",
                     "legendgroup": entry.anchor,
                     "showlegend": at == 0,
                     "x": curve.minutes,
                     "y": curve.metrics.get(threshold.metric, ()),
                     "line": {"width": 1.2, "color": colour},
                     "hovertemplate": f"{HOVER}<br>%{{fullData.name}}<extra></extra>",
+                    "meta": {"entry": entry.anchor},
                 }
             )
     longest = max(

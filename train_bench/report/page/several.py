@@ -14,6 +14,9 @@ from train_bench.report.page import quality
 from train_bench.report.page.facts import Entry
 from train_bench.report.page.figure import MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
 
+SIZE = re.compile(r"(?i)(?<![a-z0-9])[nx]?\d+x?(?![a-z0-9])")
+"""What in the name of a system says how large it is: `n8`, `8x`, `64`."""
+
 
 def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
     """Score over that of the first entry of the same benchmark that has one, by anchor."""
@@ -63,15 +66,17 @@ def scaling(entries: Sequence[Entry]) -> Figure | None:
         return None
     traces: list[Trace] = []
     for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
-        known = [(one.size, one.minutes, _label(one)) for one in members if one.size and one.minutes]
+        known = [one for one in members if one.size and one.minutes]
         if known:
-            sizes, minutes, labels = zip(*sorted(known), strict=True)
-            traces += [_series(number, benchmark, sizes, minutes, labels), *_ideal(benchmark, sizes, minutes)]
+            traces += _families(number, benchmark, known)
+            sizes, minutes = zip(*sorted((one.size or 0, one.minutes or 0.0) for one in known), strict=True)
+            traces += _ideal(benchmark, sizes, minutes)
     return Figure(
         name="scaling",
         title="Scaling over system size",
         about="Score over the number of accelerators (ranks, where no description says it), of all submitters and "
-        "rounds, valid or not. Dotted: ideal scaling from the smallest system of the benchmark.",
+        "rounds; crosses are NOT VALID. Lines join the sizes of one system of one submitter and round. Dotted: ideal "
+        "scaling from the smallest system of the benchmark.",
         traces=traces,
         layout={
             "showlegend": True,
@@ -90,14 +95,18 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
     traces: list[Trace] = []
     for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
         valid = [
-            (one.minutes, _label(one), one.round) for one in members if one.minutes and one.told["valid"]
+            (one.minutes, _label(one), one.round, one.anchor)
+            for one in members
+            if one.minutes and one.told["valid"]
         ]
         best = {
             name: min(of_round) for name in order if (of_round := [one for one in valid if one[2] == name])
         }
         if best:
-            minutes, labels, held = zip(*best.values(), strict=True)
-            traces.append(_series(number, benchmark, held, minutes, labels))
+            minutes, labels, held, anchors = zip(*best.values(), strict=True)
+            traces.append(
+                _series(number, benchmark, held, minutes, labels) | {"meta": {"entries": list(anchors)}}
+            )
     if not traces:
         return None
     return Figure(
@@ -112,6 +121,36 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
         },
         height=420,
     )
+
+
+def _families(number: int, benchmark: str, known: Sequence[Entry]) -> list[Trace]:
+    """One line for each submitter, round and system, whatever its size; all of a benchmark alike."""
+    families: dict[tuple[str, str, str], list[Entry]] = {}
+    for one in known:
+        system = SIZE.sub("", str(one.told["system"] or one.anchor))
+        families.setdefault((str(one.told["submitter"]), one.round, system), []).append(one)
+    traces = []
+    for members in families.values():
+        members.sort(key=lambda one: (one.size or 0, one.minutes or 0.0))
+        trace = _series(
+            number,
+            benchmark,
+            [one.size for one in members],
+            [one.minutes or 0.0 for one in members],
+            [_label(one) for one in members],
+        )
+        symbol = trace["marker"]["symbol"]
+        symbols = [symbol if one.told["valid"] else "x" for one in members]
+        traces.append(
+            trace
+            | {
+                "marker": trace["marker"] | {"symbol": symbols},
+                "legendgroup": benchmark,
+                "showlegend": not traces,
+                "meta": {"entries": [one.anchor for one in members]},
+            }
+        )
+    return traces
 
 
 def _series(
@@ -150,7 +189,7 @@ def _ideal(benchmark: str, sizes: Sequence[int], minutes: Sequence[float]) -> li
 
 
 def _label(entry: Entry) -> str:
-    return f"{entry.name} ({entry.round}{'' if entry.told['valid'] else ', not valid'})"
+    return f"{entry.name} ({entry.round}{'' if entry.told['valid'] else ', NOT VALID'})"
 
 
 def _by_benchmark(entries: Sequence[Entry]) -> dict[str, list[Entry]]:

@@ -90,7 +90,7 @@ def spread(entry: Entry) -> Figure:
         traces=traces,
         layout={
             "showlegend": True,
-            "xaxis": axis("run", tickformat="d", range=ends),
+            "xaxis": axis("run", tickformat="d", tick0=0, dtick=max(1, len(runs) // 10), range=ends),
             "yaxis": axis("minutes"),
         },
     )

@@ -25,7 +25,7 @@ from train_bench.judge.tree import Judged
 from train_bench.report.findings import GRADES
 from train_bench.report.page import convergence, quality, several, times
 from train_bench.report.page.facts import Asked, Entry, entry_of, told_apart
-from train_bench.report.page.figure import Figure, standing
+from train_bench.report.page.figure import Figure, not_valid, standing
 
 HERE = Path(__file__).parent
 SEVERAL = "several"
@@ -88,7 +88,8 @@ def _figures(entry: Entry) -> list[Figure]:
         times.factors(entry),
         convergence.figure(entry),
     ]
-    return [figure for figure in drawn if figure is not None]
+    figures = [figure for figure in drawn if figure is not None]
+    return figures if entry.told["valid"] else [not_valid(figure) for figure in figures]
 
 
 def _plotly() -> str:
