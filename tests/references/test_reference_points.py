@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import pytest
 
+from tests.references import configs
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 
@@ -51,6 +52,19 @@ def test_three_evaluations_come_before_the_target_in_every_reference_run(name):
 def test_reference_runs_do_not_all_need_the_same(name):
     for record in records_of(name):
         assert len(set(values_of(record))) > 1
+
+
+@pytest.mark.parametrize("variant", [name for name in discover.variants() if "_mini" in name])
+def test_a_run_is_given_about_twice_what_the_slowest_reference_run_needed(variant):
+    """Except where the learning rate is 0 before that (BERT)."""
+    described = discover.describe_variant(variant)
+    config = getattr(configs, described["reference"])(variant)
+    rule = rules_of(variant).schedule_at(config.hyperparameters.global_batch_size)
+    for record in records_of(variant):
+        if record["BS"] == config.hyperparameters.global_batch_size:
+            start = getattr(rule, "start", 0)
+            allowed = (config.evaluation.until - start) / (max(values_of(record)) - start)
+            assert (1.25 if described["reference"] == "bert" else 1.9) <= allowed <= 2.1
 
 
 @pytest.mark.parametrize("name", MINI)
