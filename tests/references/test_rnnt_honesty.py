@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from references.rnnt import data
 from references.rnnt.config import Config
+from references.rnnt.features import log_mel
 from references.rnnt.quality import word_errors
+from references.rnnt.recordings import Recordings
 from references.rnnt.tokens import text_of
+from tests.references.configs import rnnt
 from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("rnnt_mini").target.thresholds[0].value
+
+FSDD = Path(__file__).parents[3] / "shared" / "data" / "fsdd"
+LINEAR = 0.48
+"""What logistic regression reaches on the spoken digits, as the README says."""
+
+PARTS = 8
+"""Mean spectra of a word that it looks at."""
 
 
 def rate(answer: Callable[[int], str], transcripts: list[str]) -> float:
@@ -47,3 +61,53 @@ def test_most_evaluation_utterances_are_not_among_the_training_ones(mini_rnnt: C
     train, val, _ = data.open_recordings(mini_rnnt)
     known = {tuple(numbers) for numbers in train.tokens}
     assert sum(tuple(numbers) in known for numbers in val.tokens) < len(val) / 2
+
+
+def spectra(recordings: Recordings, config: Config) -> list[np.ndarray]:
+    """Per utterance (frames, filters), each filter with mean 0 and deviation 1."""
+    found = []
+    for index in range(len(recordings)):
+        samples = torch.from_numpy(recordings.samples(index).astype(np.float32) / 32768)
+        mel = log_mel(samples, config.data).numpy()
+        frames = mel if mel.shape[1] == config.data.mel_filters else mel.T
+        found.append((frames - frames.mean(axis=0)) / (frames.std(axis=0) + 1e-3))
+    return found
+
+
+def cut(frames: np.ndarray, parts: int) -> list[np.ndarray]:
+    """As many parts of equal length."""
+    return [part if len(part) else frames[:1] for part in np.array_split(frames, parts)]
+
+
+def look(word: np.ndarray) -> np.ndarray:
+    """The mean spectra of its parts, one after the other."""
+    return np.concatenate([part.mean(axis=0) for part in cut(word, PARTS)])
+
+
+@pytest.mark.skipif(not FSDD.is_dir(), reason="no spoken digits beside the checkout")
+def test_logistic_regression_on_equal_parts_of_spoken_digits_reaches_what_the_readme_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its length says how many words an utterance has; it is cut into as many equal parts."""
+    config = rnnt("rnnt_fsdd", f"data_dir={tmp_path}")
+    data.prepare(config, tmp_path, FSDD)
+    train, val, symbols = data.open_recordings(config)
+    known, wanted = (
+        [text_of(numbers, symbols).split() for numbers in split.tokens] for split in (train, val)
+    )
+    heard, unheard = spectra(train, config), spectra(val, config)
+    counts = LinearRegression().fit([[len(frames)] for frames in heard], [len(words) for words in known])
+    parts = [
+        look(part) for frames, words in zip(heard, known, strict=True) for part in cut(frames, len(words))
+    ]
+    words = LogisticRegression(max_iter=150, C=0.1).fit(parts, [word for text in known for word in text])
+
+    def answer(index: int) -> str:
+        count = max(1, round(float(counts.predict([[len(unheard[index])]])[0])))
+        return " ".join(words.predict([look(part) for part in cut(unheard[index], count)]))
+
+    linear = rate(answer, [" ".join(text) for text in wanted])
+    target = ruleset.load("mini-1.0").benchmark("rnnt_fsdd").target
+    with capsys.disabled():
+        print(f"\nrnnt_fsdd: WER of logistic regression on equal parts {linear:.4f}, target {target}")  # noqa: T201
+    assert linear == pytest.approx(LINEAR, abs=0.03)
