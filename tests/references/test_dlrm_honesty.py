@@ -86,7 +86,5 @@ def test_models_that_are_fitted_to_pairs_of_categories_reach_what_the_readme_say
         for scores in (trees.decision_function(val[:, 1:]), linear.decision_function(unseen))
     )
     with capsys.disabled():
-        print(
-            f"\nAUC of boosted trees {boosted:.4f}, logistic regression on pairs {paired:.4f}, target {TARGET}"
-        )  # noqa: T201
+        print(f"\nAUC of boosted trees {boosted:.4f}, linear on pairs {paired:.4f}, target {TARGET}")  # noqa: T201
     assert (boosted, paired) == pytest.approx((BOOSTED, PAIRS), abs=0.01)
