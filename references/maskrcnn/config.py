@@ -139,7 +139,7 @@ class Config(task.BenchmarkConfig):
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),
-        *("model.channels_last", "warm_up_steps"),
+        *("model.channels_last", "warm_up_steps", "warmup_method"),
     )
 
     def local_batch_size(self, ranks: int) -> int:

@@ -54,7 +54,9 @@ def test_reference_runs_do_not_all_need_the_same(name):
         assert len(set(values_of(record))) > 1
 
 
-@pytest.mark.parametrize("variant", [name for name in discover.variants() if "_mini" in name and name not in NONE])
+@pytest.mark.parametrize(
+    "variant", [name for name in discover.variants() if "_mini" in name and name not in NONE]
+)
 def test_a_run_is_given_about_twice_what_the_slowest_reference_run_needed(variant):
     """Except where the learning rate is 0 before that (BERT)."""
     described = discover.describe_variant(variant)
