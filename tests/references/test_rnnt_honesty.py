@@ -23,7 +23,7 @@ from train_bench.rules import ruleset
 TARGET = ruleset.load("mini-1.0").benchmark("rnnt_mini").target.thresholds[0].value
 
 FSDD = Path(__file__).parents[3] / "shared" / "data" / "fsdd"
-LINEAR = 0.48
+LINEAR = 0.487
 """What logistic regression reaches on the spoken digits, as the README says."""
 
 PARTS = 8
