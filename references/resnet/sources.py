@@ -26,7 +26,11 @@ JPEG_QUALITY = 100
 BOXES_FILE = "imagenet_2012_bounding_boxes.csv"
 CIFAR_SHAPE = (32, 32, 3)
 CIFAR_RECORD = 1 + 3 * 32 * 32
-DIGITS_TRAIN, DIGITS_LEVELS, DIGITS_ENLARGE, DIGITS_MARGIN = 897, 15, 2, 4
+DIGITS_TRAIN, DIGITS_SEED, DIGITS_SIDE = 897, 1, 24
+DIGITS_EXTENTS = (12, 21)
+"""Least height and width of a digit in pixels, and one more than the largest."""
+DIGITS_BRIGHTNESS = (8, 16)
+"""What its levels are multiplied by, likewise."""
 NO_BOXES = np.zeros((0, 4), dtype=np.float32)
 
 
@@ -159,26 +163,34 @@ def _cifar10_pixels(content: bytes, label: int) -> Example:
 def digits() -> Source:
     """The handwritten digits that scikit-learn carries (Alpaydin and Kaynak 1998, UCI): 1797 images of
     8x8 with grey levels 0 to 16. The first 897 are for training, the last 900 for evaluation, written by
-    other people. Each is enlarged by repetition to 16x16 and put on a margin of 4 pixels, all in integers.
+    other people. Each has a height, a width, a place in a black square and a brightness of its own, so that pixels
+    say little before one has learnt what does not matter.
     """
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    levels = np.asarray(bunch.images).astype(np.uint8) * np.uint8(DIGITS_LEVELS)
-    enlarged = levels.repeat(DIGITS_ENLARGE, axis=1).repeat(DIGITS_ENLARGE, axis=2)
-    margin = (DIGITS_MARGIN, DIGITS_MARGIN)
-    pixels = np.pad(enlarged, ((0, 0), margin, margin))
+    levels = np.asarray(bunch.images).astype(np.int64)
     first = {"train": 0, "val": DIGITS_TRAIN}
 
     def example(split: str, index: int) -> Example:
         position = first[split] + index
-        label = int(bunch.target[position])
-        return Example(content=pixels[position].tobytes(), label=label, boxes=NO_BOXES)
+        pixels = _placed(levels[position], np.random.default_rng([DIGITS_SEED, position]))
+        return Example(content=pixels.tobytes(), label=int(bunch.target[position]), boxes=NO_BOXES)
 
-    side = pixels.shape[1]
     return Source(
-        counts={"train": DIGITS_TRAIN, "val": len(pixels) - DIGITS_TRAIN},
+        counts={"train": DIGITS_TRAIN, "val": len(levels) - DIGITS_TRAIN},
         example=example,
         classes=[str(label) for label in range(10)],
-        shape=(side, side, 1),
+        shape=(DIGITS_SIDE, DIGITS_SIDE, 1),
     )
+
+
+def _placed(levels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """uint8 (24, 24) from levels (8, 8) of 0 to 16, all in integers: the same bytes on every machine."""
+    height, width = (int(extent) for extent in rng.integers(*DIGITS_EXTENTS, 2))
+    top, left = (int(rng.integers(DIGITS_SIDE - extent + 1)) for extent in (height, width))
+    rows, columns = (np.arange(extent) * len(levels) // extent for extent in (height, width))
+    pixels = np.zeros((DIGITS_SIDE, DIGITS_SIDE), dtype=np.uint8)
+    ink = levels[rows][:, columns] * int(rng.integers(*DIGITS_BRIGHTNESS))
+    pixels[top : top + height, left : left + width] = ink
+    return pixels
