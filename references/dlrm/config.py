@@ -54,7 +54,7 @@ class Model:
 class Data:
     """Where the click logs come from and how they are read.
 
-    origin            "criteo", "adult" or "clicks": what `prepare` knows how to read
+    origin            "criteo" or "clicks": what `prepare` knows how to read
     max_index         categorical values of Criteo are taken modulo this before they are numbered
     sha256            digest that the prepared records together must have; None: not checked
     verify            hash the records whenever they are opened; else only their sizes are compared

@@ -20,9 +20,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from references._parts import prepared
-from references.dlrm import criteo, records, sources
+from references.dlrm import criteo, records
+from references.dlrm.clicks import clicks
 from references.dlrm.config import Config, Model
 from train_bench import papers
+from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
@@ -58,13 +60,27 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
 
 
 def _make(config: Config, folder: Path, source: Path | None) -> dict[str, Any]:
-    origin, known = config.data.origin, ("criteo", "adult", "clicks")
+    origin, known = config.data.origin, ("criteo", "clicks")
     if origin not in known:
         raise UnknownName(what="data origin", name=origin, known=known)
     if origin == "clicks":
-        return sources.clicks(config, folder)
-    source = prepared.given_source(config, origin, source)
-    return sources.adult(config, folder, source) if origin == "adult" else criteo.pack(config, folder, source)
+        return _generate(config, folder)
+    return criteo.pack(config, folder, prepared.given_source(config, origin, source))
+
+
+def _generate(config: Config, folder: Path) -> dict[str, Any]:
+    """Write the generated clicks; their order is random already."""
+    model = config.model
+    sizes = {"train": config.train_samples or 0, "val": config.eval_samples or 0}
+    return {
+        split: records.write_split(
+            folder,
+            split,
+            bar(clicks(samples, number, model.dense_features, model.table_rows), f"clicks, {split}"),
+            model,
+        )
+        for number, (split, samples) in enumerate(sizes.items())
+    }
 
 
 def _check(config: Config, folder: Path, manifest: dict) -> None:

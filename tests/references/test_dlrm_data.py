@@ -1,4 +1,4 @@
-"""The data of DLRM: Criteo's days, the census, generated clicks, the order of a run, and what is refused."""
+"""The data of DLRM: Criteo's days, generated clicks, the order of a run, and what is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from references.dlrm.lines import parse
 from tests.references.configs import dlrm
 from train_bench.errors import RequestError
 
-ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult"
 MAX_INDEX = 50
 LINES = 9
 
@@ -331,29 +330,3 @@ def test_permuted_labels_are_those_of_other_records(mini_dlrm: Config) -> None:
     assert np.array_equal(one[:, 1:], other[:, 1:])
     assert np.array_equal(other[:, 0], honest.read(len(honest) // 2, 500)[:, 0])
     assert not val.permuted
-
-
-def test_a_bad_census_is_refused_by_its_record(tmp_path: Path) -> None:
-    good = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40"
-    for line, sentence in (
-        (f"{good}, Cuba, maybe", "Record 2 of .*adult.data.gz has the label maybe"),
-        (f"{good}, <=50K", "Record 2 of .*adult.data.gz has 14 fields"),
-        (f"{good.replace('2174', 'much')}, Cuba, >50K", "Record 2 of .*adult.data.gz has 'much'"),
-    ):
-        text = f"{good}, Cuba, <=50K\n{line}\n".encode()
-        for name in ("adult.data.gz", "adult.test.gz"):
-            (tmp_path / name).write_bytes(gzip.compress(text))
-        with pytest.raises(RequestError, match=sentence):
-            data.prepare(dlrm("dlrm_adult"), tmp_path / "out", tmp_path)
-    (tmp_path / "adult.data.gz").write_bytes(gzip.compress(text)[:-9])
-    with pytest.raises(RequestError, match=r"adult\.data\.gz cannot be read"):
-        data.prepare(dlrm("dlrm_adult"), tmp_path / "out", tmp_path)
-
-
-@pytest.mark.skipif(not ADULT.is_dir(), reason="no census beside the checkout")
-def test_the_census_is_prepared(tmp_path: Path) -> None:
-    config = dlrm("dlrm_adult", f"data_dir={tmp_path}")
-    data.prepare(config, tmp_path, ADULT)
-    train, val = data.open_records(config)
-    assert train.read(0, len(train))[:, 0].sum() == 7841
-    assert val.read(0, 1)[0].tolist()[:7] == [0, 25, 226802, 7, 0, 0, 40]

@@ -18,8 +18,6 @@ from tests.references.several_ranks import FromFile, start
 from tests.references.tasks import mark, weights
 from train_bench.parallel import Parallel
 
-ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult"
-
 
 def built(config: Config, seed: int = 1, parallel: Parallel | None = None) -> Task:
     task = Task(config)
@@ -114,16 +112,6 @@ def test_a_step_with_the_tables_of_the_full_benchmark_cut_to_a_thousand_rows() -
     assert math.isfinite(float(task._last_loss))
     changed = [not torch.equal(one, other) for one, other in zip(before, weights(task), strict=True)]
     assert all(changed)
-
-
-@pytest.mark.skipif(not ADULT.is_dir(), reason="no census beside the checkout")
-def test_a_task_trains_on_the_census(tmp_path: Path) -> None:
-    config = dlrm("dlrm_adult", f"data_dir={tmp_path}", "warm_up_steps=0")
-    data.prepare(config, tmp_path, ADULT)
-    task = opened(config)
-    untrained = task.evaluate().metrics["AUC"]
-    task.train_until(mark(16000))
-    assert task.evaluate().metrics["AUC"] > max(untrained, 0.75)
 
 
 @pytest.mark.gpu
