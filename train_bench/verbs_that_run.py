@@ -241,14 +241,14 @@ def _each(planned: Plan, request: Request, *, side: str = "") -> Generator[Job, 
 def _watcher(planned: Plan, *, side: str = "") -> Watcher:
     """The console, and the trackers that the plan asks for."""
     import cattrs
-    from rich.console import Console
 
     from train_bench import sweep
     from train_bench.plan import discover
+    from train_bench.report.console import PlainConsole
     from train_bench.report.live import Terminal, Together
     from train_bench.report.tracking import Tracking, named
 
-    console = Console()
+    console = PlainConsole()
     trackers = [
         Tracking(
             name,
