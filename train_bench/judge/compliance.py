@@ -19,6 +19,7 @@ from train_bench.judge.log import NO_CONTENT, Log
 from train_bench.judge.ranks import ranks
 from train_bench.judge.record import DIED, SUCCESS, RunRecord
 from train_bench.judge.review import CLOSED, OPEN, finding, review
+from train_bench.judge.samples import samples
 from train_bench.rules.checks import Failure, check, waived_by
 from train_bench.rules.explain import allowed, explain, next_step, paragraph
 from train_bench.rules.ruleset import BenchmarkRules
@@ -67,6 +68,7 @@ def judge_run(
         *_without_seed(record, rules),
         *review(record, log, rules),
         *ranks(record, log, rules, world_size),
+        *samples(record, log, rules, planned=world_size is not None),
         *planned_otherwise,
     ]
     return _verdict(record, findings, by_the_letter=by_the_letter)

@@ -1,0 +1,107 @@
+"""What a log tells about the samples of its run: whether evaluation and training read different data, and whether
+ranks took every sample once in its turn. Only logs of ours tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from train_bench.event import Event
+from train_bench.judge.finding import SLOW, Finding
+from train_bench.judge.log import Log
+from train_bench.judge.record import SUCCESS, RunRecord
+from train_bench.judge.review import finding
+from train_bench.progress import Unit
+from train_bench.rules.ruleset import BenchmarkRules
+
+DATA, ORDER = "data_fingerprint", "order_fingerprint"
+
+COMMON_BOUND = 0.02
+"""Share of the evaluation set that may also be found in the training set; honest data have up to 0.002 (two of a
+thousand generated texts, 23 of 16,281 people of a census): see decision 0084."""
+
+BY_CHANCE = 3
+"""Common samples that tell nothing where a part of the sets was compared."""
+
+
+def samples(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: bool) -> Iterator[Finding]:
+    """Findings of one log; `planned` says that a campaign of ours has left it, so that both lines are due."""
+    told = {event.key: event for event in reversed(log.events) if event.key in (DATA, ORDER, "eval_samples")}
+    if planned and rules.strict and record.status == SUCCESS:
+        yield from _missing(record, rules, told)
+    for key, judged in ((DATA, _data), (ORDER, _order)):
+        event = told.get(key)
+        if event is not None and event.value is not None:
+            try:
+                found = list(judged(record, rules, event.value, told))
+            except (KeyError, TypeError, ValueError):
+                found = [f"{key} is not what a run tells: {event.value!r:.80}."]
+            for message in found:
+                yield finding(record, rules, key, message, line=event.line, key=key)
+
+
+def _missing(record: RunRecord, rules: BenchmarkRules, told: Mapping[str, Event]) -> Iterator[Finding]:
+    """A run whose ranks ended behind `run_stop` is one that failed, not one that broke a rule."""
+    sized = record.train_samples is not None or "eval_samples" in told
+    if DATA not in told or (sized and told[DATA].value is None):
+        message = f"Nothing says that evaluation and training read different data (a line {DATA} is due)."
+        yield finding(record, rules, DATA, message, key=DATA)
+    if ORDER not in told or told[ORDER].value is None:
+        message = (
+            f"Nothing says which samples ranks trained on (a line {ORDER} is due behind run_stop); it counts as not "
+            f"converged."
+        )
+        yield finding(record, rules, ORDER, message, key=ORDER, grade=SLOW)
+
+
+def _data(record: RunRecord, rules: BenchmarkRules, value: Any, told: Mapping[str, Event]) -> Iterator[str]:
+    train, evaluation = value["train"], value["evaluation"]
+    trained, compared = _count(train, "compared"), _count(evaluation, "compared")
+    whole = trained == _count(train, "samples") and compared == _count(evaluation, "samples")
+    expected = compared * trained / max(1, _count(train, "samples"))
+    common, files = _count(value, "samples_in_common"), _count(value, "files_in_common")
+    if files or common > COMMON_BOUND * expected + (0 if whole else BY_CHANCE):
+        yield (
+            f"Evaluation and training read the same data: {files} files in common, and {common} of {compared} compared "
+            f"evaluation samples are training samples ({COMMON_BOUND:.0%} may be)."
+        )
+    due = told["eval_samples"].value if "eval_samples" in told else None
+    found = _count(evaluation, "samples") + _count(evaluation, "left_out")
+    if due not in (None, found):
+        yield f"The evaluation set has {found} samples, eval_samples says {due}."
+    if record.train_samples is None or rules.unit is Unit.SAMPLE:
+        return
+    spare = _count(train, "samples") - record.train_samples
+    if not 0 <= spare < max(1, record.global_batch_size or 0):
+        yield (
+            f"The training set has {_count(train, 'samples')} samples, train_samples says {record.train_samples} "
+            f"(less at most what fills no batch)."
+        )
+
+
+def _order(record: RunRecord, rules: BenchmarkRules, value: Any, told: Mapping[str, Event]) -> Iterator[str]:
+    compared, ranks = _count(value, "compared"), _count(value, "ranks")
+    if repeated := _count(value, "repeated"):
+        yield (
+            f"{repeated} of the first {compared} samples that {ranks} ranks trained on had been trained on in the same "
+            f"epoch already; ranks share an epoch, each sample comes once."
+        )
+    data = told[DATA].value if DATA in told else None
+    if isinstance(data, Mapping):
+        evaluated, due = _count(value, "evaluated"), _count(data["evaluation"], "samples")
+        if evaluated != due:
+            yield f"An evaluation took {evaluated} samples, the evaluation set has {due}."
+        elif again := _count(value, "evaluated_again"):
+            yield f"The last evaluation took {again} samples twice; each comes once."
+    if record.samples is not None:
+        trained = _count(value, "trained")
+        slack = (record.global_batch_size or 0) + 0.001 * (record.train_samples or 0)
+        if abs(trained - record.samples) > slack:
+            yield f"Training took {trained} samples, the last evaluation says {record.samples:.0f}."
+
+
+def _count(told: Any, name: str) -> int:
+    value = told[name]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is no count")
+    return value
