@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
 
 from references._parts import loading
 
@@ -18,9 +19,53 @@ def test_without_a_number_loading_takes_the_processors_that_training_leaves(
     monkeypatch: pytest.MonkeyPatch, asked: int | None, device: str, processes: int
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    examples = TensorDataset(torch.arange(4))
     loader = loading.loader(
-        examples, SimpleNamespace(workers=asked, prefetch=2), torch.device(device), [[0, 1]]
+        Doubled(), SimpleNamespace(workers=asked, prefetch=2), torch.device(device), [[0, 1]]
     )
     assert loader.loading.num_workers == processes
     assert loader.loading.pin_memory == (device == "cuda")
+
+
+class Doubled:
+    """Each number is sampled as its double; lists of them, too."""
+
+    stored: Any = None
+
+    def __getitem__(self, item: Any) -> Any:
+        return [2 * each for each in item] if isinstance(item, list) else 2 * item
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_noted_when_they_are_taken_whoever_made_them(workers: int) -> None:
+    asked = SimpleNamespace(workers=workers, prefetch=2)
+    order = [[3, 1], [0, 5], [4, 9]]
+    loader = loading.loader(Doubled(), asked, torch.device("cpu"), order, collate=list, padding_from=9)
+    batches = iter(loader)
+    assert [next(batches), next(batches)] == [[6, 2], [0, 10]]
+    assert loader.record.counts == [4]
+    assert [numbers.tolist() for numbers in loader.record.numbers] == [[3, 1], [0, 5]]
+    assert list(loader) == [[6, 2], [0, 10], [8, 18]]
+    assert loader.record.counts == [4, 5]
+    assert [numbers.tolist() for numbers in loader.record.numbers] == [[3, 1], [0, 5], [4]]
+
+
+def test_a_set_may_make_whole_batches_and_number_its_samples_otherwise() -> None:
+    asked = SimpleNamespace(workers=0, prefetch=2)
+    loader = loading.loader(
+        Doubled(),
+        asked,
+        torch.device("cpu"),
+        [[3, 1]],
+        collate=None,
+        numbers=lambda items: np.array(items) + 7,
+    )
+    assert list(loader) == [[6, 2]]
+    assert loader.record.numbers[0].tolist() == [10, 8]
+
+
+def test_of_a_long_pass_the_share_of_a_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "ORDER_KEPT", 8)
+    record = loading.Record()
+    list(record.of((np.arange(3), None) for _ in range(10)))
+    assert record.counts == [30]
+    assert [len(record.beginning(ranks)) for ranks in (1, 2, 8, 99)] == [3, 2, 1, 1]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from references._parts import loading
 from references.minigo import data, sgf, weights
 from references.minigo.config import Config
 from references.minigo.selfplay import Record
@@ -19,7 +21,9 @@ from tests.references.one_rank import OneRank, in_threads
 from tests.references.tasks import mark, same
 from tests.references.tasks import weights as weights_and_buffers
 from train_bench.errors import RequestError
+from train_bench.run.order import order_fingerprint
 from train_bench.seeds import derive
+from train_bench.task import SamplesTaken
 
 SMALL = (
     *("model.board_size=4", "model.channels=4", "model.blocks=1", "model.value_width=4"),
@@ -73,6 +77,31 @@ def test_games_are_put_in_the_order_of_their_numbers_whoever_played_them() -> No
 def stream(config: Config, window: list[data.Examples], **whose: int) -> list[data.Batch]:
     found = data.batches(config, window, seed=1, generation=1, **{"rank": 0, "ranks": 1} | whose)
     return [batch for _, batch in found]
+
+
+def test_two_ranks_learn_from_the_positions_of_one_and_a_shared_shard_shows() -> None:
+    config, window = minigo("minigo_mini", *SMALL), [data.examples_of(records(10, 4))]
+
+    def taken(rank: int, ranks: int) -> SamplesTaken:
+        record = loading.Record()
+        found = data.batches(config, window, seed=1, generation=1, rank=rank, ranks=ranks)
+        for _ in record.of(found):
+            pass
+        return SamplesTaken(trained=sum(record.counts), order=record.beginning(ranks))
+
+    alone = order_fingerprint([taken(0, 1)])
+    two = order_fingerprint([taken(rank, 2) for rank in range(2)])
+    assert alone == replace(two, ranks=1) and alone.repeated == 0 < alone.compared
+    assert order_fingerprint([taken(0, 2), taken(0, 2)]).repeated == alone.compared // 2
+
+
+def test_there_are_no_sets_and_the_positions_of_a_generation_are_told(tiny: Config) -> None:
+    task = built(tiny)
+    assert task.open_data().fingerprint is None
+    task.train_until(mark(1))
+    taken = task.samples_taken()
+    assert taken.trained == sum(map(len, taken.order)) >= tiny.hyperparameters.global_batch_size
+    assert order_fingerprint([taken]).evaluated == 0
 
 
 def test_a_generation_draws_its_share_of_the_window_in_whole_batches_and_ranks_divide_them() -> None:

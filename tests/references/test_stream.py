@@ -1,4 +1,4 @@
-"""The order of a run, and the processes that load it."""
+"""The order of a run."""
 
 from __future__ import annotations
 
