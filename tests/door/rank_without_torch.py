@@ -20,8 +20,8 @@ from train_bench.run.timed_run import timed_run
 
 
 class Misbehaving(FakeTask):
-    def __init__(self, qualities, behaviour, clock):
-        super().__init__(qualities, clock)
+    def __init__(self, qualities, behaviour, clock, train_samples):
+        super().__init__(qualities, clock, train_samples=train_samples)
         self.behaviour = behaviour
         self.evaluations = 0
 
@@ -56,7 +56,8 @@ def main():
     if behaviour == "miss":
         qualities = [0.5] * len(job.schedule)
     log = Log(job.growing_file, lambda: int(begin) + clock())
-    timed_run(Misbehaving(qualities, behaviour, clock), job, OneRank(), log)
+    task = Misbehaving(qualities, behaviour, clock, job.config["train_samples"])
+    timed_run(task, job, OneRank(), log)
     log.close()
 
 

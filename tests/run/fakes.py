@@ -26,13 +26,13 @@ class CountingClock:
         self.now_ms += amount
 
 
-def fingerprint(*, common: int = 0) -> DataFingerprint:
-    """Of 100 training and 10 evaluation samples, `common` of which are the same."""
+def fingerprint(train_samples: int) -> DataFingerprint:
+    """Of so many training and 10 evaluation samples, none of which are the same."""
     train, evaluation = (
         SetFingerprint(samples=count, left_out=0, compared=count, digest=f"{count:064x}")
-        for count in (100, 10)
+        for count in (train_samples, 10)
     )
-    return DataFingerprint(train=train, evaluation=evaluation, files_in_common=0, samples_in_common=common)
+    return DataFingerprint(train=train, evaluation=evaluation, files_in_common=0, samples_in_common=0)
 
 
 class FakeTask:
@@ -50,6 +50,7 @@ class FakeTask:
         self.diary: list[str] = []
         self.clock = clock or CountingClock()
         self.fail_in = fail_in
+        self.trained = 0
 
     def _note(self, what: str) -> None:
         self.diary.append(what)
@@ -65,11 +66,16 @@ class FakeTask:
 
     def open_data(self) -> DataFacts:
         self._note("open_data")
-        return DataFacts(train_samples=self.train_samples, eval_samples=10, fingerprint=fingerprint())
+        return DataFacts(
+            train_samples=self.train_samples,
+            eval_samples=10,
+            fingerprint=fingerprint(self.train_samples or 100),
+        )
 
     def train_until(self, mark: Mark) -> Progress:
         self.clock.pass_ms(60_000)
         self._note(f"train_until {mark.count}")
+        self.trained = mark.count
         return Progress(samples=mark.count)
 
     def evaluate(self) -> Quality:
@@ -78,8 +84,13 @@ class FakeTask:
         return Quality(metrics={"top1": self.qualities.pop(0)})
 
     def samples_taken(self) -> SamplesTaken:
+        epoch = self.train_samples or 100
         return SamplesTaken(
-            trained=100, order=[np.arange(100)], epoch=100, evaluated=[10], evaluation=[np.arange(10)]
+            trained=self.trained,
+            order=[np.arange(self.trained) % epoch],
+            epoch=epoch,
+            evaluated=[10],
+            evaluation=[np.arange(10)],
         )
 
     def save(self, folder: Path) -> None: ...
