@@ -96,8 +96,9 @@ def _over(upper: Mapping[str, Any], lower: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(lower)
     for key, value in upper.items():
         below = merged.get(key)
-        both = isinstance(value, Mapping) and isinstance(below, Mapping)
-        merged[key] = _over(value, below) if both else value
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            value = _over(value, below)
+        merged[key] = value
     return merged
 
 
