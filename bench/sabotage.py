@@ -50,8 +50,8 @@ LAUNCHERS = {
 SEED = 4711
 RUNS = 5
 
-# Findings that say nothing of a fault: a short run misses its target, and a machine may be busy.
-BESIDES = {"target", "processor_wait"}
+# Findings that say nothing of a fault: a short run is short and misses its target, and a machine may be busy.
+BESIDES = {"target", "short", "processor_wait"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,8 @@ def outcome(row: Row) -> Outcome:
     try:
         (entry,) = json.loads(judged.stdout)["entries"]
     except (ValueError, KeyError):
-        return Outcome(frozenset(), "", (), _last_line(ran.stderr) or _last_line(judged.stderr), seconds)
+        said = _last_line(ran.stderr) or _last_line(judged.stderr)
+        return Outcome(kinds=frozenset(), verdict="", qualities=(), broke_off=said, seconds=seconds)
     return _read(entry, folder, _last_line(ran.stderr), whole=row.whole, seconds=seconds)
 
 
