@@ -61,7 +61,10 @@ def test_a_run_that_the_plan_does_not_have_is_found(tmp_path):
         ({"jobs": [job | {"launcher": "horovod"} for job in jobs()]}, "its runs have 'horovod'"),
         ({"request": {"seed": 1}}, "do not follow from seed=1"),
         (
-            {"jobs": [job | {"target": {"thresholds": [{"value": 0.5}]}} for job in jobs()]},
+            {
+                "jobs": [job | {"target": {"thresholds": [{"value": 0.5}]}} for job in jobs()],
+                "ruleset_digest": MINI.digest,
+            },
             "the target of its runs is not that of",
         ),
     ],
@@ -72,6 +75,13 @@ def test_a_plan_that_contradicts_itself_is_no_result_of_a_strict_round(changes, 
     score = judge(tmp_path).score
     assert not score.valid
     assert any(said in reason for reason in score.reasons)
+
+
+def test_a_plan_of_earlier_rules_may_have_had_another_target(tmp_path):
+    earlier = [job | {"target": {"thresholds": [{"value": 0.5}]}} for job in jobs()]
+    plan(tmp_path, jobs=earlier, ruleset_digest="of earlier rules")
+    campaign(tmp_path, ["good"] * MINI.runs)
+    assert judge(tmp_path).score.valid
 
 
 STRANGE = [None, True, -1, "x", [], {}, [None], {"index": []}, 10**400, 0.1]
