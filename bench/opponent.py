@@ -1,6 +1,6 @@
 """Make the opponent of minigo_mini: the benchmark's own network after a few generations of seed 1, which met
-nobody but itself and began with random output layers, too. Its generations are twice as large as the
-benchmark's, and half as many are learnt from.
+nobody but itself. Its generations are twice as large as the benchmark's, half as many are learnt from, and all
+of their positions are.
 
     python bench/opponent.py [GENERATIONS [FILE]]
 """
@@ -27,7 +27,6 @@ GENERATIONS = 6
 OVERRIDES = (
     "opponent=untrained",
     "opponent_sha256=null",
-    "starts_from=random",
     "data.window_size=4",
     "data.train_filter=1.0",
 )

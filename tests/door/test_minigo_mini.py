@@ -26,7 +26,7 @@ def test_the_official_checker_misses_the_target_alone(run, tmp_path):
     assert not judged_mini.official_verdict(log, "minigo")
     reached = tmp_path / "result_0.txt"
     place = run.log.index('"value": ', run.log.rindex('"eval_accuracy"')) + len('"value": ')
-    text = f"{run.log[:place]}0.7{run.log[run.log.index(',', place) :]}"
+    text = f"{run.log[:place]}0.8{run.log[run.log.index(',', place) :]}"
     reached.write_text(text.replace('"status": "aborted"', '"status": "success"'))
     assert judged_mini.official_verdict(reached, "minigo")
 
