@@ -12,7 +12,6 @@ from tests.door.conftest import make
 from tests.door.test_bad_input import train_bench
 from train_bench import seeds
 from train_bench.judge.tree import judge_folder
-from train_bench.plan import discover
 
 TOKEN = ":::MLLOG "
 
@@ -22,7 +21,7 @@ def honest(tmp_path_factory):
     """Five runs of the default benchmark, as they are."""
     folder = tmp_path_factory.mktemp("honest") / "campaign"
     answer = train_bench("run", "seed=3", "launcher.threads_per_rank=1", f"output={folder}", timeout=280)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert (folder / "score.json").exists(), answer.stdout + answer.stderr
     return folder
 
 
@@ -32,7 +31,8 @@ def copied(honest, tmp_path):
 
 
 def judge(folder, asked=None):
-    return judge_folder(folder, asked=asked, rcp_folder=discover.RCP)
+    """Without reference points, which are another matter than cheats."""
+    return judge_folder(folder, asked=asked, rcp_folder=folder / "no_points")
 
 
 def found(judged, *, grade="breaks"):
