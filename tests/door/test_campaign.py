@@ -40,7 +40,8 @@ def test_a_campaign_of_five_converging_runs_is_a_valid_score(begun):
 def test_the_score_is_the_olympic_mean_of_what_the_clock_counted(begun):
     run(begun)
     score = judged(begun).score
-    # Each epoch is 61 s of the fake task's time and 5 looks at a clock that costs 1 ms a look; 5 more a run, one of them at the data.
+    # Each epoch is 61 s of the fake task's time and 5 looks at a clock that costs 1 ms a look; 5 more a run, one of
+    # them at the data.
     minutes = [(epochs * (61_000 + 5) + 4) / 60_000 for epochs in (7, 8, 9)]
     assert score.olympic_minutes == pytest.approx(sum(minutes) / 3, abs=1e-9)
 

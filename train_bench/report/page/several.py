@@ -129,7 +129,7 @@ def _families(number: int, benchmark: str, known: Sequence[Entry]) -> list[Trace
     for one in known:
         system = SIZE.sub("", str(one.told["system"] or one.anchor))
         families.setdefault((str(one.told["submitter"]), one.round, system), []).append(one)
-    traces = []
+    traces: list[Trace] = []
     for members in families.values():
         members.sort(key=lambda one: (one.size or 0, one.minutes or 0.0))
         trace = _series(
