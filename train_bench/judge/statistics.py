@@ -23,8 +23,8 @@ def olympic_interval(values: Sequence[float], drop: int, level: float = 1 - ALPH
 
     An approximation: the olympic mean, give or take Student's half width of all finite values (n - 1 degrees of
     freedom). The deviation of what is left after the extremes are dropped would make it too narrow. Simulated
-    coverage of the 95 % interval: 93 to 95 % for normal times and for log-normal ones that scatter by a third,
-    0.5 to 1 point less where they scatter by half; 2 points less where a run failed. Needs two finite values.
+    coverage of the 95 % interval, five runs: 94.5 % for normal times, 93.8 and 93.3 % for log-normal ones with sigma
+    0.3 and 0.5; with one failed run 94.5, 91.6 and 88.5 %. Needs two finite values.
     """
     finite = [value for value in values if math.isfinite(value)]
     center = olympic_mean(values, drop)
