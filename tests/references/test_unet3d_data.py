@@ -500,7 +500,7 @@ def test_ranks_and_micro_batches_share_the_stream_without_gaps() -> None:
 def test_every_case_is_evaluated_once_over_all_ranks(ranks: int) -> None:
     shapes = [(1, 1, size) for size in np.random.default_rng(0).integers(1, 99, 42)]
     orders = [data.evaluation_order(shapes, rank, ranks) for rank in range(ranks)]
-    assert sorted(itertools.chain(*orders)) == list(range(42))
+    assert sorted(case for order in orders for batch in order for case in batch) == list(range(42))
 
 
 def test_permuted_labels_are_those_of_another_volume_in_the_shape_of_the_own(mini_unet3d: Config) -> None:
