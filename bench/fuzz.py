@@ -27,14 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import cattrs
-from planned import asked_for
+from planned import asked_for, plan_of
 
 from train_bench.cli import VERBS
 from train_bench.errors import LaunchError
 from train_bench.guard import guarded
 from train_bench.plan import discover, launch
-from train_bench.plan.plan import Provenance, make_plan
-from train_bench.rules import ruleset
 
 LOGS = discover.ROOT / "tests" / "logs"
 LIMIT_SECONDS = 10
@@ -175,11 +173,10 @@ def fuzz_games(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
 def _lay_out(folder: Path) -> None:
     """A finished campaign of five runs."""
     asked = asked_for(["benchmark=resnet_mini", f"output={folder}"])
-    rounds = ruleset.load("mini-1.0")
     asked.runs = 5
-    provenance = _provenance()
-    plan = make_plan(asked, rounds, provenance, reference_runs=False)
-    (folder / "ranks").mkdir(parents=True)
+    plan = plan_of(asked, "resnet_mini")
+    for name in ("ranks", "attempts"):
+        (folder / name).mkdir(parents=True)
     files: dict[str, Any] = {"plan": cattrs.unstructure(plan), "system": {"host": "n", "packages": {}}}
     files |= {"batch": {"job": "12", "runs": [0], "tasks": []}, "hosts": {"state": "over"}, "score": {}}
     for index in range(5):
@@ -190,19 +187,13 @@ def _lay_out(folder: Path) -> None:
         (folder / "ranks" / f"run_{index}").mkdir()
         files[f"ranks/run_{index}/ending"] = {"exit_code": 0, "deaths": [] if index else ["rank 0 failed"]}
         files[f"record_{index}"] = {"sha256": "0"}
+        attempt = {"run": index, "attempt": 1, "outcome": "finished", "deaths": [], "software": plan.software}
+        files[f"attempts/run_{index}_1"] = attempt | {"started": plan.created, "ended": plan.created}
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content, default=str), encoding="utf-8")
     for verb in ("judge", "score"):
         with contextlib.redirect_stdout(io.StringIO()):
             VERBS[verb]([str(folder)])
-
-
-def _provenance() -> Provenance:
-    from datetime import UTC, datetime
-
-    return Provenance(
-        now=datetime.now(UTC), version="bench", revision=None, variant="resnet_mini", cache=Path("nowhere")
-    )
 
 
 def _break(rng: random.Random, path: Path) -> None:

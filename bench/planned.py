@@ -37,20 +37,25 @@ def asked_for(words: Sequence[str]) -> Any:
         return OmegaConf.to_object(compose("config", overrides=[*words, "runs=1", "seed=1"]))
 
 
-def one_run(words: Sequence[str], marks: Callable[[Marks], Marks]) -> Plan:
-    """The plan of a single run with prepared data. `marks` chooses when it is evaluated, given the benchmark's
-    own schedule; the run ends with the last of them."""
-    asked = asked_for(words)
+def plan_of(asked: Any, variant: str) -> Plan:
+    """The plan of a configuration, made by nobody's revision and beside no reference points."""
     provenance = Provenance(
         now=datetime.now(UTC),
         version="bench",
         revision=None,
         software=software.found(),
         points_digest=None,
-        variant=next(word.partition("=")[2] for word in words if word.startswith("benchmark=")),
+        variant=variant,
         cache=discover.cache(),
     )
-    plan = make_plan(asked, ruleset.load(asked.benchmark.ruleset), provenance, reference_runs=False)
+    return make_plan(asked, ruleset.load(asked.benchmark.ruleset), provenance, reference_runs=False)
+
+
+def one_run(words: Sequence[str], marks: Callable[[Marks], Marks]) -> Plan:
+    """The plan of a single run with prepared data. `marks` chooses when it is evaluated, given the benchmark's
+    own schedule; the run ends with the last of them."""
+    asked = asked_for(words)
+    plan = plan_of(asked, next(word.partition("=")[2] for word in words if word.startswith("benchmark=")))
     campaign.prepare_data(plan)
     job = plan.jobs[0]
     never = Target(thresholds=tuple(_beyond_reach(asked) for asked in job.target.thresholds))
