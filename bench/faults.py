@@ -20,19 +20,9 @@ import torch
 
 from references._parts import lamb
 from tests.launchers import faults as of_launchers
+from tests.references.tasks import OPENED
 from train_bench.job import read_job
 from train_bench.run import rank
-
-OPENING = {
-    "bert": "open_examples",
-    "dlrm": "open_records",
-    "maskrcnn": "open_splits",
-    "resnet": "open_images",
-    "rnnt": "open_recordings",
-    "ssd": "open_splits",
-    "unet3d": "open_volumes",
-}
-"""What a reference's `data` module opens its sets with: (training, evaluation, ...)."""
 
 ORDERS = (
     *("references._parts.stream", "references.maskrcnn.order"),
@@ -66,13 +56,13 @@ def _with_rank_zero(proper: Callable[..., None]) -> Callable[..., None]:
 def train_is_eval(reference: str, launcher: str) -> None:
     """The evaluation reads the training set."""
     data = importlib.import_module(f"references.{reference}.data")
-    proper = getattr(data, OPENING[reference])
+    proper = getattr(data, OPENED[reference])
 
     def opened(*asked: Any) -> tuple[Any, ...]:
         train, _, *more = proper(*asked)
         return (train, train, *more)
 
-    setattr(data, OPENING[reference], opened)
+    setattr(data, OPENED[reference], opened)
 
 
 def no_warm_up(reference: str, launcher: str) -> None:

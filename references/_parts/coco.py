@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from references._parts.fingerprint import mapped
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError
@@ -331,3 +332,25 @@ def check_archive(path: Path) -> None:
         raise RequestError(
             f"{path} has MD5 {digest.hexdigest()}; that of COCO 2017 is {ARCHIVES[path.name]}. Fetch it again."
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One split on disk: its annotation file, what that says, the numbers of the images that are used, and where they
+    lie. What lies there is its stored set, see `loading`."""
+
+    path: Path
+    annotations: Annotations
+    images: np.ndarray
+    folder: Path
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def files(self) -> list[Path]:
+        """The files of the images that are used."""
+        return [self.folder / self.annotations.file_names[number] for number in self.images]
+
+    def content(self, index: int) -> np.ndarray:
+        """uint8 (bytes,) of the image that is used as number `index`, encoded."""
+        return mapped(self.folder / self.annotations.file_names[self.images[index]])

@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from references._parts import coco, coco_2017, digit_scenes, loading, prepared
-from references._parts.fingerprint import mapped
 from references.maskrcnn.config import Config, Data, Hyperparameters
 from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
 from references.maskrcnn.proposals import Size
@@ -90,25 +89,7 @@ def _unpack_nuclei(config: Config, folder: Path, source: Path | None) -> None:
     coco_2017.unpack(archive, folder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """One split on disk: its annotations, the numbers of the images used, and where they lie."""
-
-    path: Path
-    annotations: coco.Annotations
-    images: np.ndarray
-    folder: Path
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def files(self) -> list[Path]:
-        """The files of the images that are used."""
-        return [self.folder / self.annotations.file_names[number] for number in self.images]
-
-    def content(self, index: int) -> np.ndarray:
-        """uint8 (bytes,) of the image that is used as number `index`, encoded."""
-        return mapped(self.folder / self.annotations.file_names[self.images[index]])
+Split = coco.Split
 
 
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from references._parts import coco, coco_2017, digit_scenes, prepared
-from references._parts.fingerprint import mapped
 from references.ssd import start_weights
 from references.ssd.config import Config, Data
 from references.ssd.images import for_evaluation, for_training
@@ -92,30 +91,14 @@ def _places(config: Config, folder: Path, split: str) -> tuple[Path, Path, Path]
     return folder / f"instances_{split}.json", images, arrays
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """One split on disk: its annotation file, what that says, the numbers of the images that are used, and
-    where they lie."""
+class Split(coco.Split):
+    """A split whose images are decoded by their number."""
 
-    path: Path
-    annotations: coco.Annotations
-    images: np.ndarray
-    folder: Path
+    __slots__ = ()
 
     def pixels(self, number: int) -> np.ndarray:
         """uint8 (height, width, 3) of image `number` of the annotation file."""
         return coco.pixels(self.folder / self.annotations.file_names[number], self.annotations.sizes[number])
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def files(self) -> list[Path]:
-        """The files of the images that are used."""
-        return [self.folder / self.annotations.file_names[number] for number in self.images]
-
-    def content(self, index: int) -> np.ndarray:
-        """uint8 (bytes,) of the image that is used as number `index`, encoded."""
-        return mapped(self.folder / self.annotations.file_names[self.images[index]])
 
 
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:

@@ -8,6 +8,17 @@ import torch
 
 from train_bench.progress import Mark
 
+OPENED = {
+    "bert": "open_examples",
+    "dlrm": "open_records",
+    "maskrcnn": "open_splits",
+    "resnet": "open_images",
+    "rnnt": "open_recordings",
+    "ssd": "open_splits",
+    "unet3d": "open_volumes",
+}
+"""The function of a reference's data that gives its training and its evaluation set, and what else it has."""
+
 
 def mark(samples: int) -> Mark:
     """Where training is to stop, in samples; its place in the log does not matter."""

@@ -16,7 +16,7 @@ import torch
 
 from tests.references import configs
 from tests.references.one_rank import OneRank
-from tests.references.tasks import same, weights
+from tests.references.tasks import OPENED, same, weights
 from train_bench.errors import RequestError
 from train_bench.progress import Mark
 from train_bench.run.order import order_fingerprint
@@ -85,17 +85,6 @@ CASES = {
         left=0.7,
     ),
 }
-
-OPENED = {
-    "bert": "open_examples",
-    "dlrm": "open_records",
-    "maskrcnn": "open_splits",
-    "resnet": "open_images",
-    "rnnt": "open_recordings",
-    "ssd": "open_splits",
-    "unet3d": "open_volumes",
-}
-"""The function of a reference's data that gives its training and its evaluation set, and what else it has."""
 
 LISTENER = """
 import importlib, sys

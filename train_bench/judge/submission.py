@@ -44,7 +44,7 @@ def _unreadable_description(place: Place) -> Iterator[Finding]:
         return
     try:
         read = papers.read_json(place.system_file)
-    except (LogError, RecursionError) as error:
+    except LogError as error:
         yield _finding(place.system_file, "system", f"The description of the system is missing: {error}")
         return
     if not isinstance(read, dict):
@@ -83,7 +83,7 @@ def scaling(place: Place, rcp: RcpVerdict) -> Iterator[Finding]:
         content = papers.read_json(path)
         stated = content["scaling_factor"]
         stated = math.nan if isinstance(stated, bool) else float(stated)
-    except (LogError, RecursionError, TypeError, KeyError, ValueError, OverflowError) as error:
+    except (LogError, TypeError, KeyError, ValueError, OverflowError) as error:
         yield _finding(path, "scaling", f"No scaling_factor can be read: {error!r}.")
         return
     due = rcp.factor if rcp.verdict == PASS and rcp.factor is not None else 1.0
@@ -96,7 +96,7 @@ def description_of(place: Place) -> Mapping[str, Any]:
     """The submitted description of the system; empty where none can be read."""
     try:
         read = papers.read_json(place.system_file) if place.system_file else {}
-    except (LogError, RecursionError):
+    except LogError:
         return {}
     return read if isinstance(read, dict) else {}
 
