@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 
+from train_bench.errors import LaunchError
 from train_bench.parallel import Parallel
 
 
@@ -21,6 +23,9 @@ def without_trace(
     """Whatever happens inside, afterwards parameters, buffers, gradients, optimizer state, learning
     rates, what `parallel` keeps, module modes and the generators of torch, CUDA, numpy and python are
     as they were. Tensors are written in place, so wrappers and compiled code stay valid.
+
+    That they are is looked at, because an optimizer or a launcher may keep more than it gives back: LaunchError
+    names what is not as it was.
     """
     tensors = {name: tensor.detach().clone() for name, tensor in _tensors(model).items()}
     modes = [(module, module.training) for module in model.modules()]
@@ -39,6 +44,38 @@ def without_trace(
         optimizer.load_state_dict(optimizer_state)
         parallel.load_state_dict(parallel_state)
         _restore_generators(generators)
+    pairs = {
+        "the model": (tensors, _tensors(model)),
+        "the optimizer's state": (optimizer_state, optimizer.state_dict()),
+        "the launcher's state": (parallel_state, parallel.state_dict()),
+        "the random generators": (generators, _generators()),
+    }
+    changed = [name for name, (before, after) in pairs.items() if not _same(before, after)]
+    if changed:
+        raise LaunchError(
+            f"The warm-up has left a trace in {' and in '.join(changed)}: what was set back is not what "
+            f"it was. Initialisation may not change the model's state; `warm_up_steps=0` runs without a warm-up."
+        )
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Of nested mappings and sequences of tensors, arrays and plain values; tensors by their bits."""
+    if isinstance(before, torch.Tensor):
+        alike = isinstance(after, torch.Tensor) and (after.dtype, after.shape) == (before.dtype, before.shape)
+        return alike and torch.equal(_bits(before), _bits(after))
+    if isinstance(before, np.ndarray):
+        return np.array_equal(before, after)
+    if isinstance(before, Mapping):
+        return before.keys() == after.keys() and all(
+            _same(value, after[key]) for key, value in before.items()
+        )
+    if isinstance(before, (list, tuple)):
+        return len(before) == len(after) and all(map(_same, before, after))
+    return bool(before == after)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
