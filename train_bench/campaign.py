@@ -235,9 +235,9 @@ def _run(
 
 def _stopped(job: Job, failure: str, *, total: int) -> str:
     return (
-        f"Run {job.index + 1} of {total} failed: {failure}. Output of its ranks is in {job.ranks_folder}. "
-        f"Finished runs stay; train-bench run resume={job.folder} continues and counts this run as "
-        f"failed, retry_failed=true repeats it."
+        f"Run {job.index + 1} of {total} failed: {failure.removesuffix('.')}. Output of its ranks is in "
+        f"{job.ranks_folder}. Finished runs stay; train-bench run resume={job.folder} continues and counts this run "
+        f"as failed, retry_failed=true repeats it."
     )
 
 
