@@ -126,6 +126,11 @@ def test_a_disturbed_machine_is_for_review_with_its_figures(tmp_path):
     assert "others ran 40 s" in message
 
 
+def test_a_run_of_milliseconds_cannot_tell_a_disturbed_machine(tmp_path):
+    assert found(told(tmp_path, processor_wait=DISTURBED | {"seconds": 0.9})) == []
+    assert found(told(tmp_path, processor_wait=DISTURBED | {"seconds": None})) != []
+
+
 def test_a_disturbed_machine_is_shown_in_the_score(tmp_path):
     judgement = of_five(tmp_path, processor_wait=DISTURBED)
     told = judgement.score.as_json()

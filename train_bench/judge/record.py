@@ -23,6 +23,9 @@ EVALUATION = ("eval_accuracy", "eval_error")
 TRAIN_SAMPLES = "train_samples"
 PROCESSOR_WAIT = "processor_wait"
 
+# In seconds: the kernel counts the time of others in ticks of 10 ms.
+TOO_SHORT_TO_TELL = 1.0
+
 # No seed and no count of samples has as many digits.
 LARGEST = 1e40
 
@@ -48,7 +51,8 @@ class RunRecord:
     counted      where `convergence` was read: the key of the evaluation's metadata, or `train_samples`
     samples      training samples to the target; samples / samples_per_second is the time in seconds
     quality      value of the last evaluation
-    processor_lost  share of the processor time that ranks wanted and others had; None where it is not recorded
+    processor_lost  share of the processor time that ranks wanted and others had; None where it is not recorded, 0 for
+                    a run that is too short to tell
     deaths       how processes of this run ended, where the campaign saw them die
     """
 
@@ -227,7 +231,10 @@ def _samples(trained: float | None, unit: Unit, samples_per_epoch: int | None) -
 
 def _processor_lost(event: Event | None) -> float | None:
     value = event.value if event else None
-    return _number(value.get("lost")) if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping):
+        return None
+    seconds = _number(value.get("seconds"))
+    return 0.0 if seconds is not None and seconds < TOO_SHORT_TO_TELL else _number(value.get("lost"))
 
 
 def _between(start: Event | None, stop: Event | None) -> float | None:
