@@ -70,16 +70,22 @@ def own_path(text: str) -> Path:
         ) from error
 
 
-def read_bytes(path: Path, *, largest: int) -> bytes:
-    """The content of a regular file of at most `largest` bytes; raises `OSError` for anything else, without
-    waiting for the other end of a pipe."""
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file to be read; raises `OSError` for anything else, without waiting for the other end of a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
-        content = b"" if found.st_size > largest else file.read(largest + 1)
-        if max(found.st_size, len(content)) > largest:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no file", str(path))
+        yield file
+
+
+def read_bytes(path: Path, *, largest: int) -> bytes:
+    """The content of a regular file of at most `largest` bytes; raises `OSError` for anything else."""
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > largest else file.read(largest + 1)
+        if max(size, len(content)) > largest:
             raise OSError(errno.EFBIG, f"it has more than the {largest} bytes that are read")
         return content
 

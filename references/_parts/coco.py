@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import zipfile
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from references._parts import archives
 from references._parts.fingerprint import mapped
+from references._parts.images import FAULTS
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError
@@ -39,6 +41,12 @@ whole pixels. Boxes that reach further are named in the warning."""
 
 NAMED = 5
 """Annotations that a warning names of each kind."""
+
+LARGEST_FILE = 1 << 30
+"""Bytes; the larger annotation file of COCO 2017 has 448 MB."""
+
+LARGEST_SIDE = 1 << 15
+"""Pixels of an image, and how far corners of polygons may lie from its upper left one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +102,9 @@ def read(path: Path, *, masks: bool = False) -> Annotations:
     sizes = np.array([[entry["height"], entry["width"]] for entry in images], dtype=np.int64).reshape(-1, 2)
     if len(sizes) and sizes.min() < 1:
         raise RequestError(f"{path}: image {image_ids[sizes.min(axis=1) < 1][0]} has a side below 1 pixel.")
+    if len(sizes) and sizes.max() > LARGEST_SIDE:
+        large = image_ids[sizes.max(axis=1) > LARGEST_SIDE][0]
+        raise RequestError(f"{path}: image {large} has a side above {LARGEST_SIDE} pixels.")
     rows = _table(path, content, "annotations")
     ids = _unique(path, "annotations", rows)
     image_of = _positions(path, ids, rows, "image_id", image_ids, "images")
@@ -113,7 +124,7 @@ def read(path: Path, *, masks: bool = False) -> Annotations:
         first=np.searchsorted(image_of[kept], np.arange(len(images) + 1)),
         boxes=boxes[kept].astype(np.float32),
         labels=labels[kept],
-        areas=np.array([rows[row].get("area", 0.0) for row in kept], dtype=np.float32),
+        areas=np.array([_area(path, rows[row]) for row in kept], dtype=np.float32),
         crowd=np.array([bool(rows[row].get("iscrowd", 0)) for row in kept], dtype=bool),
         ids=ids[kept],
         segmentations=[rows[row]["segmentation"] for row in kept] if masks else [],
@@ -133,22 +144,23 @@ def _parse(path: Path, *, masks: bool) -> Mapping[str, Any]:
         return entry
 
     try:
-        with path.open(encoding="utf-8") as file:
-            content = json.load(file, object_hook=None if masks else without_mask)
+        text = papers.read_bytes(path, largest=LARGEST_FILE).decode("utf-8")
+        content = json.loads(text, object_hook=None if masks else without_mask)
     except OSError as error:
         raise RequestError(f"The annotation file {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"The annotation file {path} is not JSON: {error}.") from error
     if not isinstance(content, dict):
         raise RequestError(f"The annotation file {path} holds no JSON object.")
     return content
 
 
-_NEEDED = {
-    "categories": ("id",),
-    "images": ("id", "file_name", "height", "width"),
-    "annotations": ("id", "image_id", "category_id", "bbox"),
+_NEEDED: dict[str, dict[str, type]] = {
+    "categories": {"id": int},
+    "images": {"id": int, "file_name": str, "height": int, "width": int},
+    "annotations": {"id": int, "image_id": int, "category_id": int, "bbox": list},
 }
+_WORDS = {int: "a whole number of at most 63 bits", str: "a name below the folder of images", list: "a list"}
 
 
 def _table(path: Path, content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -159,7 +171,45 @@ def _table(path: Path, content: Mapping[str, Any], name: str) -> list[dict[str, 
         missing = [key for key in _NEEDED[name] if not isinstance(entry, dict) or key not in entry]
         if missing:
             raise RequestError(f"{path}: entry {number} of '{name}' lacks {', '.join(missing)}.")
+        for key, kind in _NEEDED[name].items():
+            if not _is_a(kind, entry[key]):
+                raise RequestError(
+                    f"{path}: entry {number} of '{name}' has {key} {_short(entry[key])}; {_WORDS[kind]} is needed."
+                )
     return entries
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    """Whether a value has the kind that `_WORDS` describes."""
+    if kind is int:
+        return type(value) is int and abs(value) < 2**63
+    if kind is str:
+        return isinstance(value, str) and not Path(value).is_absolute() and ".." not in Path(value).parts
+    return isinstance(value, kind)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:40] if type(value) is not int or abs(value) < 2**63 else "of more than 63 bits"
+
+
+def _area(path: Path, row: Mapping[str, Any]) -> float:
+    area = row.get("area", 0.0)
+    if not _numbers([area], LARGEST_SIDE**2):
+        raise RequestError(
+            f"{path}: annotation {row['id']} has area {_short(area)}; square pixels are needed."
+        )
+    return float(area)
+
+
+def _numbers(values: Sequence[Any], limit: float) -> bool:
+    """Whether they are finite numbers, none further from 0 than `limit`."""
+    if not set(map(type, values)) <= {int, float}:
+        return False
+    return -limit <= min(values) and max(values) <= limit and not math.isnan(sum(values))
 
 
 def _unique(path: Path, name: str, entries: Iterable[Mapping[str, Any]]) -> np.ndarray:
@@ -190,7 +240,7 @@ def _boxes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """float64 (rows, 4) corners clipped to the images, and (rows,) pixels that each reached over the border."""
     for row, annotation in enumerate(rows):
-        if not isinstance(annotation["bbox"], list) or len(annotation["bbox"]) != 4:
+        if len(annotation["bbox"]) != 4 or not all(_is_number(part) for part in annotation["bbox"]):
             raise RequestError(
                 f"{path}: annotation {ids[row]} has bbox {annotation['bbox']}; x, y, width, height are needed."
             )
@@ -240,23 +290,53 @@ def _check_mask(path: Path, annotation: Mapping[str, Any], size: np.ndarray) -> 
     """Refuse run lengths of another size than the image's, and what is neither run lengths nor polygons."""
     mask = annotation.get("segmentation")
     if isinstance(mask, dict) and "size" in mask and "counts" in mask:
-        if list(mask["size"]) != size.tolist():
+        if mask["size"] != size.tolist():
             raise RequestError(
                 f"{path}: the mask of annotation {annotation['id']} has size {mask['size']}; its image "
                 f"(id {annotation['image_id']}) has {size.tolist()} (height, width)."
             )
-        if isinstance(mask["counts"], list) and sum(mask["counts"]) != int(size.prod()):
+        pixels = _pixels_of_runs(mask["counts"])
+        if pixels != int(size.prod()):
             raise RequestError(
-                f"{path}: the run lengths of annotation {annotation['id']} add up to {sum(mask['counts'])} "
+                f"{path}: the run lengths of annotation {annotation['id']} add up to {pixels} "
                 f"pixels; its image has {int(size.prod())}."
             )
         return
-    good = isinstance(mask, list) and mask and all(len(part) >= 6 and len(part) % 2 == 0 for part in mask)
-    if not good:
+    if not (isinstance(mask, list) and mask and all(map(_is_polygon, mask))):
         raise RequestError(
             f"{path}: annotation {annotation['id']} has no mask: 'segmentation' has to be polygons of three "
             "points or more, or run lengths."
         )
+
+
+def _is_polygon(part: Any) -> bool:
+    return isinstance(part, list) and len(part) >= 6 and len(part) % 2 == 0 and _numbers(part, LARGEST_SIDE)
+
+
+def _pixels_of_runs(counts: Any) -> int | None:
+    """What run lengths add up to, be they numbers or COCO's letters; None where they are neither.
+
+    A letter has 5 bits from '0' on, the lowest first, and a sixth where the number goes on; from the fourth number on
+    each is a difference to the last but one before it.
+    """
+    if isinstance(counts, list):
+        lengths = counts if all(type(count) is int and count >= 0 for count in counts) else [-1]
+    elif isinstance(counts, str):
+        lengths, value, shift = [], 0, 0
+        for bits in (ord(letter) - ord("0") for letter in counts):
+            if not 0 <= bits < 64 or shift > 30:
+                return None
+            value |= (bits & 31) << shift
+            shift += 5
+            if bits < 32:
+                value -= (bits >> 4) << shift
+                lengths.append(value + (lengths[-2] if len(lengths) > 2 else 0))
+                value = shift = 0
+        if shift:
+            return None
+    else:
+        return None
+    return None if min(lengths, default=0) < 0 else sum(lengths)
 
 
 _ARRAYS = tuple(name for name in Annotations.__dataclass_fields__ if name != "segmentations")
@@ -278,7 +358,7 @@ def load(path: Path) -> Annotations:
     try:
         with np.load(path, allow_pickle=False) as file:
             values = {name: file[name] for name in _ARRAYS}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (KeyError, *archives.DAMAGED) as error:
         raise RequestError(f"{path} cannot be read: {error}. Remove it and prepare again.") from error
     lists = {name: values[name].tolist() for name in ("file_names", "category_names")}
     counts = {name: int(values[name]) for name in ("clipped", "left_out")}
@@ -288,16 +368,15 @@ def load(path: Path) -> Annotations:
 def pixels(path: Path, size: np.ndarray) -> np.ndarray:
     """uint8 (height, width, 3) of the image at `path`, which has to have `size` (height, width)."""
     try:
-        with Image.open(path) as image:
-            found = np.array(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
+        with papers.opened(path) as file, Image.open(file) as image:
+            if image.size != (size[1], size[0]):
+                raise RequestError(
+                    f"The image {path} has {image.size[0]} x {image.size[1]} pixels; its annotation file says "
+                    f"{size[1]} x {size[0]}."
+                )
+            return np.array(image.convert("RGB"))
+    except FAULTS as error:
         raise RequestError(f"The image {path} is missing or corrupt: {error}.") from error
-    if list(found.shape[:2]) != list(size):
-        raise RequestError(
-            f"The image {path} has {found.shape[1]} x {found.shape[0]} pixels; its annotation file says "
-            f"{size[1]} x {size[0]}."
-        )
-    return found
 
 
 def missing_images(folder: Path, annotations: Annotations) -> list[str]:
@@ -325,7 +404,7 @@ def update_digest(digest: Any, folder: Path, found: Annotations) -> None:
 def check_archive(path: Path) -> None:
     """Refuse an archive of COCO 2017 whose MD5 is not the published one; reads it in blocks."""
     digest = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as file:
+    with papers.opened(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     if digest.hexdigest() != ARCHIVES[path.name]:

@@ -11,14 +11,10 @@ Whoever reads it adds what it needs beside these.
 
 from __future__ import annotations
 
-import shutil
-import zipfile
-import zlib
 from pathlib import Path
 
-from references._parts import coco
+from references._parts import archives, coco
 from train_bench import papers
-from train_bench.bar import bar
 from train_bench.errors import RequestError
 
 NOTE = "unpacked.json"
@@ -55,30 +51,6 @@ def prepare(folder: Path, source: Path | None) -> None:
     for name in missing:
         assert source is not None
         coco.check_archive(source / name)
-        unpack(source / name, folder)
+        archives.unpack_zip(source / name, folder)
         done[name] = coco.ARCHIVES[name]
         papers.write_json(note, done)
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Those members of a zip file that are not yet there in their size, each visible only when whole."""
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            for member in bar(opened.infolist(), archive.name):
-                _unpack_member(opened, member, folder)
-    except (OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        raise RequestError(
-            f"{archive} cannot be unpacked into {folder}: {error}. What is unpacked is kept; fetch the archive "
-            "again or make room, and prepare again."
-        ) from error
-
-
-def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
-    target = folder / member.filename
-    if not target.resolve().is_relative_to(folder.resolve()):
-        raise RequestError(f"{archive.filename} has a member outside its folder: {member.filename}.")
-    if member.is_dir() or (target.is_file() and target.stat().st_size == member.file_size):
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with archive.open(member) as packed, papers.whole_file(target) as file:
-        shutil.copyfileobj(packed, file)

@@ -15,10 +15,14 @@ from references._parts import prepared
 from references.bert import grammar, packed, tfrecord
 from references.bert.config import Config, Data
 from references.bert.examples import SPECIAL, UNKNOWN, Document, pack
+from train_bench import papers
 from train_bench.errors import RequestError
 
 CHUNK = 4096
 """Examples in memory while TFRecord files are packed."""
+
+LARGEST_TEXT = 1 << 30
+"""Bytes of a file of plain text, which is held in memory."""
 
 EVALUATION_FILE = "eval_10k"
 TITLE = re.compile(r"=\s[^=].*[^=]\s=")
@@ -166,7 +170,7 @@ def text(config: Config, root: Path) -> Source:
 def _read(path: Path) -> list[list[list[str]]]:
     """Words by sentence by article."""
     try:
-        lines = path.read_text(encoding="utf-8").lower().splitlines()
+        lines = papers.read_bytes(path, largest=LARGEST_TEXT).decode("utf-8").lower().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"{path} cannot be read as text: {error}.") from error
     articles: list[list[list[str]]] = [[]]

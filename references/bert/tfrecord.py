@@ -16,10 +16,11 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
+from train_bench import papers
 from train_bench.errors import RequestError
 
-LONGEST_RECORD = 1 << 28
-"""Bytes; a length above it comes from a file that is something else."""
+LONGEST_RECORD = 1 << 20
+"""Bytes; examples have some thousand, and a length above it comes from a file that is something else."""
 
 VARINT, LENGTH_DELIMITED = 0, 2
 """Wire types of a field: an integer in groups of 7 bits, and a count of bytes with that many bytes."""
@@ -35,7 +36,7 @@ class Malformed(Exception):
 def records(path: Path) -> Iterator[bytes]:
     """The records of a file, one in memory at a time. Raises `RequestError` with the number of the record where
     a file is cut or a checksum is wrong."""
-    with path.open("rb") as file:
+    with papers.opened(path) as file:
         number = 0
         while head := file.read(12):
             where = f"{path}, record {number}"

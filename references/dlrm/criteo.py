@@ -37,6 +37,9 @@ SCRATCH = "scratch"
 CHUNK = 1 << 24
 """Bytes of text that are parsed at once."""
 
+LONGEST_LINE = 1 << 10
+"""Bytes; a record has at most 390."""
+
 BLOCK = 1 << 18
 """Records that are handled at once."""
 
@@ -59,10 +62,7 @@ def pack(config: Config, folder: Path, source: Path) -> dict[str, Any]:
     scratch = folder / SCRATCH
     try:
         scratch.mkdir(parents=True, exist_ok=True)
-        counts = [
-            _read_day(path, scratch, day, config.data.max_index)
-            for day, path in enumerate(bar(days, "days read"))
-        ]
+        counts = [_read_day(path, scratch, day, config) for day, path in enumerate(bar(days, "days read"))]
         numbers = _number(config, scratch)
         sizes = _deal(scratch, counts[:-1], numbers)
         return {
@@ -93,11 +93,13 @@ def _day_file(source: Path, day: int) -> Path:
     )
 
 
-def _read_day(path: Path, scratch: Path, day: int, max_index: int) -> int:
+def _read_day(path: Path, scratch: Path, day: int, config: Config) -> int:
     """Write a day's records and the bits of its values; the number of its records."""
     note = scratch / f"day_{day}.json"
     if note.exists():
         return cast(int, papers.read_json(note)["samples"])
+    max_index = config.data.max_index
+    most = (config.train_samples or 0) + 2 * (config.eval_samples or 0)
     seen = np.zeros((CATEGORIES, max_index), dtype=bool)
     samples = 0
     with (scratch / f"day_{day}.bin").open("wb") as file:
@@ -107,6 +109,10 @@ def _read_day(path: Path, scratch: Path, day: int, max_index: int) -> int:
                 seen[category, block[:, FIRST_CATEGORY + category]] = True
             file.write(block.astype(records.DTYPE, copy=False).tobytes())
             samples += len(block)
+            if samples > most:
+                raise RequestError(
+                    f"{path} has more records than all days of {config.benchmark} together, {most}. Fetch it again."
+                )
     if samples < 2:
         raise RequestError(f"{path} has {samples} records; a day has millions. Fetch it again.")
     np.save(scratch / f"day_{day}_seen.npy", np.packbits(seen, axis=1))
@@ -117,7 +123,10 @@ def _read_day(path: Path, scratch: Path, day: int, max_index: int) -> int:
 def _whole_lines(path: Path) -> Iterator[bytes]:
     """Pieces of the file that end with a line."""
     rest, lines = b"", 0
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    with (
+        papers.opened(path) as plain,
+        gzip.GzipFile(fileobj=plain) if path.suffix == ".gz" else plain as file,
+    ):
         while True:
             try:
                 text = file.read(CHUNK)
@@ -130,6 +139,11 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
             whole, end, text = (rest + text).rpartition(b"\n")
             rest = text
             lines += whole.count(b"\n") + len(end)
+            if len(rest) > LONGEST_LINE:
+                raise RequestError(
+                    f"{path} has no line end within {LONGEST_LINE} bytes behind record {lines}; a record is a line. "
+                    f"Fetch it again."
+                )
             if end:
                 yield whole + end
     if rest:

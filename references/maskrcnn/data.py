@@ -18,7 +18,7 @@ from pycocotools import mask as rle
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import coco, coco_2017, digit_scenes, loading, prepared
+from references._parts import archives, coco, coco_2017, digit_scenes, loading, prepared
 from references.maskrcnn.config import Config, Data, Hyperparameters
 from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
 from references.maskrcnn.proposals import Size
@@ -86,7 +86,7 @@ def _unpack_nuclei(config: Config, folder: Path, source: Path | None) -> None:
             f"{config.benchmark} needs {NUCLEI}, which is not downloaded for you; {archive} is not there. Name "
             "the folder that holds it with source=FOLDER."
         )
-    coco_2017.unpack(archive, folder)
+    archives.unpack_zip(archive, folder)
 
 
 Split = coco.Split

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from references.minigo import game
+from train_bench import papers
 from train_bench.errors import RequestError
 
 LETTERS = "abcdefghijklmnopqrs"
 PROPERTY = re.compile(r"\s*([A-Z]+)((?:\s*\[(?:[^\]\\]|\\.)*\])+)", re.DOTALL)
 VALUE = re.compile(r"\[((?:[^\]\\]|\\.)*)\]", re.DOTALL)
 SETUP = ("AB", "AW", "AE")
+SPACE = re.compile(r"\s*")
 LARGEST_FILE = 1_000_000
+MOST_MOVES = 2_000
+"""A game of the benchmark on 19x19 has at most 722."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,7 @@ def read(path: Path) -> GameRecord:
     Raises RequestError with the file, and with the move where one is at fault.
     """
     try:
-        with path.open("rb") as file:
+        with papers.opened(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}.") from error
@@ -117,7 +121,7 @@ def _nodes(text: str, where: str) -> list[dict[str, list[str]]]:
     nodes: list[dict[str, list[str]]] = []
     place = start + 1
     while True:
-        place += len(text[place:]) - len(text[place:].lstrip())
+        place = SPACE.match(text, place).end()  # type: ignore[union-attr]
         sign = text[place : place + 1]
         if sign == ";":
             nodes.append({})
@@ -164,6 +168,8 @@ def _komi(root: dict[str, list[str]], where: str) -> float | None:
 def _take(moves: list[int], name: str, value: str, size: int, where: str) -> None:
     """Append a move."""
     number = len(moves) + 1
+    if number > MOST_MOVES:
+        raise RequestError(f"{where} has more than {MOST_MOVES} moves; a record of one game has not.")
     if name != "BW"[len(moves) % 2]:
         raise RequestError(f"{where}: move {number} is {name}'s; Black (B) and White (W) move in turn.")
     if value == "" or value == "tt":

@@ -12,8 +12,7 @@ file is ever run.
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from references._parts import archives
 from references.minigo.model import Network, layers
 from train_bench import papers
 from train_bench.errors import RequestError
@@ -70,13 +70,11 @@ def read(path: Path, model: Network) -> int:
     Raises RequestError with the file and the variables where one is missing or misshapen, or where the file
     is none of these.
     """
-    try:
-        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise RequestError(f"{path} cannot be read as a file of weights (.npz): {error}.") from error
     wanted = tensors_of(model)
-    _refuse_missing(path, arrays, [*wanted, GLOBAL_STEP])
+    sizes = {name: tensor.numel() for name, tensor in wanted.items()} | {GLOBAL_STEP: 1}
+    found = archives.Arrays(path)
+    _refuse_missing(path, found.names, list(sizes))
+    arrays = {name: found.read(name, values) for name, values in sizes.items()}
     for name, tensor in wanted.items():
         array, shape = arrays[name], _turned(np.empty(tuple(tensor.shape), np.bool_)).shape
         if array.shape != shape or array.dtype.kind != "f":
@@ -94,12 +92,12 @@ def read(path: Path, model: Network) -> int:
     return int(step)
 
 
-def _refuse_missing(path: Path, arrays: Mapping[str, np.ndarray], wanted: list[str]) -> None:
-    missing = [name for name in wanted if name not in arrays]
-    unknown = sorted(set(arrays) - set(wanted))
+def _refuse_missing(path: Path, found: Sequence[str], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in found]
+    unknown = sorted(set(found) - set(wanted))
     if missing:
         raise RequestError(
-            f"{path} lacks {', '.join(missing)}; it has {len(arrays)} of {len(wanted)} variables."
+            f"{path} lacks {', '.join(missing)}; it has {len(found)} of {len(wanted)} variables."
         )
     if unknown:
         raise RequestError(f"{path} has variables that the network does not have: {', '.join(unknown)}.")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import prepared
+from references._parts import images, prepared
 from references._parts.fingerprint import mapped
 from references.resnet import shards, sources
 from references.resnet.config import Config, Data
@@ -94,7 +94,7 @@ def _examples(source: sources.Source, split: str, indices: range) -> Iterator[sh
     for index in indices:
         try:
             example = source.example(split, index)
-        except OSError as error:
+        except images.FAULTS as error:
             raise RequestError(f"Image {index} of the split '{split}' cannot be read: {error}.") from error
         yield example
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-import zipfile
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from references._parts import prepared
+from references._parts import archives, prepared
 from references.resnet.images import decode
 from references.resnet.shards import Example
+from train_bench import papers
 from train_bench.errors import RequestError
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -26,6 +27,10 @@ JPEG_QUALITY = 100
 BOXES_FILE = "imagenet_2012_bounding_boxes.csv"
 CIFAR_SHAPE = (32, 32, 3)
 CIFAR_RECORD = 1 + 3 * 32 * 32
+CIFAR_CLASSES = 10
+LARGEST_IMAGE, LARGEST_BOXES, LARGEST_BATCH = 64 * 2**20, 256 * 2**20, 1000 * 2**20
+"""Bytes of an image, of the file of object boxes, and of a file of the binary version of CIFAR-10."""
+
 DIGITS_TRAIN, DIGITS_SEED, DIGITS_SIDE = 897, 1, 24
 DIGITS_EXTENTS = (12, 21)
 """Least height and width of a digit in pixels, and one more than the largest."""
@@ -66,7 +71,8 @@ def imagenet(root: Path) -> Source:
     def example(split: str, index: int) -> Example:
         path, label = listed[split][0][index], int(listed[split][1][index])
         found = boxes.get(path.name, NO_BOXES) if split == "train" else NO_BOXES
-        return Example(content=as_rgb_jpeg(path.read_bytes()), label=label, boxes=found)
+        content = as_rgb_jpeg(papers.read_bytes(path, largest=LARGEST_IMAGE))
+        return Example(content=content, label=label, boxes=found)
 
     counts = {split: len(listed[split][0]) for split in prepared.SPLITS}
     return Source(counts=counts, example=example, classes=listed["train"][2], shape=None)
@@ -86,9 +92,19 @@ def _read_boxes(path: Path) -> dict[str, np.ndarray]:
     if not path.exists():
         return {}
     rows: dict[str, list[list[float]]] = defaultdict(list)
-    with path.open(newline="", encoding="utf-8") as file:
-        for name, *corners in csv.reader(file):
-            rows[name].append([float(corner) for corner in corners])
+    try:
+        content = papers.read_bytes(path, largest=LARGEST_BOXES).decode("utf-8")
+        for number, (name, *corners) in enumerate(
+            filter(None, csv.reader(io.StringIO(content, newline=""))), start=1
+        ):
+            box = [float(corner) for corner in corners]
+            if len(box) != 4 or not all(map(math.isfinite, box)):
+                raise ValueError(f"line {number} has {corners}, where four shares of the image are needed")
+            rows[name].append(box)
+    except (OSError, ValueError, csv.Error) as error:
+        raise RequestError(
+            f"The object boxes {path} cannot be read: {error}. Make the file again."
+        ) from error
     return {name: np.array(boxes, dtype=np.float32) for name, boxes in rows.items()}
 
 
@@ -111,8 +127,7 @@ def _cifar10_binary(root: Path) -> Source:
     """Records of one label byte and 3072 bytes: the red, green and blue plane, row by row."""
     files = {"train": sorted(root.glob("data_batch_*.bin")), "val": [root / "test_batch.bin"]}
     records = {
-        split: np.concatenate([np.fromfile(path, dtype=np.uint8).reshape(-1, CIFAR_RECORD) for path in paths])
-        for split, paths in files.items()
+        split: np.concatenate([_cifar10_records(path) for path in paths]) for split, paths in files.items()
     }
 
     def example(split: str, index: int) -> Example:
@@ -121,8 +136,23 @@ def _cifar10_binary(root: Path) -> Source:
         return Example(content=pixels.tobytes(), label=int(record[0]), boxes=NO_BOXES)
 
     counts = {split: len(table) for split, table in records.items()}
-    names = [str(label) for label in range(10)]
+    names = [str(label) for label in range(CIFAR_CLASSES)]
     return Source(counts=counts, example=example, classes=names, shape=CIFAR_SHAPE)
+
+
+def _cifar10_records(path: Path) -> np.ndarray:
+    """uint8 (records, 3073)."""
+    try:
+        content = np.frombuffer(papers.read_bytes(path, largest=LARGEST_BATCH), dtype=np.uint8)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}.") from error
+    labels = content[::CIFAR_RECORD]
+    if content.size % CIFAR_RECORD or (labels >= CIFAR_CLASSES).any():
+        raise RequestError(
+            f"{path} has {content.size} bytes and the label {labels.max(initial=0)}; records of CIFAR-10 have "
+            f"{CIFAR_RECORD} bytes and labels below {CIFAR_CLASSES}. Fetch it again."
+        )
+    return content.reshape(-1, CIFAR_RECORD)
 
 
 def _cifar10_folders(root: Path) -> Source:
@@ -131,32 +161,40 @@ def _cifar10_folders(root: Path) -> Source:
 
     def example(split: str, index: int) -> Example:
         paths, labels, _ = listed[split]
-        return _cifar10_pixels(paths[index].read_bytes(), int(labels[index]))
+        content = papers.read_bytes(paths[index], largest=LARGEST_IMAGE)
+        return _cifar10_pixels(content, int(labels[index]))
 
     counts = {split: len(listed[split][0]) for split in prepared.SPLITS}
     return Source(counts=counts, example=example, classes=listed["train"][2], shape=CIFAR_SHAPE)
 
 
 def _cifar10_zip(root: Path) -> Source:
-    archives = {"train": zipfile.ZipFile(root / "train.zip"), "val": zipfile.ZipFile(root / "test.zip")}
+    zipped = {"train": archives.Zip(root / "train.zip"), "val": archives.Zip(root / "test.zip")}
     members = {
-        split: sorted(name for name in archive.namelist() if name.lower().endswith(IMAGE_SUFFIXES))
-        for split, archive in archives.items()
+        split: sorted(name for name in archive.names if name.lower().endswith(IMAGE_SUFFIXES))
+        for split, archive in zipped.items()
     }
-    classes = sorted({name.split("/")[-2] for name in members["train"]})
+    classes = sorted({Path(name).parent.name for name in members["train"]})
 
     def example(split: str, index: int) -> Example:
         name = members[split][index]
-        return _cifar10_pixels(archives[split].read(name), classes.index(name.split("/")[-2]))
+        folder = Path(name).parent.name
+        if folder not in classes:
+            raise RequestError(f"{root / 'test.zip'} has the class '{folder}', which train.zip has not.")
+        content = zipped[split].read(name, LARGEST_IMAGE)
+        return _cifar10_pixels(content, classes.index(folder))
 
     counts = {split: len(names) for split, names in members.items()}
     return Source(counts=counts, example=example, classes=classes, shape=CIFAR_SHAPE)
 
 
 def _cifar10_pixels(content: bytes, label: int) -> Example:
+    with Image.open(io.BytesIO(content)) as image:
+        if image.size != CIFAR_SHAPE[:2]:
+            raise RequestError(
+                f"A CIFAR-10 image has {image.size[0]} x {image.size[1]} pixels; allowed are 32 x 32."
+            )
     pixels = decode(content)
-    if pixels.shape != CIFAR_SHAPE:
-        raise RequestError(f"A CIFAR-10 image has shape {pixels.shape}; allowed is 32 x 32 x 3.")
     return Example(content=pixels.tobytes(), label=label, boxes=NO_BOXES)
 
 

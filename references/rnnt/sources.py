@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import io
-import tarfile
+import struct
 import wave
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from references._parts import prepared
+from references._parts import archives, prepared
 from references.rnnt import letters
 from references.rnnt.config import Config
 from references.rnnt.recordings import Utterance
@@ -24,6 +22,12 @@ from train_bench.errors import RequestError
 from train_bench.seeds import derive
 
 BLOCK = 1 << 22
+LARGEST_TRANSCRIPTS = 1 << 24
+"""Bytes of a chapter's file."""
+
+MOST_SECONDS = 600
+"""Of an utterance; those of LibriSpeech last at most 35."""
+
 PIECES = (2, 3, 4, 3)
 """Spoken digits per utterance, over and over."""
 
@@ -94,7 +98,7 @@ def _subset(config: Config, root: Path, scratch: Path, subset: str) -> Path:
     size = archive.stat().st_size
     if not note.exists() or papers.read_json(note) != size:
         _hold_md5(archive, config.data.md5)
-        _unpack(archive, scratch)
+        archives.unpack_tar(archive, scratch)
         papers.write_json(note, size)
     return scratch / "LibriSpeech" / subset
 
@@ -115,15 +119,6 @@ def _hold_md5(archive: Path, lines: list[str]) -> None:
         )
 
 
-def _unpack(archive: Path, scratch: Path) -> None:
-    try:
-        with tarfile.open(archive, "r:gz") as members:
-            for member in bar(members, f"unpacking {archive.name}"):
-                members.extract(member, scratch, filter="data")
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise RequestError(f"{archive} cannot be unpacked: {error}. Fetch it again, or make room.") from error
-
-
 def _chapters(subset: Path) -> Iterator[tuple[str, tuple[Path, str, str]]]:
     """Per utterance its name, recording, text and where that stands. Every recording has a transcript and
     every transcript a recording."""
@@ -133,7 +128,8 @@ def _chapters(subset: Path) -> Iterator[tuple[str, tuple[Path, str, str]]]:
     for chapter in chapters:
         file = chapter / f"{chapter.parent.name}-{chapter.name}.trans.txt"
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            content = papers.read_bytes(file, largest=LARGEST_TRANSCRIPTS)
+            lines = content.decode("utf-8").splitlines()
         except (OSError, ValueError) as error:
             raise RequestError(f"The transcripts {file} cannot be read: {error}.") from error
         recordings = {path.stem: path for path in chapter.glob("*.flac")}
@@ -153,8 +149,12 @@ def read_flac(path: Path, sample_rate: int) -> np.ndarray:
     import soundfile
 
     try:
-        with soundfile.SoundFile(path) as file:
+        with papers.opened(path) as opened, soundfile.SoundFile(opened) as file:
             promised, rate, channels = file.frames, file.samplerate, file.channels
+            if promised > sample_rate * MOST_SECONDS:
+                raise RequestError(
+                    f"{path} says that it has {promised} samples; an utterance lasts at most {MOST_SECONDS} s."
+                )
             samples = file.read(dtype="int16", always_2d=True)
     except (soundfile.SoundFileError, OSError, RuntimeError) as error:
         raise RequestError(f"{path} cannot be read as audio: {error}. Fetch it again.") from error
@@ -221,28 +221,25 @@ class _Takes:
     """The recordings of the zip file in a folder."""
 
     def __init__(self, root: Path) -> None:
-        archives = sorted(root.glob("*.zip"))
-        if len(archives) != 1:
-            raise RequestError(f"{root} has {len(archives)} zip files; there has to be one, the recordings.")
-        try:
-            self._archive = zipfile.ZipFile(archives[0])
-        except (OSError, zipfile.BadZipFile) as error:
-            raise RequestError(f"{archives[0]} cannot be read: {error}. Fetch it again.") from error
-        self._path = archives[0]
-        self.names = [name for name in self._archive.namelist() if name.endswith(".wav")]
+        found = sorted(root.glob("*.zip"))
+        if len(found) != 1:
+            raise RequestError(f"{root} has {len(found)} zip files; there has to be one, the recordings.")
+        self._path = found[0]
+        self._archive = archives.Zip(self._path)
+        self.names = [name for name in self._archive.names if name.endswith(".wav")]
         strange = [name for name in self.names if not _is_digit(Path(name).stem.split("_"))]
         if strange:
-            raise RequestError(f"{archives[0]} has {strange[0]}; allowed is DIGIT_SPEAKER_TAKE.wav.")
+            raise RequestError(f"{self._path} has {strange[0]}; allowed is DIGIT_SPEAKER_TAKE.wav.")
 
     def wave(self, member: str, sample_rate: int) -> np.ndarray:
         """int16 (n,)."""
         where = f"{member} of {self._path}"
+        content = self._archive.read(member)
         try:
-            content = self._archive.read(member)
             with wave.open(io.BytesIO(content)) as file:
                 shape = (file.getframerate(), file.getsampwidth(), file.getnchannels())
                 promised, found = file.getnframes(), file.readframes(file.getnframes())
-        except (OSError, EOFError, RuntimeError, wave.Error, zlib.error, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, RuntimeError, struct.error, wave.Error) as error:
             raise RequestError(f"{where} cannot be read as WAV: {error}. Fetch it again.") from error
         if shape != (sample_rate, 2, 1):
             raise RequestError(

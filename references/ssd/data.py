@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import coco, coco_2017, digit_scenes, prepared
+from references._parts import archives, coco, coco_2017, digit_scenes, prepared
 from references.ssd import start_weights
 from references.ssd.config import Config, Data
 from references.ssd.images import for_evaluation, for_training
@@ -79,7 +79,7 @@ def _unpack_bccd(config: Config, folder: Path, source: Path | None) -> None:
             f"{config.benchmark} is prepared from {BCCD} (JPEGImages/ and instances_<split>.json), which is not "
             f"downloaded for you; it is not in source={source}. Name its folder with source=FOLDER."
         )
-    coco_2017.unpack(source / BCCD, folder)
+    archives.unpack_zip(source / BCCD, folder)
 
 
 def _places(config: Config, folder: Path, split: str) -> tuple[Path, Path, Path]:

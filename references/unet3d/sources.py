@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
+import math
 import re
-import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from references._parts import archives
 from references.unet3d.cases import case_name
 from references.unet3d.config import Config
 from references.unet3d.organs import organs
+from train_bench import papers
 from train_bench.errors import RequestError
+
+HEADER_BYTES = 352
+MOST_VOXELS = 1 << 29
+"""Of a volume; the largest of KiTS19 has half as many."""
+
+LARGEST_EXTENSION = 1 << 20
+"""Bytes between the header and the voxels."""
+
+LARGEST_VOLUME = 4 << 30
+"""Bytes of a file as it is distributed."""
+
+DIGITS = 9
+"""Of a case's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +73,19 @@ def kits19(config: Config, root: Path) -> Source:
     def case(number: int) -> Case:
         imaging, segmentation = _kits19_files(folder, number)
         return read_pair(
-            (str(imaging), imaging.read_bytes()),
-            (str(segmentation), segmentation.read_bytes()),
+            (str(imaging), _volume(imaging)),
+            (str(segmentation), _volume(segmentation)),
             classes=config.model.num_classes,
         )
 
     return Source(train=[number for number in range(known) if number not in val], val=val, case=case)
+
+
+def _volume(path: Path) -> bytes:
+    try:
+        return papers.read_bytes(path, largest=LARGEST_VOLUME)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}. Fetch it again.") from error
 
 
 def _kits19_files(folder: Path, number: int) -> tuple[Path, Path]:
@@ -78,9 +100,10 @@ def decathlon(config: Config, root: Path) -> Source:
     try:
         listed = json.loads(read("dataset.json"))
         splits = [
-            [(pair["image"], pair["label"]) for pair in listed[key]] for key in ("training", "validation")
+            [(_inside(pair["image"]), _inside(pair["label"])) for pair in listed[key]]
+            for key in ("training", "validation")
         ]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RequestError(
             f"dataset.json of {root} is not a Decathlon description with pairs of image and label under "
             f"training and validation ({type(error).__name__}: {error})."
@@ -97,27 +120,34 @@ def decathlon(config: Config, root: Path) -> Source:
     return Source(train=numbers[0], val=numbers[1], case=case)
 
 
+def _inside(name: Any) -> str:
+    """A name of a file below the folder of a data set."""
+    if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ValueError(f"{name!r} is no file of the data set")
+    return name
+
+
 def _number_in(name: str) -> int:
-    found = re.findall(r"\d+", Path(name).name.partition(".")[0])
-    if not found:
-        raise RequestError(f"dataset.json lists {name}; the name of a case ends in its number.")
+    found = re.findall(r"[0-9]+", Path(name).name.partition(".")[0])
+    if not found or len(found[-1]) > DIGITS:
+        raise RequestError(
+            f"dataset.json lists {name}; the name of a case ends in its number, of at most {DIGITS} digits."
+        )
     return int(found[-1])
 
 
 def _member_reader(root: Path) -> Callable[[str], bytes]:
     """Reads a file of the data set by the name that it has in there."""
-    archives = sorted(root.glob("*.zip"))
-    zipped = len(archives) == 1 and not (root / "dataset.json").is_file()
+    zipped = sorted(root.glob("*.zip"))
+    if len(zipped) == 1 and not (root / "dataset.json").is_file():
+        return archives.Zip(zipped[0]).read
 
     def read(name: str) -> bytes:
         try:
-            if not zipped:
-                return (root / name).read_bytes()
-            with zipfile.ZipFile(archives[0]) as archive:
-                return archive.read(name)
-        except (OSError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+            return papers.read_bytes(root / name, largest=archives.LARGEST_MEMBER)
+        except OSError as error:
             raise RequestError(
-                f"{name} cannot be read from {root}: {error}. A folder holds dataset.json, imagesTr/ and "
+                f"{name} cannot be read from {root}: {error.strerror}. A folder holds dataset.json, imagesTr/ and "
                 "labelsTr/, or one zip file of them."
             ) from error
 
@@ -153,7 +183,10 @@ def _read_nifti(name: str, content: bytes) -> tuple[np.ndarray, tuple[float, ...
     from nibabel.wrapstruct import WrapStructError
 
     try:
-        plain = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        promised = _promised(archives.gunzipped(content, HEADER_BYTES))
+        plain = archives.gunzipped(content, HEADER_BYTES + promised)
+        if len(plain) < promised:
+            raise ValueError(f"it has {len(plain)} of {promised} bytes")
         volume = Nifti1Image.from_bytes(plain)
         values = np.asarray(volume.dataobj, dtype=np.float32)
         # The header as it is: an image mends sizes that are 0 or below.
@@ -161,7 +194,7 @@ def _read_nifti(name: str, content: bytes) -> tuple[np.ndarray, tuple[float, ...
         spacing = tuple(float(size) for size in header["pixdim"][1:4])
     except (
         *(ImageFileError, HeaderDataError, ImageDataError, WrapStructError),
-        *(OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error),
+        *(OSError, EOFError, ValueError, OverflowError, MemoryError, TypeError, zlib.error),
     ) as error:
         reason = " ".join(str(error).split())
         raise RequestError(f"{name} cannot be read as NIfTI-1: {reason}. Fetch it again.") from error
@@ -172,6 +205,23 @@ def _read_nifti(name: str, content: bytes) -> tuple[np.ndarray, tuple[float, ...
     if not np.isfinite(values).all():
         raise RequestError(f"{name} has intensities that are not finite; a scan has numbers only.")
     return values, spacing
+
+
+def _promised(head: bytes) -> int:
+    """Bytes of an uncompressed file by its header: what lies before the voxels, and these."""
+    from nibabel.nifti1 import Nifti1Header
+
+    header = Nifti1Header.from_fileobj(io.BytesIO(head), check=False)
+    axes = header["dim"][1 : 1 + min(max(int(header["dim"][0]), 0), 7)]
+    voxels = math.prod(max(int(length), 1) for length in axes)
+    if voxels > MOST_VOXELS:
+        raise ValueError(f"it says that it has {voxels} voxels; at most {MOST_VOXELS} are read")
+    before = float(header["vox_offset"])
+    if not 0 <= before <= LARGEST_EXTENSION:
+        raise ValueError(
+            f"it says that voxels begin at byte {before:g}; at most {LARGEST_EXTENSION} come before them"
+        )
+    return int(before) + voxels * header.get_data_dtype().itemsize
 
 
 def generated(config: Config) -> Source:

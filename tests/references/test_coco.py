@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from pycocotools import mask as rle
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from references._parts import coco, coco_2017, coco_ap, digit_scenes
+from references._parts import archives, coco, coco_2017, coco_ap, digit_scenes
 from train_bench.errors import RequestError
 
 GOOD = {
@@ -64,6 +65,20 @@ def test_boxes_become_corners_grouped_by_image_and_categories_count_from_one(tmp
         ("annotations", {"bbox": [1, 2, 3]}, "annotation 1 has bbox"),
         ("images", {"id": 3}, "the id 3 occurs more than once in 'images'"),
         ("images", {"height": 0}, "image 7 has a side below 1 pixel"),
+        ("images", {"height": 10**6}, "image 7 has a side above 32768 pixels"),
+        ("images", {"height": "20"}, "entry 0 of 'images' has height '20'; a whole number"),
+        ("images", {"height": 10**400}, "entry 0 of 'images' has height of more than 63 bits"),
+        (
+            "images",
+            {"file_name": "../a.png"},
+            r"has file_name '\.\./a\.png'; a name below the folder of images",
+        ),
+        ("images", {"file_name": "/a.png"}, "has file_name '/a.png'; a name below the folder of images"),
+        ("categories", {"id": [9]}, r"entry 0 of 'categories' has id \[9\]; a whole number"),
+        ("annotations", {"area": "large"}, "annotation 1 has area 'large'"),
+        ("annotations", {"bbox": "1234"}, "entry 0 of 'annotations' has bbox '1234'; a list"),
+        ("annotations", {"bbox": [1, 2, "3", 4]}, "annotation 1 has bbox"),
+        ("annotations", {"bbox": [10**400, 2, 3, 4]}, "annotation 1 has bbox"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_id(tmp_path, table, fields, sentence):
@@ -115,7 +130,17 @@ def test_a_box_without_area_is_left_out_and_said(tmp_path, caplog):
     [
         ({"size": [20, 31], "counts": [620]}, r"has size \[20, 31\]"),
         ({"size": [20, 30], "counts": [599]}, "add up to 599"),
+        ({"size": [20, 30], "counts": "0ib0"}, "add up to 601"),
+        ({"size": [20, 30], "counts": "0hb0 "}, "add up to None"),
+        ({"size": [20, 30], "counts": "o" * 50}, "add up to None"),
+        ({"size": [20, 30], "counts": [601, -1]}, "add up to None"),
+        ({"size": [20, 30], "counts": [{}]}, "add up to None"),
+        ({"size": None, "counts": [600]}, "has size None"),
         ([[1, 2, 3, 4]], "polygons of three points"),
+        ([[1, 2, 3, 4, "5", 6]], "polygons of three points"),
+        ([[1, 2, 3, 4, float("nan"), 6]], "polygons of three points"),
+        ([[1, 2, 3, 4, 10**9, 6]], "polygons of three points"),
+        ([5], "polygons of three points"),
         (None, "has no mask"),
     ],
 )
@@ -125,6 +150,25 @@ def test_a_mask_that_cannot_be_is_refused(tmp_path, mask, sentence):
         annotation["segmentation"] = mask
     with pytest.raises(RequestError, match=sentence):
         coco.read(written(tmp_path, content), masks=True)
+
+
+def test_run_lengths_in_letters_are_those_of_pycocotools(tmp_path):
+    rng = np.random.default_rng(0)
+    for share in (0.0, 0.02, 0.5, 1.0):
+        mask = np.asfortranarray((rng.random((200, 300)) < share).astype(np.uint8))
+        assert coco._pixels_of_runs(rle.encode(mask)["counts"].decode()) == 200 * 300
+
+
+def test_annotations_that_are_nested_very_deep_are_refused(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(RequestError, match=r"deep\.json is not JSON: maximum recursion depth"):
+        coco.read(tmp_path / "deep.json")
+
+
+def test_an_image_of_another_size_is_refused_before_it_is_decoded(tmp_path):
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "bomb.png")
+    with pytest.raises(RequestError, match=r"bomb\.png is missing or corrupt: .*decompression bomb"):
+        coco.pixels(tmp_path / "bomb.png", np.array([20, 30]))
 
 
 def test_missing_and_corrupt_files_are_named(tmp_path):
@@ -317,5 +361,5 @@ def test_an_archive_that_is_missing_or_changed_is_named(distributed, tmp_path):
 def test_a_member_outside_the_folder_is_refused(tmp_path):
     archive(tmp_path / "bad.zip", {"../outside.jpg": b"x"})
     with pytest.raises(RequestError, match="outside its folder"):
-        coco_2017.unpack(tmp_path / "bad.zip", tmp_path / "inside")
+        archives.unpack_zip(tmp_path / "bad.zip", tmp_path / "inside")
     assert not (tmp_path / "outside.jpg").exists()

@@ -170,6 +170,23 @@ def test_a_day_that_is_cut_is_refused_by_its_name(days: Criteo, tmp_path: Path) 
         data.prepare(days.config, tmp_path / "out", days.source)
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"0" * (90 << 20), "has no line end within 1024 bytes behind record 0; a record is a line"),
+        (b"0" + b"\t" * 39 + b"\n" + b"7" * 2000, "has no line end within 1024 bytes behind record 1"),
+        ((b"0" + b"\t" * 39 + b"\n") * 1000, "has more records than all days of dlrm together, "),
+    ],
+    ids=["one line", "a long second line", "very many lines"],
+)
+def test_a_day_that_unpacks_to_far_too_much_is_refused(
+    days: Criteo, tmp_path: Path, text: bytes, sentence: str
+) -> None:
+    (days.source / "day_3.gz").write_bytes(gzip.compress(text))
+    with pytest.raises(RequestError, match=rf"day_3\.gz {sentence}"):
+        days.prepared(tmp_path / "prepared")
+
+
 def test_a_missing_day_and_other_tables_are_refused(days: Criteo, tmp_path: Path) -> None:
     days.config.model.table_rows[4] += 1
     with pytest.raises(RequestError, match=r"The categories of all days have \[.*\] values"):

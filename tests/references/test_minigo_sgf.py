@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 import zipfile
 from pathlib import Path
 
@@ -86,6 +88,37 @@ def test_a_file_that_cannot_be_a_game_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.sgf").write_bytes(bytes(range(256)))
     with pytest.raises(RequestError, match="no SGF file"):
         sgf.read(tmp_path / "binary.sgf")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("(" + ";" * 900_000 + ")", None),
+        ("(;SZ[5]" + " ;\n" * 300_000 + ")", None),
+        ("(;" * 300_000, "a variation at character 3"),
+        ("(;" + "[" * 900_000, "is broken at character 3"),
+        ("(;C" + "[" * 900_000, "is broken at character 3"),
+        ("(;" + "A" * 450_000 + "[" + "x" * 450_000, "is broken at character 3"),
+        ("(;C[" + "\\\\" * 400_000, "is broken at character 3"),
+        ("(;SZ[5]" + ";B[];W[]" * 100_000 + ")", "has more than 2000 moves"),
+    ],
+    ids=range(8),
+)
+def test_a_large_file_of_signs_takes_no_time(tmp_path: Path, content: str, told: str | None) -> None:
+    (tmp_path / "signs.sgf").write_text(content)
+    begun = time.monotonic()
+    if told is None:
+        assert sgf.read(tmp_path / "signs.sgf").moves == []
+    else:
+        with pytest.raises(RequestError, match=told):
+            sgf.read(tmp_path / "signs.sgf")
+    assert time.monotonic() - begun < 5
+
+
+def test_a_pipe_in_place_of_a_record_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.sgf")
+    with pytest.raises(RequestError, match="cannot be read: it is no file"):
+        sgf.read(tmp_path / "pipe.sgf")
 
 
 def test_a_record_is_printed_as_a_board(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

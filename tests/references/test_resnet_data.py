@@ -181,6 +181,52 @@ def test_cifar10_is_read_from_class_folders_and_their_archives(tmp_path: Path, z
     assert example.label == 1 and example.content == cifar_pixels(3).tobytes()
 
 
+def test_wherever_a_zip_file_of_cifar10_is_damaged_it_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """Its members, their images, and the classes that they are of."""
+    source, refused = tmp_path / "source", 0
+    source.mkdir()
+    for split in ("train", "test"):
+        with zipfile.ZipFile(source / f"{split}.zip", "w") as archive:
+            for number, name in enumerate(["cat", "dog"]):
+                image = io.BytesIO()
+                Image.fromarray(cifar_pixels(number)).save(image, format="PNG")
+                archive.writestr(f"{split}/{name}/0000.png", image.getvalue())
+    config = resnet("resnet_cifar10", "train_samples=2", "eval_samples=2", "data.sha256=null")
+    for split in ("train", "test"):
+        content = (source / f"{split}.zip").read_bytes()
+        for place in range(0, len(content), 97):
+            for damaged in (content[:place], content[:place] + b"\xf3" + content[place + 1 :]):
+                (source / f"{split}.zip").write_bytes(damaged)
+                shutil.rmtree(tmp_path / "packed", ignore_errors=True)
+                try:
+                    data.prepare(config, tmp_path / "packed", source)
+                except RequestError as error:
+                    assert "\n" not in str(error)
+                    refused += 1
+        (source / f"{split}.zip").write_bytes(content)
+    data.prepare(config, tmp_path / "whole", source)
+    assert refused > 100
+
+
+@pytest.mark.parametrize("content", [b"\0" * 3000, b"\x0a" + b"\0" * 3072], ids=["cut", "an eleventh class"])
+def test_a_damaged_binary_version_of_cifar10_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "data_batch_1.bin").write_bytes(content)
+    (tmp_path / "test_batch.bin").write_bytes(bytes(3073))
+    with pytest.raises(
+        RequestError, match=r"data_batch_1\.bin has .* records of CIFAR-10 have 3073 bytes and labels"
+    ):
+        sources.cifar10(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "table", ["a.JPEG,0.1\n", "a.JPEG,0,0,1,nan\n", "a.JPEG,0,0,1,x\n", '"' * 200_000], ids=range(4)
+)
+def test_a_damaged_table_of_object_boxes_is_refused(imagenet_like: Path, tmp_path: Path, table: str) -> None:
+    (imagenet_like / "imagenet_2012_bounding_boxes.csv").write_text(table)
+    with pytest.raises(RequestError, match=r"object boxes .*boxes\.csv cannot be read: "):
+        sources.imagenet(imagenet_like)
+
+
 def test_pickled_cifar10_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1").write_bytes(b"\x80\x04")
     with pytest.raises(RequestError, match="binary version"):

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import resource
 import zipfile
 from pathlib import Path
 
@@ -242,6 +243,35 @@ def test_a_bad_image_is_named_and_refused(kits: Path, tmp_path: Path, imaging: b
         data.prepare(small(), tmp_path / "prepared", kits)
 
 
+def with_shape(*shape: int) -> bytes:
+    """A scan whose header says another shape."""
+    plain = bytearray(gzip.decompress(nifti(scan(1)[0])))
+    plain[42:48] = np.array(shape, np.int16).tobytes()
+    return gzip.compress(bytes(plain))
+
+
+@pytest.mark.parametrize(
+    ("imaging", "sentence"),
+    [
+        (gzip.compress(gzip.decompress(nifti(scan(1)[0])) + bytes(300 << 20), 1), None),
+        (with_shape(2000, 2000, 2000), "says that it has 8000000000 voxels; at most 536870912 are read"),
+        (with_shape(2000, 2000, 100), "cannot be read as NIfTI-1: it has 2512 of 800000352 bytes"),
+    ],
+    ids=["zeros behind the voxels", "too many voxels", "more voxels than there are"],
+)
+def test_a_volume_is_unpacked_as_far_as_its_header_says(
+    kits: Path, tmp_path: Path, imaging: bytes, sentence: str | None
+) -> None:
+    write_kits19(kits / "data", 1, imaging=imaging)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sentence is None:
+        data.prepare(small(), tmp_path / "prepared", kits)
+    else:
+        with pytest.raises(RequestError, match="case_00001/imaging.nii.gz.*" + sentence):
+            data.prepare(small(), tmp_path / "prepared", kits)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
 def test_a_missing_file_and_a_missing_source_are_asked_for(kits: Path, tmp_path: Path) -> None:
     (kits / "data" / "case_00002" / "segmentation.nii.gz").unlink()
     with pytest.raises(RequestError, match=r"1 of 6 files of KiTS19 are missing, the first is .*case_00002"):
@@ -317,7 +347,7 @@ def test_a_decathlon_task_is_read_from_a_zip_file_and_unpacked_alike(tmp_path: P
 
 def test_a_corrupt_zip_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "task.zip").write_bytes(b"PK\x03\x04 and no more")
-    with pytest.raises(RequestError, match=r"dataset\.json cannot be read from"):
+    with pytest.raises(RequestError, match=r"task\.zip cannot be read as a zip file"):
         data.prepare(small("data.origin=decathlon"), tmp_path / "prepared", tmp_path)
 
 
@@ -332,6 +362,20 @@ def test_a_corrupt_zip_file_is_refused(tmp_path: Path) -> None:
             "twice",
         ),
         ('{"training": [{"image": "1", "label": "2"}], "validation": []}', "1 cannot be read"),
+        (
+            '{"training": [{"image": "../1", "label": "2"}], "validation": []}',
+            "'../1' is no file of the data set",
+        ),
+        (
+            '{"training": [{"image": "/1", "label": "2"}], "validation": []}',
+            "'/1' is no file of the data set",
+        ),
+        ('{"training": [{"image": 1, "label": "2"}], "validation": []}', "1 is no file of the data set"),
+        (
+            f'{{"training": [{{"image": "{"9" * 5000}", "label": "2"}}], "validation": []}}',
+            "at most 9 digits",
+        ),
+        ("[" * 100_000, "not a Decathlon description.*RecursionError"),
     ],
 )
 def test_a_bad_description_of_a_decathlon_task_is_refused(tmp_path: Path, text: str, sentence: str) -> None:

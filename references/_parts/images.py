@@ -1,0 +1,23 @@
+"""Images that other people made."""
+
+from __future__ import annotations
+
+import struct
+
+from PIL import Image
+
+FAULTS = (
+    *(
+        OSError,
+        EOFError,
+        ValueError,
+        IndexError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        MemoryError,
+        SyntaxError,
+    ),
+    *(struct.error, Image.DecompressionBombError),
+)
+"""What Pillow raises for images that are cut or changed, or larger than it decodes."""
