@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import cattrs
-from planned import one_run
+from planned import first, one_run
 from torch.utils.data import dataloader
 
 from launchers.inline import parallel as inline
@@ -43,7 +43,7 @@ def main() -> None:
     for variant in variants:
         with tempfile.TemporaryDirectory() as scratch:
             words = [f"benchmark={variant}", "launcher=inline", "device=cpu", f"output={scratch}"]
-            job = one_run([*words, *options], lambda marks: marks[:EVALUATIONS]).jobs[0]
+            job = one_run([*words, *options], first(EVALUATIONS)).jobs[0]
             window, waited = _run(replace(job, folder=Path(scratch)))
         shares[variant] = waited / window
         print(

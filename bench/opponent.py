@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import cattrs
-from planned import one_run
+from planned import first, one_run
 
 from launchers.inline import parallel as inline
 from references.minigo.config import Config
@@ -40,13 +40,13 @@ def main() -> None:
     generations = int(sys.argv[1]) if len(sys.argv) > 1 else GENERATIONS
     file = Path(sys.argv[2]) if len(sys.argv) > 2 else FILE
     words = [f"benchmark.{word}" for word in OVERRIDES]
-    job = one_run(["benchmark=minigo_mini", "device=cpu", *words], lambda marks: marks[:generations]).jobs[0]
+    job = one_run(["benchmark=minigo_mini", "device=cpu", *words], first(generations)).jobs[0]
     config = cattrs.structure(job.config, Config)
     hyperparameters = replace(config.hyperparameters, min_selfplay_games_per_generation=GAMES)
     with tempfile.TemporaryDirectory() as scratch:
         task = Task(replace(config, hyperparameters=hyperparameters, keep_folder=scratch))
         task.build(SEED, inline.join(job))
-        for mark in bar(job.schedule, "generations"):
+        for mark in bar(job.schedule.marks(), "generations"):
             task.train_until(mark)
         (made,) = Path(scratch).glob(f"seed_*/generation_{generations:03d}.npz")
         shutil.copyfile(made, file)

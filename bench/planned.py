@@ -21,13 +21,11 @@ from train_bench import campaign, software
 from train_bench.plan import discover
 from train_bench.plan.config import register
 from train_bench.plan.plan import Plan, Provenance, make_plan
-from train_bench.progress import Mark
+from train_bench.progress import EvalSchedule
 from train_bench.quality import Target, Threshold
 from train_bench.rules import ruleset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-Marks = Sequence[Mark]
 
 
 def asked_for(words: Sequence[str]) -> Any:
@@ -51,15 +49,20 @@ def plan_of(asked: Any, variant: str) -> Plan:
     return make_plan(asked, ruleset.load(asked.benchmark.ruleset), provenance, reference_runs=False)
 
 
-def one_run(words: Sequence[str], marks: Callable[[Marks], Marks]) -> Plan:
-    """The plan of a single run with prepared data. `marks` chooses when it is evaluated, given the benchmark's
+def first(evaluations: int) -> Callable[[EvalSchedule], EvalSchedule]:
+    """A schedule that ends with this many evaluations."""
+    return lambda schedule: replace(schedule, until=schedule.first + (evaluations - 1) * schedule.period)
+
+
+def one_run(words: Sequence[str], evaluated: Callable[[EvalSchedule], EvalSchedule]) -> Plan:
+    """The plan of a single run with prepared data. `evaluated` chooses when it is evaluated, given the benchmark's
     own schedule; the run ends with the last of them."""
     asked = asked_for(words)
     plan = plan_of(asked, next(word.partition("=")[2] for word in words if word.startswith("benchmark=")))
     campaign.prepare_data(plan)
     job = plan.jobs[0]
     never = Target(thresholds=tuple(_beyond_reach(asked) for asked in job.target.thresholds))
-    return replace(plan, jobs=(replace(job, target=never, schedule=tuple(marks(job.schedule))),))
+    return replace(plan, jobs=(replace(job, target=never, schedule=evaluated(job.schedule)),))
 
 
 def _beyond_reach(asked: Threshold) -> Threshold:

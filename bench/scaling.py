@@ -27,7 +27,7 @@ from pathlib import Path
 import cattrs
 import torch
 import torch.distributed as dist
-from planned import Marks, one_run
+from planned import one_run
 from rich.console import Console
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -44,7 +44,7 @@ from train_bench.errors import TrainBenchError
 from train_bench.job import Job, read_job
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
-from train_bench.progress import Mark
+from train_bench.progress import EvalSchedule
 from train_bench.report.live import Terminal
 from train_bench.seeds import derive
 
@@ -166,7 +166,7 @@ def bare(job: Job) -> float:
     training = data.TrainingSet(images=train, data=config.data, seed=derive(job.seed, "augmentation"))
     batches = iter(DataLoader(training, batch_sampler=order))
     step = 0
-    while step * batch_size < job.schedule[-1].count:
+    while step * batch_size < job.schedule.marks()[-1].count:
         train_step(step, *next(batches))
         step += 1
     wrapped.eval()
@@ -188,9 +188,8 @@ def bare(job: Job) -> float:
 def _plans(epochs: int, scratch: Path) -> dict[tuple[str, int], Plan]:
     """One run for every launcher and number of ranks that can be planned here; the others are told."""
 
-    def end(schedule: Marks) -> Marks:
-        count = epochs * schedule[0].count // schedule[0].epoch_num
-        return [Mark(count=count, epoch_num=epochs, first_epoch_num=1, epoch_count=epochs)]
+    def end(schedule: EvalSchedule) -> EvalSchedule:
+        return replace(schedule, first=epochs, until=epochs)
 
     plans = {}
     for name in discover.launchers():

@@ -27,7 +27,7 @@ from train_bench.judge.log import parse_line
 from train_bench.judge.record import read_record
 from train_bench.launcher import Launcher, LauncherConfig
 from train_bench.plan import discover, launch
-from train_bench.plan.plan import Plan, jobs_to_do
+from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
 from train_bench.report.live import Watcher
 from train_bench.rules import ruleset
 
@@ -36,7 +36,7 @@ def begin(plan: Plan) -> None:
     """Write the plan into a folder of its own; a folder that already holds a campaign is refused."""
     folder = plan.jobs[0].folder
     refuse_folder(folder)
-    papers.write_json(folder / "plan.json", cattrs.unstructure(plan))
+    papers.write_json(folder / "plan.json", as_json(plan))
 
 
 def refuse_folder(folder: Path) -> None:
@@ -59,9 +59,7 @@ def open_folder(folder: Path) -> Plan:
         raise RequestError(f"{folder} holds no campaign (no plan.json); give the folder of one.")
     written = papers.read_json(folder / "plan.json")
     try:
-        for job in written["jobs"]:
-            job["folder"] = folder.resolve()
-        plan = cattrs.structure(written, Plan)
+        plan = from_json(written, folder)
         reason = _refused(plan)
     except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
         raise RequestError(
@@ -97,7 +95,7 @@ def _refuse_links(folder: Path) -> None:
 
 def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:
     """The configuration of the launcher that a plan names, with the `changes` of one host."""
-    asked = {**plan.request["launcher"], **changes}
+    asked = {**plan.jobs[0].launcher_config, **changes}
     return cattrs.structure(asked, discover.launcher_config(plan.launcher))
 
 

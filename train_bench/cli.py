@@ -18,7 +18,7 @@ HELP = """\
 train-bench VERB ...: how long does this machine and this software take to train a model to a given quality?
 
   list                      benchmarks and launchers
-  plan    [OVERRIDE ...]    what a run would do: the decided values and the exact commands
+  plan    [OVERRIDE ...]    what a run would do: the decided values and the exact commands; --json for programs
   run     [OVERRIDE ...]    run a campaign of seeds, judge it and score it
   join    DIR OPTION ...    take part in a campaign that host 0 runs, on each further host
   settle  DIR               record what became of a submitted campaign, judge it and score it

@@ -8,6 +8,7 @@ from typing import Any
 
 from train_bench import papers
 from train_bench.errors import RequestError, UnknownName
+from train_bench.job import jobs_of
 
 # What a system description must hold (system description checker); every value is a string, since numbers
 # crash the checker.
@@ -44,7 +45,7 @@ def found(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]
     packages = dict(machine["packages"])
     others = {"python": machine["python"], "cuda": machine["cuda"], "linux": machine["kernel"]} | packages
     return {
-        "number_of_nodes": str(plan["request"]["launcher"]["nodes"]),
+        "number_of_nodes": str(jobs_of(plan)[0]["nodes"]),
         "host_processor_model_name": str(machine["processor"]),
         "host_processor_vcpu_count": str(machine["cores"]),
         "host_memory_capacity": f"{machine['memory_bytes'] / 2**30:.0f} GiB",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import papers
-from train_bench.progress import Mark, Unit
+from train_bench.progress import EvalSchedule, Unit
 from train_bench.quality import Target
 
 
@@ -63,7 +63,7 @@ class Job:
     announcement: Mapping[str, Any]
     target: Target
     unit: Unit
-    schedule: tuple[Mark, ...]
+    schedule: EvalSchedule
     folder: Path
 
     @property
@@ -87,6 +87,9 @@ class Job:
         return self.folder / "ranks" / f"run_{self.index}"
 
 
+OF_ONE_JOB = ("index", "seed")
+"""What the jobs of a plan differ in."""
+
 PLAN_DIGEST = "plan_digest"
 """The key under which a log has the digest of the plan that its run was given."""
 
@@ -96,9 +99,17 @@ def plan_digest(plan: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
+def jobs_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All that a `plan.json` says of each of its jobs: what is `shared` by all, and what is its own. Older plans
+    repeat everything in every job. Anybody may have written it: what is no object is left out."""
+    shared, jobs = plan.get("shared"), plan.get("jobs")
+    of_all = shared if isinstance(shared, dict) else {}
+    return [of_all | job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+
+
 def read_job(plan: Path, index: int) -> Job:
     """The job that `plan.json` holds under `index`, in the folder where the plan lies now."""
     import cattrs  # here, because `train-bench list` imports this file and needs no plan
 
-    jobs = {job["index"]: job for job in papers.read_json(plan)["jobs"]}
+    jobs = {job["index"]: job for job in jobs_of(papers.read_json(plan))}
     return cattrs.structure(jobs[index] | {"folder": plan.resolve().parent}, Job)

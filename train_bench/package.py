@@ -22,6 +22,7 @@ from train_bench import papers
 from train_bench.bar import bar
 from train_bench.description import FIELDS, found
 from train_bench.errors import LogError, RequestError, WriteError
+from train_bench.job import jobs_of
 from train_bench.judge import official
 from train_bench.judge.campaign_checks import attempts_at
 from train_bench.judge.entry import Judgement
@@ -117,7 +118,7 @@ def read_campaign(folder: Path, rcp_folder: Path) -> Campaign:
             variant=str(plan["variant"]),
             launcher=str(plan["launcher"]),
             revision=plan["revision"],
-            config=plan["jobs"][0]["config"],
+            config=jobs_of(plan)[0]["config"],
             described=found(plan, machine),
             judgement=judgement,
         )
@@ -279,7 +280,7 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
     """The reference, the harness that runs it, and all that was decided and done to get the results."""
     for name in (*SOURCE, "references/__init__.py", "references/_parts", f"references/{campaign.reference}"):
         _copy(source.root / name, folder / name)
-    decided = {key: value for key, value in campaign.plan.items() if key != "jobs"}
+    decided = {key: value for key, value in campaign.plan.items() if key not in ("shared", "jobs")}
     told = decided | {"config": campaign.config, "overruled": overruled}
     # How a process died may name hosts and folders.
     attempts = [{key: value for key, value in told.items() if key != "deaths"} for told in campaign.attempts]

@@ -45,23 +45,24 @@ class Progress:
 class EvalSchedule:
     """Evaluate at `first`, then every `period`, up to and including `until`; in the benchmark's unit.
 
-    start   what the log says before any training: 0, or 1 where it counts the epoch that is under way (DLRM,
-            whose epoch 1.05 is a twentieth of the data)
+    start             what the log says before any training: 0, or 1 where it counts the epoch that is under way
+                      (DLRM, whose epoch 1.05 is a twentieth of the data)
+    samples_per_unit  size of the training set where the unit is an epoch, 1 where it is a sample or a generation
     """
 
     first: float
     period: float
     until: float
     start: float = 0.0
+    samples_per_unit: int = 1
 
     def points(self) -> tuple[float, ...]:
         """The positions of all evaluations. Whole numbers stay integers."""
         count = int((self.until - self.first) / self.period + 1e-9) + 1 if self.until >= self.first else 0
         return tuple(_tidy(self.first + index * self.period) for index in range(count))
 
-    def marks(self, *, samples_per_unit: int) -> tuple[Mark, ...]:
-        """One mark per evaluation. `samples_per_unit` is the size of the training set where the unit
-        is an epoch, 1 where the unit is a sample or a generation.
+    def marks(self) -> tuple[Mark, ...]:
+        """One mark per evaluation.
 
         Blocks are numbered from 1 as the rules number epochs: the block that ends at epoch 2 with
         two epochs in it has `first_epoch_num` 1.
@@ -71,7 +72,7 @@ class EvalSchedule:
         for point in self.points():
             marks.append(
                 Mark(
-                    count=round((point - self.start) * samples_per_unit),
+                    count=round((point - self.start) * self.samples_per_unit),
                     epoch_num=point,
                     first_epoch_num=_tidy(before + 1 - self.start),
                     epoch_count=_tidy(point - before),

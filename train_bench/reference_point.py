@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from train_bench import papers
 from train_bench.errors import LogError, RequestError
+from train_bench.job import jobs_of
 from train_bench.judge import rcp as points
 from train_bench.judge.entry import Judgement
 from train_bench.progress import Unit
@@ -81,7 +82,7 @@ def _name(benchmark: str, batch_size: int) -> str:
 
 
 def _record(judged: Judgement, plan: dict[str, Any], system: dict[str, Any]) -> dict[str, Any]:
-    job = plan["jobs"][0]
+    job = jobs_of(plan)[0]
     hyperparameters = {
         key: value for key, value in job["config"]["hyperparameters"].items() if value is not None
     }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from train_bench import __version__
 from train_bench.errors import RequestError
@@ -27,14 +27,23 @@ if TYPE_CHECKING:
 
 
 def plan(words: Sequence[str]) -> int:
-    """What a run would do: the decided values and the exact commands."""
+    """What a run would do: the decided values and the exact commands; --json for programs."""
+    overrides = [word for word in words if word != "--json"]
 
     def act(request: Request) -> int:
-        for one in (request, *([request.against] if request.against else [])):
-            _show_plan(_planned(one, to_be_run=False))
+        from train_bench.report import plan as report
+        from train_bench.report import table
+
+        both = (request, *([request.against] if request.against else []))
+        plans = [_told(_planned(one, to_be_run=False)) for one in both]
+        if len(overrides) < len(words):
+            print(json.dumps({"plans": plans}, indent=2, default=str))
+        else:
+            for told in plans:
+                report.show(told, table.console())
         return VALID
 
-    return _with_request("plan", words, act)
+    return _with_request("plan", overrides, act)
 
 
 def run(words: Sequence[str]) -> int:
@@ -240,10 +249,9 @@ def _each(planned: Plan, request: Request, *, side: str = "") -> Generator[Job, 
 
 def _watcher(planned: Plan, *, side: str = "") -> Watcher:
     """The console, and the trackers that the plan asks for."""
-    import cattrs
-
     from train_bench import sweep
     from train_bench.plan import discover
+    from train_bench.plan.plan import as_json
     from train_bench.report.console import PlainConsole
     from train_bench.report.live import Terminal, Together
     from train_bench.report.tracking import Tracking, named
@@ -253,7 +261,7 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
         Tracking(
             name,
             planned.jobs,
-            cattrs.unstructure(planned) | {"jobs": len(planned.jobs)},
+            as_json(planned) | {"jobs": len(planned.jobs)},
             rcp_folder=discover.RCP,
             online=planned.request["tracking_online"],
             limit_seconds=planned.request["tracking_limit_seconds"],
@@ -395,24 +403,30 @@ def _prepare(request: Request) -> int:
     return VALID
 
 
-def _show_plan(planned: Plan) -> int:
-    import cattrs
-
+def _told(planned: Plan) -> dict[str, Any]:
+    """A plan as `plan --json` prints it: what will be written, and what a reader wants to know besides."""
     from train_bench import campaign, submit
-    from train_bench.plan import discover
+    from train_bench.plan import discover, earlier
     from train_bench.plan.launch import rank_argv
+    from train_bench.plan.plan import as_json
+    from train_bench.rules import ruleset
 
-    config = campaign.launcher_config(planned)
-    launcher = discover.launcher(config)
-    print(json.dumps(cattrs.unstructure(planned) | {"jobs": len(planned.jobs)}, indent=2, default=str))
-    for job in planned.jobs:
-        launch = launcher.launch(job, rank_argv(job))
-        env = [f"{name}={value}" for name, value in launch.env.items()]
-        print(shlex.join([*env, *launch.argv]))
-    for words in config.joining:
-        print(shlex.join(["train-bench", "join", str(planned.jobs[0].folder), words]))
-    batch = discover.batch(config)
-    if batch is not None:
-        for text in batch.submission(planned.jobs, submit.run_argv(planned.jobs, [])).files.values():
-            print(text, end="")
-    return VALID
+    config, job = campaign.launcher_config(planned), planned.jobs[0]
+    launcher, batch = discover.launcher(config), discover.batch(config)
+    launches = [launcher.launch(one, rank_argv(one)) for one in planned.jobs]
+    files = batch.submission(planned.jobs, submit.run_argv(planned.jobs, [])).files if batch else {}
+    written: dict[str, Any] = json.loads(json.dumps(as_json(planned)))
+    data = Path(str(job.config["data_dir"]))
+    return written | {
+        "about": discover.about(planned.variant),
+        "target": str(ruleset.load(planned.ruleset).benchmark(planned.benchmark).target),
+        "data": f"{data} ({'prepared' if (data / 'manifest.json').is_file() else 'not prepared'})",
+        "time": earlier.time_of_a_run(written, job.folder) or "no campaign like it is known here",
+        "folder": str(job.folder),
+        "commands": [
+            shlex.join([*(f"{name}={value}" for name, value in launch.env.items()), *launch.argv])
+            for launch in launches
+        ],
+        "join": [shlex.join(["train-bench", "join", str(job.folder), words]) for words in config.joining],
+        "files": {str(path): text for path, text in files.items()},
+    }

@@ -54,7 +54,7 @@ def main():
     clock = CountingClock()
     qualities = [0.5] * (5 + index) + [0.999]
     if behaviour == "miss":
-        qualities = [0.5] * len(job.schedule)
+        qualities = [0.5] * len(job.schedule.points())
     log = Log(job.growing_file, lambda: int(begin) + clock())
     task = Misbehaving(qualities, behaviour, clock, job.config["train_samples"])
     timed_run(task, job, OneRank(), log)

@@ -1,5 +1,6 @@
 """Two campaigns that take turns."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -70,11 +71,19 @@ def test_configurations_with_another_target_are_refused(pair):
 
 def test_the_other_configuration_is_the_first_with_overrides_replaced():
     answer = train_bench(
-        "plan", "seed=1", "runs=2", "benchmark=resnet_mini", "against=benchmark=resnet_mini_bs32 runs=3"
+        "plan",
+        "seed=1",
+        "runs=2",
+        "benchmark=resnet_mini",
+        "against=benchmark=resnet_mini_bs32 runs=3",
+        "--json",
     )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.count('"variant": "resnet_mini_bs32"') == 1
-    assert '"jobs": 2' in answer.stdout and '"jobs": 3' in answer.stdout
+    plans = json.loads(answer.stdout)["plans"]
+    assert [(plan["variant"], len(plan["jobs"])) for plan in plans] == [
+        ("resnet_mini", 2),
+        ("resnet_mini_bs32", 3),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import hashlib
 import json
 import shutil
 
-import cattrs
 import pytest
 
 from tests.door.conftest import make
 from tests.door.test_bad_input import train_bench
 from train_bench import seeds
 from train_bench.judge.tree import judge_folder
+from train_bench.plan.plan import as_json
 
 TOKEN = ":::MLLOG "
 
@@ -70,21 +70,15 @@ def test_an_honest_campaign_has_no_finding(honest):
 
 
 def test_the_plan_of_another_campaign_is_found(copied):
-    other = cattrs.unstructure(make("seed=4", "launcher.threads_per_rank=1", "output=/nowhere"))
+    other = as_json(make("seed=4", "launcher.threads_per_rank=1", "output=/nowhere"))
     (copied / "plan.json").write_text(json.dumps(other, default=str))
     judged = judge(copied)
     assert not judged.score.valid
     assert "plan" in found(judged)
 
 
-def of_every_job(plan, name, value):
-    for job in plan["jobs"]:
-        job[name] = value
-
-
 def another_batch_size(plan):
-    for config in (*(job["config"] for job in plan["jobs"]), plan["request"]["benchmark"]):
-        config["hyperparameters"]["global_batch_size"] = 128
+    plan["shared"]["config"]["hyperparameters"]["global_batch_size"] = 128
 
 
 def other_seeds(plan):
@@ -94,19 +88,16 @@ def other_seeds(plan):
 
 
 def another_target(plan):
-    for job in plan["jobs"]:
-        job["target"]["thresholds"][0]["value"] = 0.5
+    plan["shared"]["target"]["thresholds"][0]["value"] = 0.5
 
 
 def more_ranks(plan):
     plan["world_size"] = 2
-    of_every_job(plan, "nproc_per_node", 2)
-    plan["request"]["launcher"]["nproc_per_node"] = 2
+    plan["shared"]["nproc_per_node"] = plan["shared"]["launcher_config"]["nproc_per_node"] = 2
 
 
 def another_launcher(plan):
-    plan["launcher"] = plan["request"]["launcher"]["name"] = "slurm"
-    of_every_job(plan, "launcher", "slurm")
+    plan["launcher"] = plan["shared"]["launcher"] = plan["shared"]["launcher_config"]["name"] = "slurm"
 
 
 def another_minute(plan):

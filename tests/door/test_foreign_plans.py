@@ -39,7 +39,8 @@ def set_in_jobs(**fields):
         (lambda plan: plan.update(benchmark="resnet_mini\n#SBATCH --wrap=x"), "no benchmark of mini-1.0"),
         (lambda plan: plan.update(jobs=[]), r"numbers its runs \[\]"),
         (lambda plan: plan["jobs"].reverse(), "counted from 0"),
-        (lambda plan: plan.update(jobs="x"), "not a plan of this version"),
+        (lambda plan: plan.update(jobs="x"), r"numbers its runs \[\]"),
+        (lambda plan: plan.update(shared="x"), "not a plan of this version"),
         (lambda plan: plan["jobs"][0].update(config=[]), "not a plan of this version"),
         (lambda plan: plan.update(ruleset="../rules"), "no ruleset"),
     ],
@@ -54,7 +55,7 @@ def test_a_changed_plan_is_refused_in_words(begun, change, sentence):
 def test_what_a_launcher_refuses_is_refused_of_a_plan_too(tmp_path):
     plan = make(f"output={tmp_path / 'c'}", "launcher=slurm")
     campaign.begin(plan)
-    changed(tmp_path / "c", lambda plan: plan["request"]["launcher"].update(gres="gpu:1\ntouch evil"))
+    changed(tmp_path / "c", lambda plan: plan["shared"]["launcher_config"].update(gres="gpu:1\ntouch evil"))
     with pytest.raises(RequestError, match=r"launcher.gres is 'gpu:1\\ntouch evil'; allowed are letters"):
         campaign.open_folder(tmp_path / "c")
 

@@ -50,8 +50,8 @@ def papers_of(folder, ruleset="training-2.1.0", benchmark="resnet", **changes):
         "seeds": "entropy",
         "runs_required": 5,
         "changes": [],
-        "request": {"launcher": {"nodes": 1}},
-        "jobs": [{"index": index, "seed": 1000 + index, "config": {"lr": 1}} for index in range(5)],
+        "shared": {"nodes": 1, "config": {"lr": 1}},
+        "jobs": [{"index": index, "seed": 1000 + index} for index in range(5)],
     }
     (folder / "plan.json").write_text(json.dumps(plan | changes))
     (folder / "system.json").write_text(json.dumps(MACHINE))

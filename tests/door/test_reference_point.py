@@ -48,7 +48,7 @@ def test_a_point_can_be_made_and_read_in_every_unit(unit, reference_runs, tmp_pa
     run(reference_runs)
     folder = reference_runs.jobs[0].folder
     plan = papers.read_json(folder / "plan.json")
-    plan["jobs"][0]["unit"] = unit.value
+    plan["shared"]["unit"] = unit.value
     runs = judged(reference_runs)
     papers.write_json(folder / "plan.json", plan)
     reference_point.add(runs, folder, tmp_path / "rcp", replace=True)

@@ -82,9 +82,33 @@ def test_plan_prints_the_decided_values_and_the_command_of_every_run_and_writes_
     assert first.endswith(f"train_bench.run.rank {tmp_path / 'out'}/plan.json 0")
     assert second.endswith("1")
     assert "--nproc-per-node=2" in first
-    decided = json.loads(answer.stdout[: answer.stdout.rindex("}") + 1])
-    assert (decided["benchmark"], decided["world_size"], decided["runs_required"]) == ("resnet_mini", 2, 5)
+    for fact in (
+        "top1 >= 0.86",
+        "2; a result needs 5",
+        "2 rank(s) x 32 samples",
+        "no campaign like it is known",
+    ):
+        assert fact in answer.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_prints_one_object_for_programs():
+    (decided,) = json.loads(train_bench("plan", "--json", "seed=1").stdout)["plans"]
+    assert (decided["benchmark"], decided["world_size"], decided["runs_required"]) == ("resnet_mini", 1, 5)
+    assert [job["index"] for job in decided["jobs"]] == list(range(5))
+    assert decided["commands"][4].endswith("plan.json 4")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [([], "about 12 s a run, as in"), (["device=cpu"], "no campaign like it")]
+)
+def test_plan_tells_how_long_a_campaign_like_it_took(begun, monkeypatch, words, said):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    folder = begun.jobs[0].folder
+    runs = [{"converged": True, "minutes": 0.2}, {"converged": True, "minutes": 0.1}, {"converged": False}]
+    (folder / "score.json").write_text(json.dumps({"runs": [*runs, {"converged": True, "minutes": 9}]}))
+    answer = train_bench("plan", f"output={folder.parent / 'next'}", *words)
+    assert said in answer.stdout
 
 
 def test_run_is_a_hydra_application():

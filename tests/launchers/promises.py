@@ -215,7 +215,7 @@ def first_epoch(parallel, digits):
     task.build(7, listening)
     listening.losses.clear()
     task.open_data()
-    epoch = EvalSchedule(first=1, period=1, until=1).marks(samples_per_unit=config.train_samples)
+    epoch = EvalSchedule(first=1, period=1, until=1, samples_per_unit=config.train_samples).marks()
     task.train_until(epoch[0])
     losses = parallel.mean(torch.stack(listening.losses))
     quality = task.evaluate().metrics["top1"]

@@ -110,20 +110,20 @@ def own(tmp_path):
 
 @pytest.mark.parametrize("way", ["--config-dir={}", "hydra.searchpath=[file://{}]"])
 def test_a_configuration_of_ones_own_is_compared_with_the_shipped_definition(own, way):
-    answer = train_bench("plan", way.format(own), "benchmark=mine", "runs=1")
-    plan = json.JSONDecoder().raw_decode(answer.stdout)[0]
+    answer = train_bench("plan", way.format(own), "benchmark=mine", "runs=1", "--json")
+    (plan,) = json.loads(answer.stdout)["plans"]
     assert (plan["benchmark"], plan["variant"]) == (MINI, "mine")
     assert plan["changes"] == ["benchmark.model.widths=[16,32,64]", "benchmark.label_smoothing=0.0"]
 
 
 def test_a_configuration_of_ones_own_does_not_take_the_name_of_a_shipped_one(own):
-    answer = train_bench("plan", f"--config-dir={own}", f"benchmark={MINI}", "runs=1")
-    plan = json.JSONDecoder().raw_decode(answer.stdout)[0]
+    answer = train_bench("plan", f"--config-dir={own}", f"benchmark={MINI}", "runs=1", "--json")
+    (plan,) = json.loads(answer.stdout)["plans"]
     assert plan["changes"] == []
-    assert plan["request"]["benchmark"]["model"]["widths"] == composed().model.widths
+    assert plan["shared"]["config"]["model"]["widths"] == composed().model.widths
 
 
 def test_the_other_side_of_a_pair_is_compared_as_well(own):
-    answer = train_bench("plan", f"--config-dir={own}", "runs=1", "against='benchmark=mine'")
-    assert '"changes": []' in answer.stdout
-    assert '"benchmark.label_smoothing=0.0"' in answer.stdout
+    answer = train_bench("plan", f"--config-dir={own}", "runs=1", "against='benchmark=mine'", "--json")
+    plans = json.loads(answer.stdout)["plans"]
+    assert plans[0]["changes"] == [] and "benchmark.label_smoothing=0.0" in plans[1]["changes"]

@@ -52,10 +52,10 @@ def test_fixed_seeds_differ_between_runs_and_not_between_campaigns():
 def test_the_target_and_the_schedule_come_from_the_rules():
     job = make("benchmark=resnet", PREPARED).jobs[0]
     assert str(job.target) == "top1 >= 0.759"
-    assert [mark.epoch_num for mark in job.schedule][:3] == [2, 6, 10]
-    assert [mark.first_epoch_num for mark in job.schedule][:3] == [1, 3, 7]
-    assert [mark.epoch_count for mark in job.schedule][:3] == [2, 4, 4]
-    assert job.schedule[0].count == 2 * 1_281_167
+    assert [mark.epoch_num for mark in job.schedule.marks()][:3] == [2, 6, 10]
+    assert [mark.first_epoch_num for mark in job.schedule.marks()][:3] == [1, 3, 7]
+    assert [mark.epoch_count for mark in job.schedule.marks()][:3] == [2, 4, 4]
+    assert job.schedule.marks()[0].count == 2 * 1_281_167
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_target_and_the_schedule_come_from_the_rules():
     ],
 )
 def test_padded_epochs_are_scheduled_and_counted_with_their_padding(variant, first, period, last, samples):
-    schedule = make(f"benchmark={variant}", "drop_caches=true").jobs[0].schedule
+    schedule = make(f"benchmark={variant}", "drop_caches=true").jobs[0].schedule.marks()
     assert [mark.epoch_num for mark in schedule[:2]] == [first, first + period]
     assert schedule[-1].epoch_num == last
     assert all(mark.count == mark.epoch_num * samples for mark in schedule)
@@ -79,8 +79,8 @@ def test_padded_epochs_are_scheduled_and_counted_with_their_padding(variant, fir
 def test_published_points_of_single_shot_detection_may_be_run(batch):
     job = make(f"benchmark=ssd_bs{batch}", "drop_caches=true").jobs[0]
     assert str(job.target) == "mAP >= 0.23"
-    assert [mark.epoch_num for mark in job.schedule[:3]] == [5, 10, 15]
-    assert job.schedule[0].count == 5 * 117_266
+    assert [mark.epoch_num for mark in job.schedule.marks()[:3]] == [5, 10, 15]
+    assert job.schedule.marks()[0].count == 5 * 117_266
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_instance_segmentation_is_evaluated_after_every_epoch(batch, last):
     variant = "maskrcnn" if batch == 16 else f"maskrcnn_bs{batch}"
     job = make(f"benchmark={variant}", PREPARED).jobs[0]
     assert str(job.target) == "BBOX >= 0.377 and SEGM >= 0.339"
-    assert [mark.epoch_num for mark in job.schedule] == list(range(1, last + 1))
-    assert all(mark.count == mark.epoch_num * 117_266 for mark in job.schedule)
+    assert [mark.epoch_num for mark in job.schedule.marks()] == list(range(1, last + 1))
+    assert all(mark.count == mark.epoch_num * 117_266 for mark in job.schedule.marks())
     assert job.config["hyperparameters"]["opt_learning_rate_decay_steps"][1] * batch < last * 117_266
 
 
@@ -134,7 +134,7 @@ def test_other_start_weights_or_another_opponent_make_another_task(variant, opti
 
 @pytest.mark.parametrize("variant", ["dlrm", "dlrm_bs32768", "dlrm_bs55296", "dlrm_bs71680"])
 def test_epoch_numbers_that_start_at_1_count_the_part_that_is_trained(variant):
-    schedule = make(f"benchmark={variant}", PREPARED).jobs[0].schedule
+    schedule = make(f"benchmark={variant}", PREPARED).jobs[0].schedule.marks()
     assert [mark.epoch_num for mark in schedule[:2]] == [1.05, 1.1]
     assert [mark.first_epoch_num for mark in schedule[:2]] == [1, 1.05]
     assert [mark.epoch_count for mark in schedule[:2]] == [0.05, 0.05]
@@ -165,7 +165,7 @@ def test_no_option_changes_the_target():
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
 def test_the_offset_of_the_evaluations_is_free_where_the_rules_say_so(first):
     job = make("benchmark=resnet", PREPARED, f"benchmark.evaluation.first={first}").jobs[0]
-    assert job.schedule[0].epoch_num == first
+    assert job.schedule.marks()[0].epoch_num == first
 
 
 def test_the_batch_norm_span_is_what_the_ranks_will_do():
@@ -180,7 +180,7 @@ def test_the_batch_norm_span_is_what_the_ranks_will_do():
 def test_every_benchmark_can_be_planned_under_its_own_rules(variant):
     plan = make(f"benchmark={variant}", PREPARED, *STARTED.get(variant.partition("_bs")[0], ()))
     assert len(plan.jobs) == plan.runs_required
-    assert plan.jobs[0].schedule
+    assert plan.jobs[0].schedule.points()
 
 
 def test_a_closed_full_scale_run_needs_entropy_and_cleared_caches():

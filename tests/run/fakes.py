@@ -121,7 +121,7 @@ class OneRank:
 
 def job(folder: Path, **changes) -> Job:
     """A job of a benchmark that evaluates after epochs 1 to 4."""
-    schedule = EvalSchedule(first=1, period=1, until=4)
+    schedule = EvalSchedule(first=1, period=1, until=4, samples_per_unit=100)
     values = {
         "benchmark": "fake",
         "reference": "fake",
@@ -141,7 +141,7 @@ def job(folder: Path, **changes) -> Job:
         "announcement": {"submission_benchmark": "fake"},
         "target": Target(thresholds=(Threshold(metric="top1", value=0.9),)),
         "unit": Unit.EPOCH,
-        "schedule": schedule.marks(samples_per_unit=100),
+        "schedule": schedule,
         "folder": folder,
     }
     return Job(**(values | changes))

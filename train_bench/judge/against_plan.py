@@ -16,7 +16,7 @@ from typing import Any
 
 from train_bench import papers, seeds
 from train_bench.errors import LogError
-from train_bench.job import PLAN_DIGEST, plan_digest
+from train_bench.job import OF_ONE_JOB, PLAN_DIGEST, jobs_of, plan_digest
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.log import NO_CONTENT, Log
 from train_bench.judge.place import Place
@@ -30,8 +30,6 @@ CLOCKS_MS = 60_000
 OUTLIER = 3.0
 """Speeds of one campaign that differ by this factor are odd; on a machine without other work they agree within a
 few hundredths."""
-
-OF_ONE_JOB = ("index", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +49,7 @@ class Planned:
 
 def planned_of(place: Place) -> Planned | None:
     """The plan beside the logs; None where there is none that names its jobs."""
-    jobs = place.plan.get("jobs")
-    listed = [job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
-    by_index = {job["index"]: job for job in listed if isinstance(job.get("index"), int)}
+    by_index = {job["index"]: job for job in jobs_of(place.plan) if isinstance(job.get("index"), int)}
     if not by_index:
         return None
     try:
@@ -166,10 +162,10 @@ def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkR
     if len({_without(job, OF_ONE_JOB) for job in jobs}) > 1:
         yield "its runs differ in more than their seeds"
     request = _object(plan.get("request"))
-    launcher = _object(request.get("launcher"))
-    for job in (*jobs[:1], launcher):
-        if {"nodes", "nproc_per_node"} <= job.keys():
-            ranks = _count(job["nodes"]) * _count(job["nproc_per_node"])
+    launcher = _object(jobs[0].get("launcher_config"))
+    for asked in (jobs[0], launcher):
+        if {"nodes", "nproc_per_node"} <= asked.keys():
+            ranks = _count(asked["nodes"]) * _count(asked["nproc_per_node"])
             if ranks != plan.get("world_size"):
                 yield f"world_size is {_short(plan.get('world_size'))}, and its runs have {ranks} ranks"
     for name in (jobs[0].get("launcher"), launcher.get("name")):

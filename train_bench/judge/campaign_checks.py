@@ -14,6 +14,7 @@ from typing import Any
 
 from train_bench import papers
 from train_bench.errors import LogError, RequestError
+from train_bench.job import jobs_of
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.place import Place
 from train_bench.judge.record import RunRecord
@@ -74,13 +75,13 @@ def redefined(place: Place, rules: BenchmarkRules, changes: Changes | None) -> t
     """What the planned configurations have changed of the benchmark that the plan does not call changed. Such a plan
     was made where the benchmark is defined otherwise, or was edited."""
     told = place.told
-    jobs, ranks, named = told.get("jobs"), told.get("world_size"), told.get("changes")
+    ranks, named = told.get("world_size"), told.get("changes")
     if changes is None or not isinstance(ranks, int):
         return ()
-    configs = [_mapping(job).get("config") for job in jobs] if isinstance(jobs, list) else []
     found: dict[str, None] = {}
-    for config in (*configs, told.get("config")):
-        if isinstance(config, Mapping) and "reference" in config:
+    configs = [*(job.get("config") for job in jobs_of(told)), told.get("config")]
+    for at, config in enumerate(configs):
+        if isinstance(config, Mapping) and "reference" in config and config not in configs[:at]:
             try:
                 found |= dict.fromkeys(changes(rules.name, config, ranks))
             except RequestError as error:
@@ -149,7 +150,7 @@ def _end(attempt: Attempt) -> str:
 def _other_target(told: Mapping[str, Any], rules: BenchmarkRules) -> str:
     """The target that runs ended at, where it is another than today's."""
     try:
-        thresholds = told["jobs"][0]["target"]["thresholds"]
+        thresholds = jobs_of(told)[0]["target"]["thresholds"]
         then = [(one["metric"], one["value"]) for one in thresholds]
     except (KeyError, IndexError, TypeError):
         return ""

@@ -55,6 +55,11 @@ def describe_variant(variant: str) -> dict[str, str]:
     return described | {"about": _about(path)}
 
 
+def about(variant: str) -> str:
+    """The first sentence of comment in its file; empty for a variant of one's own."""
+    return describe_variant(variant)["about"] if variant in variants() else ""
+
+
 def describe_launcher(name: str) -> str:
     """The first sentence of comment in its file."""
     return _about(CONF / "launcher" / f"{name}.yaml")

@@ -10,26 +10,32 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import cattrs
+
 from train_bench import papers, seeds
 from train_bench.errors import RequestError
-from train_bench.job import Device, Job, Precision
+from train_bench.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig
 from train_bench.plan.definition import changes
-from train_bench.progress import EvalSchedule, Mark, Unit
+from train_bench.progress import EvalSchedule, Unit
 from train_bench.rules.checks import preflight
 from train_bench.rules.explain import explain
 from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 from train_bench.task import BenchmarkConfig
 
 MOST_EVALUATIONS = 100_000
-"""More than any benchmark has; every one stands in the plan."""
+"""More than any benchmark has."""
+
+IN_THE_JOBS = ("benchmark", "launcher", "system", "submission", "device", "precision", "drop_caches")
+"""What a plan says of its jobs, and need not say again of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What will be done: provenance, and one job per run. Paper 1, `plan.json`.
 
+    request        the options that were asked for, but for those that the jobs hold
     software       what planned it: `sources` (digest), `python`, `packages`
     points_digest  of the benchmark's reference convergence points; None where it has none
     """
@@ -51,6 +57,23 @@ class Plan:
     changes: tuple[str, ...]
     request: Mapping[str, Any]
     jobs: tuple[Job, ...]
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """What `plan.json` says: what all jobs have in common stands once. Where the plan lies says the folder."""
+    written: dict[str, Any] = cattrs.unstructure(plan)
+    shared = written["jobs"][0]
+    of_each = [{name: job[name] for name in OF_ONE_JOB} for job in written.pop("jobs")]
+    for name in (*OF_ONE_JOB, "folder"):
+        del shared[name]
+    return {**written, "shared": shared, "jobs": of_each}
+
+
+def from_json(written: Mapping[str, Any], folder: Path) -> Plan:
+    """The plan that `as_json` gave and that lies in `folder` now. Raises `KeyError`, `TypeError`, `ValueError` or
+    `cattrs.BaseValidationError` for anything else."""
+    jobs = [job | {"folder": folder.resolve()} for job in jobs_of(written)]
+    return cattrs.structure({**written, "jobs": jobs}, Plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +156,7 @@ def make_plan(
         seeds="entropy" if asked.seed is None else "fixed",
         runs_required=2 * rules.runs if reference_runs else rules.runs,
         changes=changes(config.benchmark, asdict(config), job.world_size),
-        request=asdict(asked),
+        request={key: value for key, value in asdict(asked).items() if key not in IN_THE_JOBS},
         jobs=tuple(replace(job, index=index, seed=seed) for index, seed in enumerate(chosen)),
     )
 
@@ -232,7 +255,7 @@ def _folder(asked: RunConfig, config: BenchmarkConfig, provenance: Provenance) -
     return Path(f"results/{stamp}_{config.benchmark}_{asked.launcher.name}").resolve()
 
 
-def _schedule(config: BenchmarkConfig, rules: BenchmarkRules) -> tuple[Mark, ...]:
+def _schedule(config: BenchmarkConfig, rules: BenchmarkRules) -> EvalSchedule:
     evaluation = config.evaluation
     if evaluation.first is None or evaluation.period is None:
         raise RequestError("The ruleset gives no evaluation schedule; set benchmark.evaluation.")
@@ -248,20 +271,20 @@ def _schedule(config: BenchmarkConfig, rules: BenchmarkRules) -> tuple[Mark, ...
             f"every {evaluation.period:g}; choose an earlier end."
         )
     due = rules.schedule_at(config.hyperparameters.global_batch_size)
+    in_epochs = rules.unit is Unit.EPOCH
     schedule = EvalSchedule(
         first=evaluation.first,
         period=evaluation.period,
         until=evaluation.until,
         start=due.start if due else 0.0,
+        samples_per_unit=(config.samples_per_epoch or 1) if in_epochs else 1,
     )
-    in_epochs = rules.unit is Unit.EPOCH
-    marks = schedule.marks(samples_per_unit=(config.samples_per_epoch or 1) if in_epochs else 1)
-    if not marks:
+    if not schedule.points():
         raise RequestError(
             f"benchmark.evaluation.until={evaluation.until:g} ends before the first evaluation at "
             f"{evaluation.first:g}."
         )
-    return marks
+    return schedule
 
 
 def jobs_to_do(jobs: Sequence[Job], *, retry_failed: bool, failed: Sequence[int]) -> tuple[Job, ...]:

@@ -186,7 +186,7 @@ class Terminal:
             return f"about {_duration(max(0.0, remaining * mean - spent))} left"
         if self._job is not None and self._evaluated is not None and self._evaluated[0] > 0:
             number, when = self._evaluated
-            last = self._job.schedule[-1].epoch_num
+            last = self._job.schedule.points()[-1]
             per_unit = (when - self._started) / number
             return f"at most {_duration(per_unit * (last - number) + per_unit * last * (remaining - 1))} left"
         return ""

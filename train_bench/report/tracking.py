@@ -156,7 +156,7 @@ def _evaluation(job: Job, event: Event) -> tuple[float, int, dict[str, float]] |
     position = event.metadata.get("epoch_num")
     if not isinstance(position, (int, float)):
         return None
-    count = next((mark.count for mark in job.schedule if mark.epoch_num == position), round(position))
+    count = next((mark.count for mark in job.schedule.marks() if mark.epoch_num == position), round(position))
     return position, count, dict(job.target.quality_of(event.value).metrics)
 
 

@@ -58,7 +58,7 @@ def _train(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
     facts = task.open_data()
     log.data(facts)
     status, progress = ABORTED, Progress(samples=0)
-    for mark in job.schedule:
+    for mark in job.schedule.marks():
         with log.block(mark):
             progress = task.train_until(mark)
         log.extras(mark, progress)

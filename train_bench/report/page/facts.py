@@ -295,11 +295,11 @@ def _size(system: Mapping[str, Any], world_size: int | None) -> int | None:
 
 
 def _configuration(plan: Mapping[str, Any]) -> str | None:
-    """The plan with one of its jobs, which differ in number and seed."""
+    """The plan; of an older one, which repeats everything in every job, with the first of them."""
     if not plan:
         return None
     jobs = plan.get("jobs")
-    shown = {**plan, "jobs": jobs[:1]} if isinstance(jobs, list) else plan
+    shown = {**plan, "jobs": jobs[:1]} if isinstance(jobs, list) and "shared" not in plan else plan
     try:
         return json.dumps(shown, indent=2)
     except RecursionError:

@@ -1,0 +1,69 @@
+"""What a campaign will do, for a terminal. Takes the object that `plan --json` prints, computes nothing but what a
+reader would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+
+
+def show(told: Mapping[str, Any], console: Console) -> None:
+    """A line per fact, then the exact commands."""
+    _say(console, f"{told['variant']} under {told['ruleset']}{': ' if told['about'] else ''}{told['about']}")
+    for name, fact in _facts(told):
+        _say(console, f"{name:11} {fact}")
+    for command in (*told["commands"], *told["join"]):
+        _say(console, command)
+    for name, text in told["files"].items():
+        _say(console, f"{name}:")
+        _say(console, text.rstrip("\n"))
+
+
+def _facts(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    shared, needed, runs = told["shared"], told["runs_required"], len(told["jobs"])
+    yield "target", told["target"]
+    yield "runs", str(runs) if runs >= needed else f"{runs}; a result needs {needed}"
+    yield "seeds", _seeds(told)
+    yield "training", _training(shared)
+    yield "evaluation", _evaluation(shared)
+    yield "ranks", _ranks(shared)
+    yield "numerics", f"{shared['precision']} on device={shared['device']}"
+    yield "data", told["data"]
+    yield "time", told["time"]
+    yield "folder", told["folder"]
+    if told["changes"]:
+        yield "changes", f"{', '.join(told['changes'])} (another task: no result of {told['benchmark']})"
+
+
+def _seeds(told: Mapping[str, Any]) -> str:
+    if told["seeds"] == "entropy":
+        return "drawn from the operating system's entropy when it is run"
+    return f"from seed={told['request']['seed']}: {', '.join(str(job['seed']) for job in told['jobs'])}"
+
+
+def _training(shared: Mapping[str, Any]) -> str:
+    hyperparameters, ranks = shared["config"]["hyperparameters"], shared["nodes"] * shared["nproc_per_node"]
+    batch, parts = hyperparameters["global_batch_size"], hyperparameters["gradient_accumulation_steps"]
+    accumulated = f" x {parts} micro-batches" if parts > 1 else ""
+    samples = shared["schedule"]["samples_per_unit"]
+    epoch = f"; an epoch is {samples} samples, {samples / batch:.4g} steps" if samples > 1 else ""
+    return f"global batch {batch} = {ranks} rank(s) x {batch // (ranks * parts)} samples{accumulated}{epoch}"
+
+
+def _evaluation(shared: Mapping[str, Any]) -> str:
+    schedule, unit = shared["schedule"], shared["unit"]
+    first, period, until = (schedule[name] for name in ("first", "period", "until"))
+    count = int((until - first) / period + 1e-9) + 1
+    return f"at {unit} {first:g}, then every {period:g}, to the target or {unit} {until:g}: at most {count}"
+
+
+def _ranks(shared: Mapping[str, Any]) -> str:
+    threads = shared["threads_per_rank"]
+    each = f", {threads} thread(s) each" if threads else ""
+    return f"{shared['launcher']}: {shared['nodes']} host(s) x {shared['nproc_per_node']} rank(s){each}"
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
