@@ -72,7 +72,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 def from_json(written: Mapping[str, Any], folder: Path) -> Plan:
     """The plan that `as_json` gave and that lies in `folder` now. Raises `KeyError`, `TypeError`, `ValueError` or
     `cattrs.BaseValidationError` for anything else."""
-    jobs = [job | {"folder": folder.resolve()} for job in jobs_of(written)]
+    jobs = [job | {"folder": folder.resolve()} for job in jobs_of({**written})]
     return cattrs.structure({**written, "jobs": jobs}, Plan)
 
 
