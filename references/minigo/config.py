@@ -102,12 +102,15 @@ class Search:
 class Match:
     """The games against the target model: no resignation, no fast moves, no noise, and always the most visited move.
 
-    games     half of them with each colour
-    readouts  visits that a move adds to the tree that its side has kept
+    games          half of them with each colour
+    readouts       visits that a move adds to the tree that its side has kept
+    opening_moves  at the beginning of a game are drawn among the legal points: the same ones in every match, and in
+                   two games each, of which the model has Black in one and White in the other
     """
 
     games: int = 256
     readouts: int = 100
+    opening_moves: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

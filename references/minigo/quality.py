@@ -9,6 +9,7 @@ import numpy as np
 from references.minigo import game, scoring, search, trees
 from references.minigo.config import Config
 from references.minigo.selfplay import Infer, generator_of, manner_of, salt_of
+from train_bench.seeds import derive
 
 
 class _Player:
@@ -54,10 +55,11 @@ class Match:
 
     def play(self, model: Infer, opponent: Infer, numbers: Sequence[int], seed: int) -> int:
         """Play the games of these numbers all at once, and return how many the model wins. A game that nobody
-        wins is not won. Each side plays its most visited move outside pass-alive regions; once the whole board is
-        pass-alive the game is counted."""
+        wins is not won. Behind the opening each side plays its most visited move outside pass-alive regions; once the
+        whole board is pass-alive the game is counted."""
         count, size, komi = len(numbers), self.config.model.board_size, self.config.search.komi
         positions = game.new_games(count, size)
+        game.random_playouts(positions, self.geometry, self._openings(numbers))
         rngs = [generator_of(seed, number) for number in numbers]
         mine, other = (
             _Player(self.config, infer, positions, np.array([salt_of(rng) for rng in rngs], np.uint64))
@@ -83,3 +85,9 @@ class Match:
                         running[place] = False
                         won += int(scoring.winner(board, komi, self.geometry) == colours[place])
         return won
+
+    def _openings(self, numbers: Sequence[int]) -> np.ndarray:
+        """Uniform draws, float64 (games, moves): those of games 2k and 2k + 1 are the same, whatever the seed."""
+        seed, moves = derive(0, "openings"), self.config.match.opening_moves
+        draws = [generator_of(seed, number // 2).random(moves) for number in numbers]
+        return np.array(draws).reshape(len(numbers), moves)

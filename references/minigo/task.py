@@ -290,7 +290,7 @@ def _compile_games(config: Config) -> None:
         config,
         model=replace(config.model, board_size=2),
         search=replace(config.search, readouts=8, fast_readouts=4, fast_frequency=0.5, games_at_once=2),
-        match=replace(config.match, games=2, readouts=8),
+        match=replace(config.match, games=2, readouts=8, opening_moves=1),
     )
 
     def uniform(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -320,3 +320,8 @@ def _refuse(config: Config, ranks: int) -> None:
         )
     if config.match.games < 2 or config.match.games % 2:
         raise RequestError(f"match.games is {config.match.games}; half of them are played with each colour.")
+    if not 0 <= config.match.opening_moves <= config.model.board_size:
+        raise RequestError(
+            f"match.opening_moves is {config.match.opening_moves}; it is 0 to {config.model.board_size}, the points a "
+            "side, so that no game ends in its opening."
+        )

@@ -232,12 +232,28 @@ def test_a_side_resigns_by_the_value_of_the_root_and_its_last_position_is_not_le
             assert (record.winner, record.margin, record.moves) == (-1, None, [])
 
 
+BARE_MATCH = ("model.board_size=4", "search.komi=0.5", "match.readouts=12")
+
+
 def test_nothing_of_a_match_is_drawn_by_lot() -> None:
     """With networks that see all symmetries alike, every game is the same whatever the seed: Black wins all or none."""
-    config = minigo("minigo_mini", "model.board_size=4", "search.komi=0.5", "match.readouts=12")
+    config = minigo("minigo_mini", *BARE_MATCH, "match.opening_moves=0")
     match = Match(config)
     assert {match.play(nothing_known, nothing_known, range(12), seed) for seed in range(4)} == {6}
     assert len({match.play(material, nothing_known, range(12), seed) for seed in range(4)}) == 1
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_opening_of_a_match_is_played_with_both_colours_and_is_the_same_in_every_match(
+    seed: int,
+) -> None:
+    """Between equals the colour that an opening favours wins both games, whoever has it; it is not always the same."""
+    match = Match(minigo("minigo_mini", *BARE_MATCH, "match.opening_moves=3"))
+    with_black = [match.play(nothing_known, nothing_known, [number], seed) for number in range(0, 24, 2)]
+    with_white = [match.play(nothing_known, nothing_known, [number], seed) for number in range(1, 24, 2)]
+    assert [1 - won for won in with_black] == with_white
+    assert with_black == [match.play(nothing_known, nothing_known, [number], 7) for number in range(0, 24, 2)]
+    assert 0 < sum(with_black) < 12
 
 
 def test_both_sides_of_a_match_keep_their_trees() -> None:

@@ -263,6 +263,8 @@ def test_a_diverged_run_reports_not_a_number(tiny: Config) -> None:
         ("search.readouts=1", r"search\.readouts is 1"),
         ("search.fast_frequency=1.0", r"search\.fast_frequency is 1\.0"),
         ("match.games=7", r"match\.games is 7"),
+        ("match.opening_moves=5", r"match\.opening_moves is 5; it is 0 to 4"),
+        ("match.opening_moves=-1", r"match\.opening_moves is -1; it is 0 to 4"),
         ("model.board_size=20", "2 to 19 points a side"),
     ],
 )
@@ -286,7 +288,7 @@ def test_prepare_says_which_file_is_missing_and_takes_no_source(tiny: Config, tm
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("opponent=untrained", r"untrained has sha256 untrained; minigo_mini is played against 29bf9e"),
+        ("opponent=untrained", r"untrained has sha256 untrained; minigo_mini is played against f3c3c8"),
         ("start_weights=mini_opponent.npz", "are undecided and not from mini_opponent.npz"),
         ("starts_from=zero", "starts_from is 'zero'; it may be checkpoint, random, undecided"),
     ],
