@@ -13,9 +13,12 @@ SEED = 1
 BLOCK = 1 << 16
 """Samples that are generated at once."""
 
-LATENT = 2
+LATENT = 3
 STRENGTH = 3
 """Weight of what a pair of categories says together, against what each says alone."""
+
+TURNS = 0
+"""Where the first dense feature has this value, every pair says the opposite."""
 
 COUNTS = 30
 """Dense features are below this."""
@@ -24,7 +27,7 @@ LEVELS = (1, 4, 12)
 """A dense feature matters by how many of these it passes."""
 
 NOISE = 6
-THRESHOLD = 12
+THRESHOLD = 14
 
 
 def clicks(samples: int, split: int, dense_features: int, table_rows: Sequence[int]) -> Iterator[np.ndarray]:
@@ -39,10 +42,11 @@ def clicks(samples: int, split: int, dense_features: int, table_rows: Sequence[i
         dense = _skewed(rng.random((count, dense_features)), np.full(dense_features, COUNTS))
         rows = _skewed(rng.random((count, len(table_rows))), np.asarray(table_rows))
         score = np.searchsorted(LEVELS, dense) @ weights
+        sign = np.where(dense[:, 0] == TURNS, -STRENGTH, STRENGTH)
         total = np.zeros((count, LATENT), dtype=np.int64)
         for table in range(len(table_rows)):
             vectors = latent[table][rows[:, table]]
-            score += alone[table][rows[:, table]] + STRENGTH * (total * vectors).sum(axis=1)
+            score += alone[table][rows[:, table]] + sign * (total * vectors).sum(axis=1)
             total += vectors
         noise = rng.integers(-NOISE, NOISE + 1, (count, 4)).sum(axis=1)
         clicked = score + noise > THRESHOLD

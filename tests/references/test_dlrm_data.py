@@ -214,7 +214,7 @@ def test_categories_of_clicks_are_skewed() -> None:
     [
         (0, 2, "the label 2; allowed are 0 and 1"),
         (2, -1, "-1 as dense feature 2; allowed is 0 and above"),
-        (6, 60, "60 as categorical feature 2; its table has 60 rows from 0"),
+        (6, 200, "200 as categorical feature 2; its table has 200 rows from 0"),
         (6, -1, "-1 as categorical feature 2"),
     ],
 )
