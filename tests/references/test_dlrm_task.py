@@ -94,7 +94,7 @@ def test_two_ranks_find_the_quality_that_one_finds_and_train_as_it_does(tiny: Co
 def test_what_cannot_be_trained_is_refused() -> None:
     for overrides, reason in (
         (["lr_decay_start_steps=9", "opt_learning_rate_warmup_steps=10"], "the warm-up has to end before"),
-        (["sgd_opt_base_learning_rate=3"], "the decay starts at opt_base_learning_rate, 1"),
+        (["sgd_opt_base_learning_rate=1"], "the decay starts at opt_base_learning_rate, 3"),
     ):
         refused = dlrm("dlrm_mini", *(f"hyperparameters.{text}" for text in overrides)).refuse()
         assert refused is not None and reason in refused

@@ -47,7 +47,10 @@ CASES = {
     ),
     "dlrm": Case(
         overrides=("data.verify=false",),
-        eager=("hyperparameters.opt_learning_rate_warmup_steps=0",),
+        eager=(
+            "hyperparameters.opt_learning_rate_warmup_steps=0",
+            "hyperparameters.opt_base_learning_rate=1",
+        ),
         steps=30,
         left=0.9,
     ),
