@@ -182,3 +182,28 @@ def test_an_entry_that_cannot_be_judged_hides_no_other(submitted):
     assert not judged.valid
     with pytest.raises(LogError, match="strange"):
         judge(strange)
+
+
+def test_times_of_another_entry_in_logs_that_differ_are_for_review(submitted):
+    """The logs have seeds of their own, and the times of the other system's."""
+    for index in range(MINI.runs):
+        log = submitted / f"us/results/small/resnet/result_{index}.txt"
+        copied = (submitted / f"us/results/big/resnet/result_{index}.txt").read_text()
+        log.write_text(copied.replace('"key": "seed", "value": ', '"key": "seed", "value": 77'))
+    _, small = judge(submitted).entries
+    found = [finding for verdict in small.verdicts for finding in verdict.findings]
+    assert [(finding.check, finding.grade) for finding in found] == [("same_times", "review")] * MINI.runs
+    assert "took the same milliseconds as those of" in found[0].message
+    assert "us/results/big/resnet/result_0.txt, which belongs to another entry" in found[0].message
+
+
+@pytest.mark.parametrize(("below", "grade"), [("us/results/big/resnet", "breaks"), ("mine", "review")])
+def test_a_plan_of_another_round_than_its_folder_is_told(tmp_path, below, grade):
+    folder = tmp_path / "v1.1" / below
+    folder.mkdir(parents=True)
+    plan(folder)
+    (entry,) = judge(campaign(folder, GOOD), asked=None).entries
+    (found,) = [finding for finding in entry.findings if finding.check == "round"]
+    assert found.grade == grade
+    assert "names the ruleset mini-1.0, and the folder that it lies in is of training-1.1.0" in found.message
+    assert entry.score.valid == (grade == "review")

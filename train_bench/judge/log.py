@@ -23,6 +23,9 @@ LINE_END = re.compile(rb"\r\n|\n|\r")
 FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
 
+PLAIN = bytes(byte for byte in range(32, 127) if byte != ord("\\")) + b"\r\n"
+"""What means itself, so that the text of a file with nothing else can be told as it is."""
+
 LARGEST_BYTES = 2**28
 """Of one log; far more than any that was published."""
 
@@ -55,10 +58,11 @@ def read(path: Path) -> Log:
     events: list[Event] = []
     problems: list[Problem] = []
     token = TOKEN.encode()
+    is_plain = not content.translate(None, PLAIN)
     for number, raw in enumerate(_lines(content), start=1):
         if token not in raw:
             continue
-        found = parse_line(raw.decode("utf-8", errors="replace"), number)
+        found = parse_line(raw.decode("utf-8", errors="replace"), number, is_plain=is_plain)
         if isinstance(found, Event):
             events.append(found)
         elif found is not None:
@@ -94,8 +98,9 @@ def first_value(path: Path, key: str) -> Any:
     return None
 
 
-def parse_line(text: str, line: int) -> Event | Problem | None:
-    """One line of a result: an event, a problem, or None for a line without the token."""
+def parse_line(text: str, line: int, *, is_plain: bool = False) -> Event | Problem | None:
+    """One line of a result: an event, a problem, or None for a line without the token. `is_plain` says that it has
+    nothing but `PLAIN` bytes."""
     _, token, rest = text.rpartition(TOKEN)
     if not token:
         return None
@@ -104,12 +109,12 @@ def parse_line(text: str, line: int) -> Event | Problem | None:
         fields, length = DECODER.raw_decode(rest)
         if length != len(rest):
             raise ValueError("there is text after the object")
-        if rest.count("{") + rest.count("[") > papers.DEEPEST:
+        if len(rest) > 2 * papers.DEEPEST and rest.count("{") + rest.count("[") > papers.DEEPEST:
             papers.refuse_depth(fields)
     except (ValueError, RecursionError):
         end = "" if rest.endswith("}") else " (the line ends in the middle)"
         return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}")
-    if "\\" in rest or not rest.isprintable():
+    if not is_plain and ("\\" in rest or not rest.isprintable()):
         fields = plain_value(fields)
     reason = _malformed(fields)
     if reason:

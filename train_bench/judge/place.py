@@ -185,6 +185,16 @@ def _plan(folder: Path) -> dict[str, Any]:
     return plan
 
 
+def round_of(folder: Path) -> str | None:
+    """The ruleset that `folder` or one above it is named after, as in `v1.1`."""
+    for part in reversed(folder.parts):
+        match = ROUND_FOLDER.fullmatch(part)
+        name = f"training-{match[1]}{match[2] or '.0'}" if match else None
+        if name in ruleset.names():
+            return name
+    return None
+
+
 def _ruleset(folder: Path, asked: str | None, planned: str | None) -> str:
     asked = ruleset.full_name(asked) if asked is not None else None
     if planned is not None:
@@ -195,11 +205,9 @@ def _ruleset(folder: Path, asked: str | None, planned: str | None) -> str:
         return ruleset.full_name(planned)
     if asked is not None:
         return asked
-    for part in reversed(folder.parts):
-        match = ROUND_FOLDER.fullmatch(part)
-        name = f"training-{match[1]}{match[2] or '.0'}" if match else None
-        if name in ruleset.names():
-            return str(name)
+    named = round_of(folder)
+    if named is not None:
+        return named
     raise RequestError(
         f"Nothing says which rules {folder} was run under (no plan.json, no folder named like v1.1); add "
         f"--ruleset, one of {', '.join(ruleset.names())}."

@@ -28,9 +28,9 @@ def ranks(record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int | 
 
 
 def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    for event in log.events:
+    for event in (event for event in log.events if event.key == REPLICAS):
         told = event.value if isinstance(event.value, Mapping) else {}
-        if event.key == REPLICAS and told.get("equal") is not True:
+        if told.get("equal") is not True:
             message = (
                 f"When the run was over its ranks held different models: {told.get('differing')} of "
                 f"{told.get('tensors')} tensors differ, the first is {told.get('first')!r}, by up to "

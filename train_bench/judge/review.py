@@ -119,8 +119,9 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
             message = "run_start and run_stop have the same time; a run takes time."
         yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
         return
-    places = {_when(record, event) for event in log.events if event.key in TRAINED}
-    if places and "inside" not in places:
+    trained = [event.time_ms for event in log.events if event.key in TRAINED]
+    start_ms, stop_ms = _timed(record)
+    if trained and not any(start_ms <= time_ms <= stop_ms for time_ms in trained):
         message = (
             f"No block, epoch or evaluation ends in the {record.minutes:.6f} minutes between run_start and "
             f"run_stop; they time no training."
@@ -138,11 +139,12 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
     if record.started_ms is None or record.minutes is None:
         return
     told = set()
+    start_ms, stop_ms = _timed(record)
     for event in log.events:
-        if event.key not in TRAINING:
+        if event.key not in TRAINING or start_ms <= event.time_ms <= stop_ms:
             continue
-        when = _when(record, event)
-        if when == "inside" or when in told:
+        when = "before run_start" if event.time_ms < start_ms else "after run_stop"
+        if when in told:
             continue
         told.add(when)
         early = record.started_ms - event.time_ms > APART_MS
@@ -159,12 +161,10 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
         )
 
 
-def _when(record: RunRecord, event: Event) -> str:
-    """Where an event lies, by its time, of a run that has one."""
-    started_ms, minutes = record.started_ms or 0, record.minutes or 0.0
-    if event.time_ms < started_ms:
-        return "before run_start"
-    return "inside" if event.time_ms <= started_ms + round(minutes * 60_000) else "after run_stop"
+def _timed(record: RunRecord) -> tuple[int, int]:
+    """When a run that has a time was started and stopped, in milliseconds."""
+    started_ms = record.started_ms or 0
+    return started_ms, started_ms + round((record.minutes or 0.0) * 60_000)
 
 
 def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:

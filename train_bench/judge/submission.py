@@ -10,7 +10,7 @@ from typing import Any
 from train_bench import papers
 from train_bench.errors import LogError
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
-from train_bench.judge.place import Place
+from train_bench.judge.place import Place, round_of
 from train_bench.judge.rcp import PASS, RcpVerdict
 from train_bench.judge.record import RunRecord
 from train_bench.rules.allowed import DIVISIONS
@@ -33,10 +33,23 @@ def divisions_of(place: Place, records: Sequence[RunRecord]) -> tuple[str, ...]:
 
 
 def beside_the_logs(place: Place, records: Sequence[RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
-    """Contradictions between the logs of an entry and the description of its system, for review. In a strict
-    round the two have to agree on the division."""
+    """Contradictions between the logs of an entry, the description of its system and the round that it lies in, for
+    review. In a strict round the two former have to agree on the division."""
+    yield from _other_round(place)
     yield from _unreadable_description(place)
     yield from _contradictions(place, records, rules)
+
+
+def _other_round(place: Place) -> Iterator[Finding]:
+    """A plan whose rules are not those of the folder that it lies in; among submissions it is no result of that."""
+    named = round_of(place.folder)
+    if place.plan and named not in (None, place.ruleset):
+        message = (
+            f"The plan names the ruleset {place.ruleset}, and the folder that it lies in is of {named}; judge it "
+            f"elsewhere, or leave the plan away to be judged as {named}."
+        )
+        grade = REVIEW if place.submitter is None else BREAKS
+        yield _finding(place.folder / "plan.json", "round", message, value=place.ruleset, grade=grade)
 
 
 def _unreadable_description(place: Place) -> Iterator[Finding]:

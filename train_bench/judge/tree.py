@@ -15,10 +15,15 @@ from typing import Any
 from train_bench.bar import bar
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.campaign_checks import Changes
+from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.log import NO_CONTENT
 from train_bench.judge.place import Place, find, in_folder
+from train_bench.judge.record import RunRecord
+
+# Fewer evaluations may well come at the same milliseconds in two runs.
+FEW = 2
 
 # Below so many bytes of logs, other processes cost more than they save.
 WORTH_PROCESSES = 4_000_000
@@ -113,23 +118,34 @@ def _in_processes(judge: Any, places: Sequence[Place]) -> list[Judgement | str]:
 
 
 def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:
-    """The judgements with the logs marked that another entry has, too."""
-    first: dict[str, tuple[Path, str]] = {}
+    """The judgements with the logs marked that another entry has, too, or whose times it has."""
+    first: dict[Any, tuple[Path, str]] = {}
     marked = []
     for entry in entries:
         verdicts = []
         for record, verdict in zip(entry.records, entry.verdicts, strict=True):
-            folder, file = first.setdefault(record.sha256, (entry.place.folder, record.file))
-            if folder != entry.place.folder and record.sha256 != NO_CONTENT:
-                copy = Finding(
-                    check="duplicate",
-                    grade=REVIEW,
-                    file=record.file,
-                    line=0,
-                    key=None,
-                    message=f"This log is a copy of {file}, which belongs to another entry.",
+            here = (entry.place.folder, record.file)
+            same, timed = first.setdefault(record.sha256, here), first.setdefault(_times(record), here)
+            if same[0] != here[0] and record.sha256 != NO_CONTENT:
+                message = f"This log is a copy of {same[1]}, which belongs to another entry."
+                verdict = _with_finding(record, verdict, "duplicate", message)
+            elif timed[0] != here[0] and len(record.evaluations) >= FEW and record.minutes is not None:
+                message = (
+                    f"The run and its {len(record.evaluations)} evaluations took the same milliseconds as those of "
+                    f"{timed[1]}, which belongs to another entry; times of two runs differ."
                 )
-                verdict = replace(verdict, findings=(*verdict.findings, copy))
+                verdict = _with_finding(record, verdict, "same_times", message)
             verdicts.append(verdict)
         marked.append(replace(entry, verdicts=tuple(verdicts)))
     return marked
+
+
+def _times(record: RunRecord) -> tuple[float | None, ...]:
+    """What a run took, in minutes, and when it was evaluated, in milliseconds from its start."""
+    started_ms = record.started_ms or 0
+    return (record.minutes, *(evaluated.time_ms - started_ms for evaluated in record.evaluations))
+
+
+def _with_finding(record: RunRecord, verdict: RunVerdict, check: str, message: str) -> RunVerdict:
+    found = Finding(check=check, grade=REVIEW, file=record.file, line=0, key=None, message=message)
+    return replace(verdict, findings=(*verdict.findings, found))
