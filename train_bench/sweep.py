@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,28 +58,41 @@ def side() -> tuple[str, bool]:
 
 def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
     """Show one table of all jobs, which ran `together` on this machine or not, and the `trouble` of the launcher
-    that started them. Returns their exit code if they agree, else 1."""
+    that started them. Returns 0 if all did what they were asked, 2 if all were refused, else 1."""
     told = outcomes(folder)
     table.show_sweep(told, folder, console(), together=together)
     if trouble is not None:
         sys.stderr.write(f"train-bench: the launcher of the sweep gave up: {trouble}\n")
         return 1
-    codes = {job["exit_code"] for job in told}
+    codes = {0 if _as_asked(job) else job["exit_code"] for job in told}
     return int(codes.pop()) if codes in ({0}, {2}) else 1
+
+
+def _as_asked(job: Mapping[str, Any]) -> bool:
+    """Whether every run that a job was asked for reached the target by the rules, be they as many as a score takes or
+    fewer."""
+    if job["exit_code"] != 1 or job["score"] is None:
+        return bool(job["exit_code"] == 0)
+    runs, incomplete = job["score"]["runs"], len(job["score"]["runs"]) < job["score"]["runs_required"]
+    good = len(runs) == job["asked"] and all(run["converged"] and run["compliant"] for run in runs)
+    return incomplete and good and len(job["score"]["reasons"]) == 1
 
 
 def outcomes(folder: Path) -> list[dict[str, Any]]:
     """One object per job that was asked, for the table: `number`, `words`, `exit_code` (None where a job left
-    nothing), `said` (its last line on standard error), `score` (the object of its score.json, or None)."""
+    nothing), `said` (its last line on standard error), `asked` (how many runs; None where nothing was planned) and
+    `score` (the object of its score.json, or None)."""
     told = []
     for number, words in enumerate(papers.read_json(folder / "sweep.json")):
-        path, score = folder / f"{number}.json", folder / str(number) / "score.json"
+        path, campaign = folder / f"{number}.json", folder / str(number)
+        plan, score = campaign / "plan.json", campaign / "score.json"
         ending = papers.read_json(path) if path.exists() else {"exit_code": None, "said": LOST}
         told.append(
             {
                 "number": number,
                 "words": words,
                 **ending,
+                "asked": len(papers.read_json(plan)["jobs"]) if plan.exists() else None,
                 "score": papers.read_json(score) if score.exists() else None,
             }
         )

@@ -11,7 +11,7 @@ import pytest
 
 from tests.door.conftest import ROOT, wait_for
 from tests.door.test_bad_input import train_bench
-from train_bench import sweep
+from train_bench import papers, sweep
 from train_bench.report.sweep import outcome, reason
 
 # Three epochs of training: each job ends by itself, in vain. The second value breaks the rules.
@@ -128,3 +128,42 @@ def test_a_missing_launcher_of_hydra_says_what_to_install(name, extra):
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert answer.returncode == 2, answer.stderr
     assert f"pip install '.[{extra}]'" in answer.stderr
+
+
+def sweep_of(folder, *jobs):
+    """A sweep that is over: per job how many runs were asked, which of them reached the target, and its exit code."""
+    sweep.begin(folder, [["seed=1"]] * len(jobs))
+    for number, (asked, reached, code) in enumerate(jobs):
+        runs = [{"converged": good, "compliant": True, "minutes": 1.0} for good in reached]
+        score = {"runs": runs, "runs_required": 5, "valid": code == 0, "score_minutes": None}
+        score |= {
+            "benchmark": "resnet_mini",
+            "target": "top1 >= 0.86",
+            "reasons": [] if code == 0 else ["why"],
+        }
+        papers.write_json(folder / str(number) / "plan.json", {"jobs": [{}] * asked})
+        papers.write_json(folder / str(number) / "score.json", score)
+        papers.write_json(folder / f"{number}.json", {"exit_code": code, "said": ""})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("jobs", "code"),
+    [
+        ([(1, [True], 1), (1, [True], 1)], 0),
+        ([(5, [True] * 5, 0), (2, [True] * 2, 1)], 0),
+        ([(1, [True], 1), (1, [False], 1)], 1),
+        ([(1, [True], 1), (2, [True], 1)], 1),
+        ([(5, [True] * 5, 1)], 1),
+    ],
+    ids=[
+        "one run each",
+        "a whole one beside it",
+        "one missed the target",
+        "one lost a run",
+        "five that are no result",
+    ],
+)
+def test_a_sweep_ends_well_if_every_run_that_was_asked_reached_the_target(tmp_path, capsys, jobs, code):
+    assert sweep.conclude(sweep_of(tmp_path, *jobs), None, together=False) == code
+    assert f"{len(jobs)} job(s)" in capsys.readouterr().out
