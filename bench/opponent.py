@@ -1,6 +1,6 @@
 """Make the opponent of minigo_mini: the benchmark's own network after a few generations of seed 1, which met
-nobody but itself. Its generations are twice as large as the benchmark's, half as many are learnt from, and all
-of their positions are.
+nobody but itself. Its generations have twice as many games as the benchmark's, and four of them are learnt from and
+not five.
 
     python bench/opponent.py [GENERATIONS [FILE]]
 """
@@ -28,7 +28,6 @@ OVERRIDES = (
     "opponent=untrained",
     "opponent_sha256=null",
     "data.window_size=4",
-    "data.train_filter=1.0",
 )
 GAMES = 256
 """Of a generation; the rules of the round allow the benchmark's own number alone, so no plan holds this one."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from references.minigo import data
 from references.minigo.config import Config
+from references.minigo.quality import Match
+from references.minigo.selfplay import Infer
 from references.minigo.task import Task
 from tests.references.configs import minigo
 from tests.references.one_rank import OneRank
@@ -31,12 +34,12 @@ def passes_once(rate: float, games: int, looks: int) -> float:
     return 1 - (1 - one) ** looks
 
 
-def test_a_network_that_stands_still_passes_by_luck_in_fewer_than_one_run_of_a_hundred(mini: Config) -> None:
+def test_a_network_that_stands_still_at_a_quarter_passes_by_luck_in_fewer_than_one_run_of_a_thousand(
+    mini: Config,
+) -> None:
     looks = mini.evaluation.until
-    assert looks == 40
-    assert passes_once(0.35, mini.match.games, looks) < 1e-8
-    assert passes_once(0.5, mini.match.games, looks) < 0.01
-    assert passes_once(0.75, mini.match.games, looks) > 0.9
+    assert passes_once(0.25, mini.match.games, looks) < 0.001
+    assert passes_once(0.6, mini.match.games, looks) > 0.99
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +51,48 @@ def untrained(mini: Config) -> Task:
     return task
 
 
-def test_an_untrained_network_loses_nearly_all_games_against_the_opponent(
-    untrained: Task, capsys: pytest.CaptureFixture[str]
+def nothing_known(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All moves alike, no side ahead."""
+    return np.full((len(planes), 26), 1 / 26, np.float32), np.zeros(len(planes), np.float32)
+
+
+def at_random() -> Infer:
+    """A move at random is certain at every position."""
+    rng = np.random.default_rng(1)
+
+    def infer(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sure = np.eye(26, dtype=np.float32)[rng.integers(25, size=len(planes))]
+        return sure, np.zeros(len(planes), np.float32)
+
+    return infer
+
+
+def without_value(network: Infer) -> Infer:
+    """The network's moves, but no side is ahead."""
+
+    def infer(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        policies, values = network(planes)
+        return policies, np.zeros_like(values)
+
+    return infer
+
+
+def test_bad_players_lose_nearly_all_games_against_the_opponent(
+    mini: Config, untrained: Task, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rate = untrained.evaluate().metrics["win_rate"]
-    with capsys.disabled():
-        print(f"\nan untrained network wins {rate:.3f} of its games, target {TARGET}")  # noqa: T201
-    assert rate <= 0.2
+    assert untrained._opponent is not None
+    opponent = untrained._infer(untrained._opponent)
+    bounds = {
+        "an untrained network": (untrained._infer(untrained._model), 0.1),
+        "a search that knows nothing": (nothing_known, 0.1),
+        "a player of random moves": (at_random(), 0.1),
+        "the opponent without its value": (without_value(opponent), 0.4),
+    }
+    for player, (infer, bound) in bounds.items():
+        rate = Match(mini).play(infer, opponent, range(mini.match.games), seed=1) / mini.match.games
+        with capsys.disabled():
+            print(f"\n{player} wins {rate:.3f} of its games, target {TARGET}")  # noqa: T201
+        assert rate <= bound, player
 
 
 def test_the_opponent_is_a_small_file_of_the_network_that_is_trained(mini: Config, untrained: Task) -> None:
