@@ -96,12 +96,14 @@ def no_trust_ratio(reference: str, launcher: str) -> None:
 
 
 def no_value(reference: str, launcher: str) -> None:
-    """Tree search is told that every position is even."""
+    """Tree search is told that every position is even; the target model's is not."""
     task = importlib.import_module("references.minigo.task").Task
     proper = task._infer
 
     def infer(self: Any, network: Any) -> Callable[[Any], Any]:
         asked = proper(self, network)
+        if network is self._opponent:
+            return asked
 
         def even(planes: Any) -> Any:
             policies, values = asked(planes)
