@@ -75,7 +75,7 @@ def list_benchmarks(words: Sequence[str]) -> int:
             | {
                 "name": name,
                 "default": name == chosen["benchmark"],
-                "has_data": discover.has_data(one["benchmark"]),
+                "has_data": discover.has_data(discover.cache() / one["benchmark"]),
             }
             for name, one in described.items()
         ],

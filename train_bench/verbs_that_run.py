@@ -420,7 +420,7 @@ def _told(planned: Plan) -> dict[str, Any]:
     return written | {
         "about": discover.about(planned.variant),
         "target": str(ruleset.load(planned.ruleset).benchmark(planned.benchmark).target),
-        "data": f"{data} ({'prepared' if (data / 'manifest.json').is_file() else 'not prepared'})",
+        "data": f"{data} ({'prepared' if discover.has_data(data) else 'not prepared'})",
         "time": earlier.time_of_a_run(written, job.folder) or "no campaign like it is known here",
         "folder": str(job.folder),
         "commands": [

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from references._parts import digit_scenes
 from tests.door.conftest import ROOT, Diary, FakeLauncher, wait_for
 from tests.door.test_bad_input import train_bench
 from train_bench import campaign
@@ -38,6 +39,24 @@ def test_list_says_what_is_the_default_how_large_it_is_and_whether_its_data_are_
         < lines.index(told["resnet_mini"])
         < lines.index(told["resnet_cifar10"])
     )
+
+
+def test_scenes_that_are_prepared_are_ready_in_the_list_and_in_a_plan(tmp_path):
+    """They have no manifest."""
+    folder = tmp_path / "train_bench" / "ssd_mini"
+    env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+
+    def told(*words):
+        command = [sys.executable, "-m", "train_bench", *words]
+        lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT).stdout.splitlines()
+        return next(line for line in lines if line.startswith("ssd_mini  ") or str(folder) in line)
+
+    assert " ready " not in told("list")
+    assert "(not prepared)" in told("plan", "benchmark=ssd_mini")
+    scenes = digit_scenes.Scenes(side=64, train=1, val=1, categories=3, objects=(1, 1), enlarge=(3, 4))
+    digit_scenes.write(folder, scenes)
+    assert " ready " in told("list")
+    assert "(prepared)" in told("plan", "benchmark=ssd_mini")
 
 
 def test_in_a_pipe_no_key_of_the_rules_is_broken_in_two_and_nothing_has_a_colour():

@@ -71,10 +71,10 @@ def defaults() -> dict[str, str]:
     return {key: value for one in chosen if isinstance(one, dict) for key, value in one.items()}
 
 
-def has_data(benchmark: str) -> bool:
-    """Whether the data of a benchmark are prepared where they are looked for unless the user says otherwise. Their
-    manifest is written last."""
-    return (cache() / benchmark / "manifest.json").is_file()
+def has_data(folder: Path) -> bool:
+    """Whether a folder holds data that are prepared whole, by the file that is written last: a manifest, or what
+    detectors have in its place, a note of generated scenes or the arrays of all annotations. `run` reads them."""
+    return any((folder / name).is_file() for name in ("manifest.json", "scenes.json", "val.npz"))
 
 
 def _about(path: Path) -> str:
