@@ -1,0 +1,101 @@
+"""Masked words by n-grams that see both sides of the gap, fitted to every word of the training examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from references.bert import packed
+from references.bert.examples import MASK, SPECIAL
+
+REACH = 2
+"""Words on either side that n-grams look at, as they are visible: some are [MASK]."""
+
+CHUNK = 2048
+"""Gaps whose distributions are in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """int64 words (gaps,), what is visible in their places (gaps,), and around them (gaps, 2 * reach)."""
+
+    words: np.ndarray
+    visible: np.ndarray
+    around: np.ndarray
+
+
+def gaps(examples: packed.Examples, *, masked_only: bool, reach: int = REACH) -> Gaps:
+    """The masked words of examples, or all of their words."""
+    words, visible, around = [], [], []
+    for index in range(len(examples)):
+        row = examples[index]
+        tokens = row["tokens"].astype(np.int64)
+        truth = tokens.copy()
+        places = row["positions"][: row["masked"]].astype(np.int64)
+        truth[places] = row["words"][: row["masked"]]
+        asked = places if masked_only else np.flatnonzero(truth >= SPECIAL)
+        padded = np.pad(tokens, reach)
+        words.append(truth[asked])
+        visible.append(tokens[asked])
+        shifts = [shift for shift in range(2 * reach + 1) if shift != reach]
+        around.append(np.stack([padded[asked + shift] for shift in shifts], axis=1))
+    return Gaps(np.concatenate(words), np.concatenate(visible), np.concatenate(around))
+
+
+class Counts:
+    """How often each word stood in each context."""
+
+    def __init__(self, train: Gaps, columns: Sequence[int], vocabulary: int) -> None:
+        self._columns, self._vocabulary = list(columns), vocabulary
+        self._known, rows = np.unique(self._contexts(train), return_inverse=True)
+        shape = len(self._known), vocabulary
+        self._counts = sparse.csr_matrix((np.ones(len(rows)), (rows, train.words)), shape=shape)
+
+    def _contexts(self, asked: Gaps) -> np.ndarray:
+        contexts = np.zeros(len(asked.words), dtype=np.int64)
+        for column in self._columns:
+            contexts = contexts * self._vocabulary + asked.around[:, column]
+        return contexts
+
+    def given(self, asked: Gaps, below: np.ndarray) -> np.ndarray:
+        """float64 (gaps, vocabulary): probabilities that give way to those of a shorter context, `below`, as
+        Witten and Bell (1991) have it: the more, the more different words have followed."""
+        contexts = self._contexts(asked)
+        rows = np.minimum(np.searchsorted(self._known, contexts), len(self._known) - 1)
+        seen = (self._known[rows] == contexts)[:, None]
+        counts = self._counts[rows].toarray() * seen
+        kinds = np.maximum((counts > 0).sum(axis=1, keepdims=True), 1)
+        return (counts + kinds * below) / (counts.sum(axis=1, keepdims=True) + kinds)
+
+
+def accuracies(train: packed.Examples, val: packed.Examples, vocabulary: int) -> dict[str, float]:
+    """Share of the masked words of `val` that are most likely to each model, by its name. `and kept` answers with
+    the word that stands in the place where it is not [MASK]; half of these are right."""
+    known, asked = gaps(train, masked_only=False), gaps(val, masked_only=True)
+    once = np.bincount(known.words, minlength=vocabulary) / len(known.words)
+    sides = {
+        "left": [Counts(known, columns, vocabulary) for columns in ([1], [0, 1])],
+        "right": [Counts(known, columns, vocabulary) for columns in ([2], [2, 3])],
+    }
+    both = Counts(known, [1, 2], vocabulary)
+    right: dict[str, int] = {}
+    for start in range(0, len(asked.words), CHUNK):
+        part = Gaps(*(values[start : start + CHUNK] for values in (asked.words, asked.visible, asked.around)))
+        unigram = np.broadcast_to(once, (len(part.words), vocabulary))
+        found = {"unigram": unigram}
+        for side, (near, far) in sides.items():
+            found[f"{side} bigram"] = near.given(part, unigram)
+            found[f"{side} trigram"] = far.given(part, found[f"{side} bigram"])
+        for order in ("bigram", "trigram"):
+            product = found[f"left {order}"] * found[f"right {order}"] / np.maximum(once, 1e-9)
+            found[f"left and right {order}"] = product / product.sum(axis=1, keepdims=True)
+        found["both neighbours"] = both.given(part, found["left and right trigram"])
+        for name, chances in found.items():
+            hits = chances.argmax(axis=1) == part.words
+            kept = np.where(part.visible == MASK, hits, part.visible == part.words)
+            right[name] = right.get(name, 0) + int(hits.sum())
+            right[f"{name} and kept"] = right.get(f"{name} and kept", 0) + int(kept.sum())
+    return {name: hits / len(asked.words) for name, hits in right.items()}
