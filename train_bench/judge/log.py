@@ -26,6 +26,9 @@ DECODER = json.JSONDecoder()
 PLAIN = bytes(byte for byte in range(32, 127) if byte != ord("\\")) + b"\r\n"
 """What means itself, so that the text of a file with nothing else can be told as it is."""
 
+HEAD_BYTES = 2**16
+"""Where the first lines of a log are, which say what it is of."""
+
 LARGEST_BYTES = 2**28
 """Of one log; far more than any that was published."""
 
@@ -82,9 +85,17 @@ def _lines(content: bytes) -> list[bytes]:
 def first_value(path: Path, key: str) -> Any:
     """The value of the first line of `key`, found without reading the others; None where there is none."""
     try:
-        content = papers.read_bytes(path, largest=LARGEST_BYTES)
+        with papers.opened(path) as file:
+            head = file.read(HEAD_BYTES)
+            event = _first(head, key)
+            if event is None and len(head) == HEAD_BYTES:
+                event = _first(papers.read_bytes(path, largest=LARGEST_BYTES), key)
     except OSError:
         return None
+    return None if event is None else event.value
+
+
+def _first(content: bytes, key: str) -> Event | None:
     quoted = f'"{key}"'.encode()
     start = 0
     while (at := content.find(quoted, start)) >= 0:
@@ -93,7 +104,7 @@ def first_value(path: Path, key: str) -> Any:
         line = content[start : end.start() if end else None]
         event = parse_line(line.decode("utf-8", errors="replace"), 0)
         if isinstance(event, Event) and event.key == key:
-            return event.value
+            return event
         start += len(line)
     return None
 
