@@ -14,8 +14,6 @@ from train_bench.job import Job
 from train_bench.launcher import Death, Launcher
 from train_bench.plan.launch import Ended
 
-REFUSED = "train-bench: "
-
 GRACE_SECONDS = 10.0
 """How much later than the ranks themselves their parent sees that they hang, so that they can say where."""
 
@@ -66,10 +64,10 @@ def deaths(
     had all finished before something went wrong with their ending.
 
     A limit that was passed comes first, then ranks that were killed: the others mostly died of their absence.
-    Then what befell other hosts as a whole, and what the ranks themselves said, those that could not even
-    join on standard error; then what the launcher says. `elsewhere` is what other hosts saw.
+    Then what befell other hosts as a whole, and what the ranks themselves said, those included that could not even
+    join; then what the launcher says. `elsewhere` is what other hosts saw.
     """
-    told = _told(job, ended.stderr)
+    told = _told(job)
     if ended.reason is not None:
         return (Death(rank=None, how=ended.reason), *told)
     if whole and (ended.exit_code == 0 or _all_finished(job)):
@@ -105,7 +103,7 @@ def _all_finished(job: Job) -> bool:
     return states.count("finished") == job.world_size
 
 
-def _told(job: Job, stderr: str) -> tuple[Death, ...]:
+def _told(job: Job) -> tuple[Death, ...]:
     """What ranks said of their own end; the same sentence of several ranks once."""
     told: dict[str, Death] = {}
     paths = job.ranks_folder.glob("rank_*.json")
@@ -114,9 +112,10 @@ def _told(job: Job, stderr: str) -> tuple[Death, ...]:
         if state.get("state") == "failed":
             rank = int(path.stem.removeprefix("rank_"))
             told.setdefault(state["error"], Death(rank=rank, how=f"failed: {state['error']}"))
-    refused = [line.removeprefix(REFUSED) for line in stderr.splitlines() if line.startswith(REFUSED)]
-    if refused and not told:
-        return (Death(rank=None, how=f"a rank could not join: {refused[0]}"),)
+    arrived = map(_state, sorted(job.ranks_folder.glob("arrived/*")))
+    refused = next((state["error"] for state in arrived if "error" in state), None)
+    if refused is not None and not told:
+        return (Death(rank=None, how=f"a rank could not join: {refused}"),)
     return tuple(told.values())
 
 

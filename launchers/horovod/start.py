@@ -12,9 +12,7 @@ from train_bench.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.task import BenchmarkConfig
 
-# horovodrun puts the rank before every line of its ranks, and reports the one that ended badly first; its
-# shell tells signal N as 128 + N.
-REFUSED = re.compile(r"^\[(\d+)\]<stderr>:train-bench: (.+)$", re.MULTILINE)
+# horovodrun reports the rank that ended badly first; its shell tells signal N as 128 + N.
 FAILURE = re.compile(r"^Process name: (\d+)\s*\nExit code: (\d+)", re.MULTILINE)
 SHELL_SIGNALS = 128
 
@@ -65,11 +63,7 @@ class Launcher:
         )
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
-        """Read from the sentences of ranks that could not join, or from horovodrun's report of the first rank
-        that failed; where there is none, its own last words."""
-        refused = REFUSED.findall(stderr)
-        if refused:
-            return tuple(Death(rank=int(rank), how=f"could not join: {reason}") for rank, reason in refused)
+        """Read from horovodrun's report of the first rank that failed; where there is none, its own last words."""
         reported = [(int(rank), int(code)) for rank, code in FAILURE.findall(stderr)]
         if reported:
             return tuple(

@@ -141,6 +141,15 @@ def test_what_befell_another_host_comes_with_what_ranks_say(asked):
     assert found(asked, elsewhere=elsewhere) == expected
 
 
+def test_a_rank_that_could_not_join_is_heard_whatever_else_is_printed(asked):
+    arrive(asked, "a_1", "b_2")
+    (asked.ranks_folder / "arrived" / "a_3").write_text(json.dumps({"error": "This build has no NCCL."}))
+    stderr = "train-bench: warning: something that has nothing to do with it"
+    assert found(asked, stderr=stderr) == ["a rank could not join: This build has no NCCL."]
+    failed(asked, 1, "connection closed")
+    assert found(asked, stderr=stderr) == ["rank 1 failed: connection closed"]
+
+
 def test_what_all_ranks_say_is_told_once(asked):
     for rank in range(4):
         failed(asked, rank, "4 ranks were asked for, but 2 answered.")

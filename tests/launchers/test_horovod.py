@@ -77,12 +77,6 @@ def test_the_rank_that_failed_first_is_named(code, how):
     assert Launcher(Config()).deaths(1, REPORT.format(code=code)) == (Death(rank=1, how=how),)
 
 
-def test_a_rank_that_could_not_join_is_heard():
-    stderr = "[1]<stderr>:train-bench: This build of Horovod has no NCCL.\n" + REPORT.format(code=1)
-    said = "could not join: This build of Horovod has no NCCL."
-    assert Launcher(Config()).deaths(1, stderr) == (Death(rank=1, how=said),)
-
-
 def test_without_a_report_horovodrun_died_itself_and_its_last_words_are_kept():
     (death,) = Launcher(Config()).deaths(1, "Traceback ...\nValueError: MPI support has not been built.\n")
     assert str(death) == (

@@ -28,8 +28,6 @@ from train_bench.task import BenchmarkConfig, Task
 
 PR_SET_PDEATHSIG = 1
 SECONDS_BEHIND_A_KILLED_RANK = 1.5
-FAILED = '{"state": "failed"'
-"""How the record of a rank that failed begins."""
 
 
 def main() -> None:
@@ -37,7 +35,7 @@ def main() -> None:
     that this process ends with its parent, and the parent that it is here."""
     _end_with_parent()
     job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
-    _arrive(job)
+    arrived = _arrive(job)
     import torch
 
     from train_bench.run import system
@@ -47,7 +45,8 @@ def main() -> None:
     torch.set_num_threads(threads)
     try:
         parallel = cast(Parallel, importlib.import_module(f"launchers.{job.launcher}.parallel").join(job))
-    except TrainBenchError as error:
+    except TrainBenchError as error:  # it has no number yet under which its state could be found
+        papers.write_json(arrived, {"error": str(error)})
         sys.exit(f"train-bench: {error}")
     state = _State(job, parallel.rank)
     beat = job.ranks_folder / "pulse" if parallel.rank == 0 else None
@@ -75,11 +74,14 @@ def _end() -> None:
     os._exit(0)
 
 
-def _arrive(job: Job) -> None:
-    """Tell the parent that this process exists, so that it can say how many came if others never do."""
+def _arrive(job: Job) -> Path:
+    """Tell the parent that this process exists, so that it can say how many came if others never do. Returns the
+    file that tells it."""
     folder = job.ranks_folder / "arrived"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{platform.node()}_{os.getpid()}").touch()
+    path = folder / f"{platform.node()}_{os.getpid()}"
+    path.touch()
+    return path
 
 
 def _run(job: Job, parallel: Parallel, state: _State) -> None:
@@ -146,11 +148,17 @@ class _State:
         whole, whatever happens afterwards."""
         if self._finished:
             return
-        if state != "failed" and self._path.exists() and FAILED in self._path.read_text(encoding="utf-8"):
+        if state != "failed" and self._has_failed():
             return
         self._finished = state == "finished"
         record = {"state": state, "pid": os.getpid(), "host": os.uname().nodename, "error": error}
         self._path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+    def _has_failed(self) -> bool:
+        try:
+            return bool(json.loads(self._path.read_text(encoding="utf-8"))["state"] == "failed")
+        except (OSError, ValueError, KeyError, TypeError):  # nothing there yet, or half written
+            return False
 
     def fail(self, error: str) -> None:
         """Leave the error for the parent and end without waiting for ranks that may be stuck.
