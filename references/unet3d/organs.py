@@ -1,8 +1,12 @@
-"""Volumes with two nested organs, generated from a number: what the mini scale learns to segment.
+"""Volumes with an organ and a lesion, generated from a number: what the mini scale learns to segment.
 
-A volume looks like a scan: soft tissue, a large organ of class 1, inside it or on its rim a lesion of class 2,
-whose intensity is between the two, vessels and knots that look like either but are background, a slow drift
-of the intensity, and noise as strong as the contrast of the lesion. Place, size and form of everything vary.
+A volume looks like a scan: soft tissue, a slow drift of the intensity, noise, and bodies that are all equally bright
+and woven of threads along depth, so that their brightness waves in height and width. In a large organ of class 1 the
+waves follow the axes; in a lesion of class 2, inside it or on its rim, they follow the diagonals. A body as large as
+the organ and two as large as the lesion, all with the lesion's pattern, lie elsewhere and are background. Both patterns
+have the same mean and deviation, and the same slopes along every axis (squared differences of neighbours are a sixth
+larger in that of the lesion), so that the organ is told by the directions of its pattern, and the lesion by what is
+around it. Place, size and form of everything vary.
 
 Random numbers are raw words of a counter-based generator and noise is integer arithmetic, so that volumes
 are the same on every machine and for every version of numpy.
@@ -18,8 +22,17 @@ SEED = 19
 SIDES = (20, 29)
 """Shortest and longest side of a volume, in voxels."""
 
-AIR, TISSUE, ORGAN, LESION = -200, 20, 200, 110
+AIR, TISSUE, BODY = -200, 20, 120
 """Mean intensities, on the scale of Hounsfield units."""
+
+AMPLITUDE = 60.0
+"""Of each of the two waves of a pattern, on the same scale."""
+
+WAVELENGTH = 3.4
+"""Of a pattern, in voxels."""
+
+LARGE, SMALL = (4.5, 6.5), (2.5, 3.8)
+"""Least and greatest radius of an organ and of a lesion on each axis, in voxels."""
 
 
 class Draws:
@@ -44,27 +57,47 @@ def organs(number: int) -> tuple[np.ndarray, np.ndarray]:
     """int16 (d, h, w) intensities and uint8 (d, h, w) classes of volume `number`."""
     draws = Draws(derive(SEED, "organs", number))
     shape = tuple(int(side) for side in draws.uniform(SIDES[0], SIDES[1] + 1, 3))
+    sides = np.array(shape)
     grid = np.stack(np.meshgrid(*(np.arange(side, dtype=np.float64) for side in shape), indexing="ij"))
     bent = grid + _waves(draws, grid, wavelengths=(12.0, 24.0), height=1.2)
-    radii = draws.uniform(4.5, 7.0, 3)
-    centre = np.array([float(draws.uniform(7.0, side - 7.0)[0]) for side in shape])
+    radii = draws.uniform(*LARGE, 3)
+    middle, away = sides / 2.0, _direction(draws) * sides * float(draws.uniform(0.22, 0.3)[0])
+    centre = middle + away
     organ = _ellipsoid(bent, centre, radii)
-    direction = draws.uniform(-1.0, 1.0, 3)
-    direction /= max(float(np.abs(direction).max()), 1e-3)
-    place = centre + direction * radii * float(draws.uniform(0.2, 0.75)[0])
-    lesion = _ellipsoid(bent, place, draws.uniform(2.2, 3.4, 3))
-    middle = np.array(shape) / 2.0
+    place = centre + _direction(draws) * radii * float(draws.uniform(0.2, 0.6)[0])
+    lesion = _ellipsoid(bent, place, draws.uniform(*SMALL, 3))
     body = _ellipsoid(bent, middle, middle * draws.uniform(0.9, 1.05, 3), power=4)
-    intensity = np.where(body, TISSUE, AIR).astype(np.int32)
-    for level in (ORGAN, LESION, ORGAN, ORGAN):
-        knot = np.array([float(draws.uniform(0.0, side)[0]) for side in shape])
-        intensity[_ellipsoid(bent, knot, draws.uniform(1.5, 4.0, 3))] = level
-    intensity[organ] = ORGAN
-    intensity[lesion] = LESION
+    alike = _ellipsoid(bent, middle - away, draws.uniform(*LARGE, 3))
+    for _ in range(2):
+        places = draws.uniform(0.0, 1.0, 12).reshape(4, 3) * sides
+        farthest = places[np.abs((places - centre) / radii).max(axis=1).argmax()]
+        alike |= _ellipsoid(bent, farthest, draws.uniform(*SMALL, 3))
+    intensity = np.where(body, float(TISSUE), float(AIR))
+    along_axes, along_diagonals = (BODY + _pattern(draws, grid, diagonal=turned) for turned in (False, True))
+    intensity = np.where(alike, along_diagonals, intensity)
+    intensity = np.where(organ, along_axes, intensity)
+    intensity = np.where(lesion, along_diagonals, intensity)
     drift = _waves(draws, grid, wavelengths=(40.0, 80.0), height=10.0)[0]
     label = np.where(lesion, 2, np.where(organ, 1, 0)).astype(np.uint8)
-    noisy = intensity + np.rint(drift).astype(np.int32) + draws.noise(shape, divisor=6)
+    noisy = np.rint(intensity + drift).astype(np.int32) + draws.noise(shape, divisor=10)
     return noisy.astype(np.int16), label
+
+
+def _direction(draws: Draws) -> np.ndarray:
+    """float64 (3,): the largest part is 1 or -1."""
+    parts = draws.uniform(-1.0, 1.0, 3)
+    return np.asarray(parts / max(float(np.abs(parts).max()), 1e-3))
+
+
+def _pattern(draws: Draws, grid: np.ndarray, *, diagonal: bool) -> np.ndarray:
+    """float64 (d, h, w): the sum of a wave along height and one along width, or along the two diagonals between
+    them."""
+    across, along = grid[1], grid[2]
+    if diagonal:
+        across, along = (across + along) / np.sqrt(2.0), (across - along) / np.sqrt(2.0)
+    phases = draws.uniform(0.0, 2.0 * np.pi, 2)
+    turns = 2.0 * np.pi / WAVELENGTH
+    return np.asarray(AMPLITUDE * (np.sin(turns * across + phases[0]) + np.sin(turns * along + phases[1])))
 
 
 def _ellipsoid(grid: np.ndarray, centre: np.ndarray, radii: np.ndarray, power: int = 2) -> np.ndarray:

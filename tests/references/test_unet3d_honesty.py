@@ -1,9 +1,11 @@
-"""The mini target asks for more than answers that look at no context reach on the same volumes."""
+"""The targets ask for more than answers that look at no context and fitted classifiers of voxels reach on the same
+volumes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,15 +17,20 @@ from references.unet3d import data
 from references.unet3d.cases import Cases
 from references.unet3d.config import Config
 from references.unet3d.quality import dice_per_class
+from tests.references.configs import unet3d
 from train_bench.rules import ruleset
 
-TARGET = ruleset.load("mini-1.0").benchmark("unet3d_mini").target.thresholds[0].value
+HIPPOCAMPUS = Path(__file__).parents[3] / "shared" / "data" / "hippocampus"
 GRID = 20
-BOOSTED = 0.797
-"""What boosted trees reach, as the README says."""
+VOXELS = 4000
+"""Of each training volume that trees are fitted to."""
 
-VOXELS = 5000
-"""Of each training volume that they are fitted to."""
+MARGIN = 0.03
+"""How far the mini target is above the best answer; that of the hippocampus has to be above it."""
+
+
+def target(benchmark: str) -> float:
+    return ruleset.load("mini-1.0").benchmark(benchmark).target.thresholds[0].value
 
 
 def mean_dice(predict: Callable[[int], np.ndarray], volumes: Cases) -> float:
@@ -69,24 +76,38 @@ def test_no_answer_without_context_comes_near_the_mini_target(
     with capsys.disabled():
         print(  # noqa: T201
             f"\nDICE of background {nothing:.4f}, mean shape {mean_shape:.4f}, "
-            f"thresholds {intensity:.4f}, target {TARGET}"
+            f"thresholds {intensity:.4f}, target {target('unet3d_mini')}"
         )
-    assert max(nothing, mean_shape) < TARGET / 2 and intensity < TARGET - 0.1
+    assert max(nothing, mean_shape, intensity) < target("unet3d_mini") - MARGIN
 
 
 def looks(volume: np.ndarray) -> np.ndarray:
-    """float32 (voxels, 9): a voxel, what is around it on four scales, its contrast, and where it is."""
-    seen = [volume, *(ndimage.gaussian_filter(volume, sigma) for sigma in (1, 2, 4))]
-    seen += [ndimage.gaussian_gradient_magnitude(volume, 1.5), ndimage.median_filter(volume, 3)]
-    places = np.meshgrid(*(np.linspace(0, 1, side) for side in volume.shape), indexing="ij")
-    return np.stack([*seen, *places], axis=-1, dtype=np.float32).reshape(-1, 9)
+    """float32 (voxels, features): a voxel, what is around it on five scales (mean, slope, curvature, deviation, and per
+    axis how strongly it varies along it and how it is curved), its medians, and where it is."""
+    seen = [volume, ndimage.median_filter(volume, 3), ndimage.median_filter(volume, 5)]
+    along = np.eye(3, dtype=int).tolist()
+    slopes = [ndimage.gaussian_filter(volume, 1.0, order=axis) ** 2 for axis in along]
+    slopes += [(volume - np.roll(volume, 1, axis)) ** 2 for axis in range(3)]
+    for sigma in (1, 2, 3, 4, 6):
+        mean = ndimage.gaussian_filter(volume, sigma)
+        seen += [mean, ndimage.gaussian_filter(volume**2, sigma) - mean**2]
+        seen += [ndimage.gaussian_gradient_magnitude(volume, sigma), ndimage.gaussian_laplace(volume, sigma)]
+        seen += [ndimage.gaussian_filter(slope, sigma) for slope in slopes]
+        seen += [ndimage.gaussian_filter(volume, sigma, order=[2 * part for part in axis]) for axis in along]
+    for side, rows in zip(volume.shape, np.indices(volume.shape), strict=True):
+        seen += [rows / side, np.minimum(rows, side - 1 - rows)]
+    return np.stack(seen, axis=-1, dtype=np.float32).reshape(-1, len(seen))
 
 
-def test_boosted_trees_on_smoothed_voxels_reach_what_the_readme_says(
-    mini_unet3d: Config, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The best of three weights of the organs against the background, chosen on the evaluation volumes."""
-    train, val = data.open_volumes(mini_unet3d)
+def largest(classes: np.ndarray) -> np.ndarray:
+    """What is connected to the largest part of the foreground; the rest is background."""
+    parts, count = ndimage.label(classes > 0)
+    return np.where(parts == np.bincount(parts.ravel())[1:].argmax() + 1, classes, 0) if count else classes
+
+
+def boosted(train: Cases, val: Cases) -> float:
+    """Mean DICE of trees fitted to voxels: the best of weights of organ and lesion, smoothing of the shares, and the
+    largest component alone or all, chosen on the evaluation volumes themselves."""
     rng = np.random.default_rng(0)
     known, classes = [], []
     for index in range(len(train)):
@@ -95,16 +116,40 @@ def test_boosted_trees_on_smoothed_voxels_reach_what_the_readme_says(
         classes.append(np.asarray(train.label(index)[0]).ravel()[picked])
     trees = HistGradientBoostingClassifier(max_iter=150, random_state=0)
     trees.fit(np.concatenate(known), np.concatenate(classes))
-    shares = [trees.predict_proba(looks(np.asarray(val.image(index)[0]))) for index in range(len(val))]
+    shares = [
+        trees.predict_proba(looks(np.asarray(val.image(index)[0]))).reshape(*val.shapes[index], 3)
+        for index in range(len(val))
+    ]
 
-    def weighed(weight: float) -> float:
+    def reached(
+        weights: tuple[int, int], smoothing: float, keep: Callable[[np.ndarray], np.ndarray]
+    ) -> float:
         def answer(index: int) -> np.ndarray:
-            volumes = (shares[index] * [1, weight, weight]).reshape(*val.shapes[index], 3)
-            return ndimage.gaussian_filter(volumes, (1, 1, 1, 0)).argmax(axis=-1)
+            weighed = ndimage.gaussian_filter(shares[index] * [1, *weights], (*[smoothing] * 3, 0))
+            return keep(weighed.argmax(axis=-1))
 
         return mean_dice(answer, val)
 
-    boosted = max(weighed(weight) for weight in (1, 2, 4))
+    asked = itertools.product(((1, 1), (1, 3), (2, 4), (4, 4)), (0, 1), (np.asarray, largest))
+    return max(reached(*choice) for choice in asked)
+
+
+def test_boosted_trees_on_voxels_stay_below_the_mini_target(
+    mini_unet3d: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reached = boosted(*data.open_volumes(mini_unet3d))
     with capsys.disabled():
-        print(f"\nDICE of boosted trees on voxels {boosted:.4f}, target {TARGET}")  # noqa: T201
-    assert boosted == pytest.approx(BOOSTED, abs=0.02)
+        print(f"\nDICE of boosted trees {reached:.4f}, target {target('unet3d_mini')}")  # noqa: T201
+    assert reached < target("unet3d_mini") - MARGIN
+
+
+@pytest.mark.skipif(not HIPPOCAMPUS.is_dir(), reason="no hippocampus volumes beside the checkout")
+def test_boosted_trees_on_voxels_stay_below_the_target_of_the_hippocampus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = unet3d("unet3d_hippocampus", f"data_dir={tmp_path}")
+    data.prepare(config, tmp_path, HIPPOCAMPUS)
+    reached = boosted(*data.open_volumes(config))
+    with capsys.disabled():
+        print(f"\nunet3d_hippocampus: DICE of boosted trees {reached:.4f}, target {target(config.benchmark)}")  # noqa: T201
+    assert reached < target(config.benchmark)
