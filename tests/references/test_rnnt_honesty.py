@@ -96,7 +96,7 @@ def logistic(config: Config) -> float:
     parts = [
         look(part) for frames, words in zip(heard, known, strict=True) for part in cut(frames, len(words))
     ]
-    words = LogisticRegression(max_iter=150, C=0.1).fit(parts, [word for text in known for word in text])
+    words = LogisticRegression(max_iter=1000, C=0.1).fit(parts, [word for text in known for word in text])
 
     def answer(index: int) -> str:
         count = max(1, round(float(counts.predict([[len(unheard[index])]])[0])))

@@ -25,7 +25,7 @@ GRID = 20
 VOXELS = 4000
 """Of each training volume that trees are fitted to."""
 
-MARGIN = 0.03
+MARGIN = 0.1
 """How far the mini target is above the best answer; that of the hippocampus has to be above it."""
 
 
