@@ -122,7 +122,7 @@ def test_no_fitted_answer_comes_near_the_mini_target(
     with capsys.disabled():
         told = ", ".join(f"{name} {value:.4f}" for name, value in rates.items())
         print(f"\nWER of {told}, target {TARGET}")  # noqa: T201
-    assert min(rates.values()) > TARGET + 0.5
+    assert min(rates.values()) > TARGET + 0.4
 
 
 @pytest.mark.skipif(not FSDD.is_dir(), reason="no spoken digits beside the checkout")
