@@ -31,7 +31,7 @@ from planned import asked_for, plan_of
 
 from train_bench.cli import VERBS
 from train_bench.errors import LaunchError
-from train_bench.guard import guarded
+from train_bench.exit_codes import guarded
 from train_bench.plan import discover, launch
 
 LOGS = discover.ROOT / "tests" / "logs"

@@ -9,7 +9,7 @@ import pytest
 from tests.door.conftest import ROOT, Diary, FakeLauncher
 from train_bench import campaign, papers
 from train_bench.cli import VERBS
-from train_bench.guard import guarded
+from train_bench.exit_codes import guarded
 from train_bench.judge.record import read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset

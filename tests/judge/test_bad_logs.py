@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from train_bench.cli import VERBS
-from train_bench.guard import guarded
+from train_bench.exit_codes import guarded
 from train_bench.judge import log
 from train_bench.rules import ruleset
 
@@ -283,7 +283,7 @@ def test_what_may_not_be_read_is_said(tmp_path, closed):
     entry = tree(tmp_path)
     (entry / closed).chmod(0)
     program = (
-        "import os, sys; from train_bench.cli import VERBS; from train_bench.guard import guarded;"
+        "import os, sys; from train_bench.cli import VERBS; from train_bench.exit_codes import guarded;"
         "import train_bench.judge.tree, train_bench.plan.definition, train_bench.report.findings;"
         "from train_bench.rules import ruleset; ruleset.load('training-1.1.0').benchmark('resnet');"
         "os.chdir('/'); os.setuid(65534); sys.exit(guarded(lambda: VERBS['judge'](sys.argv[1:])))"

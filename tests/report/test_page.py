@@ -11,7 +11,8 @@ import pytest
 from tests.judge.campaigns import LOGS
 from tests.judge.test_corpus import CORPUS
 from tests.report import pages
-from train_bench import verbs_that_read, verbs_that_run
+from train_bench.commands import conclusion, judge, report
+from train_bench.commands import score as score_command
 from train_bench.errors import RequestError
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
@@ -332,18 +333,18 @@ def test_a_run_that_left_an_empty_log_makes_a_page(tmp_path):
 def test_report_writes_the_page_and_answers_like_judge(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
     one, two = tmp_path / "one.html", tmp_path / "two.html"
-    assert verbs_that_read.report([str(folder), "--to", str(one)]) == verbs_that_read.judge([str(folder)])
+    assert report.main([str(folder), "--to", str(one)]) == judge.main([str(folder)])
     words = [str(folder), str(folder), "--summary", "--price-per-hour", "2", "--to", str(two)]
-    verbs_that_read.report(words)
+    report.main(words)
     capsys.readouterr()
-    verbs_that_read.score([str(folder), "--summary", "--json"])
+    score_command.main([str(folder), "--summary", "--json"])
     summary = json.loads(capsys.readouterr().out)["summary"]["value"]
     assert [value for field, value in Read(two.read_text()).numbers if field == "summary"] == [summary] * 2
 
 
 def test_a_campaign_ends_with_its_report_in_its_folder(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
-    code = verbs_that_run._score(folder)
+    code = conclusion.score(folder)
     assert f"report: {folder / 'report.html'}" in capsys.readouterr().out
     numbers = dict(Read((folder / "report.html").read_text()).numbers)
     score = json.loads((folder / "score.json").read_text())
@@ -353,10 +354,10 @@ def test_a_campaign_ends_with_its_report_in_its_folder(tmp_path, capsys):
 
 def test_a_report_that_cannot_be_written_costs_a_campaign_a_warning(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
-    code = verbs_that_run._score(folder)
+    code = conclusion.score(folder)
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()
-    assert verbs_that_run._score(folder) == code
+    assert conclusion.score(folder) == code
     assert "no report was written" in capsys.readouterr().err
     assert (folder / "score.json").exists()
 
