@@ -29,7 +29,7 @@ from typing import Any
 import cattrs
 from planned import asked_for, plan_of
 
-from train_bench.cli import VERBS
+from train_bench.cli import command
 from train_bench.errors import LaunchError
 from train_bench.exit_codes import guarded
 from train_bench.plan import discover, launch
@@ -69,7 +69,7 @@ class Fuzz:
         begun = time.monotonic()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
             try:
-                code = _with_limit(lambda: guarded(lambda: VERBS[verb](words)))
+                code = _with_limit(lambda: guarded(lambda: command(verb)(words)))
             except Hang:
                 code = self._failed(folder, f"{verb}: no end within {LIMIT_SECONDS} s")
             except Exception as error:
@@ -164,7 +164,7 @@ def fuzz_games(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
     folder.mkdir()
     (folder / "game.sgf").write_text(GAME, encoding="utf-8")
     with contextlib.redirect_stdout(io.StringIO()):
-        VERBS["board"]([str(folder / "game.sgf")])  # the rules are compiled at their first use
+        command("board")([str(folder / "game.sgf")])  # the rules are compiled at their first use
     for _ in range(count):
         (folder / "game.sgf").write_bytes(_changed_bytes(rng, GAME.encode() * rng.choice((1, 1, 1, 500))))
         fuzz.ask(folder, "board", str(folder / "game.sgf"))
@@ -193,7 +193,7 @@ def _lay_out(folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps(content, default=str), encoding="utf-8")
     for verb in ("judge", "score"):
         with contextlib.redirect_stdout(io.StringIO()):
-            VERBS[verb]([str(folder)])
+            command(verb)([str(folder)])
 
 
 def _break(rng: random.Random, path: Path) -> None:

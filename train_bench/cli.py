@@ -6,7 +6,7 @@ import importlib
 import io
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from train_bench import __version__
@@ -56,9 +56,14 @@ def _carry_out(words: Sequence[str]) -> int:
     elif words[0] not in VERBS:
         raise UnknownName(what="verb", name=words[0], known=VERBS)
     else:
-        command = importlib.import_module(f"train_bench.commands.{words[0]}")
-        return int(command.main(words[1:]))
+        return command(words[0])(words[1:])
     return VALID
+
+
+def command(verb: str) -> Callable[[Sequence[str]], int]:
+    """What carries out a verb: its words to an exit code."""
+    main: Callable[[Sequence[str]], int] = importlib.import_module(f"train_bench.commands.{verb}").main
+    return main
 
 
 VERBS = tuple(line.split()[0] for line in HELP.splitlines() if line.startswith("  "))

@@ -106,13 +106,13 @@ def test_a_file_that_cannot_be_a_game_is_refused(tmp_path: Path) -> None:
 )
 def test_a_large_file_of_signs_takes_no_time(tmp_path: Path, content: str, told: str | None) -> None:
     (tmp_path / "signs.sgf").write_text(content)
-    begun = time.monotonic()
+    begun = time.process_time()
     if told is None:
         assert sgf.read(tmp_path / "signs.sgf").moves == []
     else:
         with pytest.raises(RequestError, match=told):
             sgf.read(tmp_path / "signs.sgf")
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_pipe_in_place_of_a_record_is_not_waited_for(tmp_path: Path) -> None:
