@@ -367,8 +367,8 @@ def test_a_plot_is_exported_as_png_and_csv(visit, campaign):
     assert (name, content[:8]) == ("entry_0_spread.png", b"\x89PNG\r\n\x1a\n")
     name, content = download(seen, seen.page.get_by_role("button", name="CSV of Spread of the runs"))
     lines = content.decode().splitlines()
-    assert (name, lines[0]) == ("entry_0_spread.csv", "series,label,run,minutes")
-    assert "kept,,1,1.0166666666666666" in lines
+    assert (name, lines[0]) == ("entry_0_spread.csv", "series,label,run,seconds")
+    assert "kept,,1,61" in lines
 
 
 def test_a_table_is_exported_as_csv_with_full_numbers_and_without_formulas(visit, hostile):
