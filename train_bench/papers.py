@@ -84,10 +84,9 @@ def read_bytes(path: Path, *, largest: int) -> bytes:
     """The content of a regular file of at most `largest` bytes; raises `OSError` for anything else."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        content = b"" if size > largest else file.read(largest + 1)
-        if max(size, len(content)) > largest:
+        if size > largest:
             raise OSError(errno.EFBIG, f"it has more than the {largest} bytes that are read")
-        return content
+        return file.read(size)
 
 
 def read_json(path: Path) -> Any:

@@ -42,7 +42,7 @@ def of_run(place: Place, record: RunRecord, rules: BenchmarkRules) -> Iterator[F
     elif "software" in told:
         message = "Nothing is recorded of how this run was made; a campaign leaves that in attempts/."
         yield finding(record, rules, "attempts", message)
-    elif earlier := len(list(place.folder.glob(f"failed/result_{record.index}_*.txt"))):
+    elif earlier := _count(place.folder / "failed", f"result_{record.index}_*.txt"):
         message = f"This run was tried {earlier + 1} times; the logs before the last are in failed/."
         yield finding(record, rules, "attempts", message, value=earlier + 1, grade=REVIEW)
 
@@ -97,7 +97,8 @@ def attempts_at(place: Place, index: int) -> list[Attempt]:
             attempt for attempt in packaged if isinstance(attempt, Mapping) and attempt.get("run") == index
         ]
     numbered = {}
-    for path in place.folder.glob(f"attempts/run_{index}_*.json"):
+    folder = place.folder / "attempts"
+    for path in folder.glob(f"run_{index}_*.json") if folder.is_dir() else ():
         number = re.fullmatch(rf"run_{index}_(\d+)", path.stem)
         if number:
             numbered[int(number[1])] = _read(path)
@@ -158,6 +159,10 @@ def _other_target(told: Mapping[str, Any], rules: BenchmarkRules) -> str:
         return ""
     planned = " and ".join(f"{metric} {value}" for metric, value in then)
     return f" (target {rules.target}, and was {planned})"
+
+
+def _count(folder: Path, pattern: str) -> int:
+    return len(list(folder.glob(pattern))) if folder.is_dir() else 0
 
 
 def _of_plan(place: Place, check: str, message: str, value: Any) -> Finding:

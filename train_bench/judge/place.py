@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ RESULT = re.compile(r"result_.*\.txt")
 REPEATED, ATTEMPT = "failed", re.compile(r"result_\d+_\d+\.txt")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """The result files of one entry, and the plan of the campaign that left them (empty for logs that came
     alone). The names are those of the folders, where logs lie as submissions do
@@ -47,7 +48,7 @@ class Place:
         """What was planned: the plan, else what a package holds of it; empty for logs of others."""
         return self.plan or self.configuration
 
-    @property
+    @cached_property
     def configuration(self) -> Mapping[str, Any]:
         """What `package` wrote beside the source of these results: the plan without its jobs, the `config` of these,
         the `attempts` at the runs that were packaged, and what was `overruled` by force. Empty where there is none."""
