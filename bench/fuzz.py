@@ -1,10 +1,10 @@
-"""Mutated logs, broken campaigns and records of games, given to the command line: whatever they hold, there is no
-traceback, no hang above `LIMIT_SECONDS` and no exit code but 0, 1 and 2.
+"""Mutated logs, broken campaigns, records of games and data sets, given to the command line: whatever they hold,
+there is no traceback, no hang above `LIMIT_SECONDS` and no exit code but 0, 1 and 2.
 
-    python bench/fuzz.py [--seed 1] [--logs 1000] [--campaigns 100] [--games 200]
+    python bench/fuzz.py [--seed 1] [--logs 1000] [--campaigns 100] [--games 200] [--sources 200]
 
-Verbs are carried out in this process; nothing that a plan asks for is started. What fails is kept under
-`--keep DIR`, and the exit code is 1 then.
+Verbs are carried out in this process; nothing that a plan asks for is started. Data sets are prepared by their
+references, in small configurations. What fails is kept under `--keep DIR`, and the exit code is 1 then.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import argparse
 import contextlib
 import io
 import json
+import logging
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -23,15 +25,16 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cattrs
 from planned import asked_for, plan_of
 
-from train_bench.cli import VERBS
+from train_bench.cli import command
 from train_bench.errors import LaunchError
-from train_bench.guard import guarded
+from train_bench.exit_codes import guarded
 from train_bench.plan import discover, launch
 
 LOGS = discover.ROOT / "tests" / "logs"
@@ -66,10 +69,14 @@ class Fuzz:
 
     def ask(self, folder: Path, verb: str, *words: str) -> None:
         """Carry out one verb; remember how it ended."""
+        self.act(folder, verb, lambda: command(verb)(words))
+
+    def act(self, folder: Path, verb: str, act: Callable[[], int]) -> None:
+        """Do what returns an exit code; remember how it ended."""
         begun = time.monotonic()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
             try:
-                code = _with_limit(lambda: guarded(lambda: VERBS[verb](words)))
+                code = _with_limit(lambda: guarded(act))
             except Hang:
                 code = self._failed(folder, f"{verb}: no end within {LIMIT_SECONDS} s")
             except Exception as error:
@@ -87,12 +94,11 @@ class Fuzz:
         if how not in self.failures:
             kept = self._keep / str(len(self.failures))
             shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(
-                folder,
-                kept,
-                symlinks=True,
-                ignore=_not_regular,
-            )
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            if folder.is_dir():
+                shutil.copytree(folder, kept, symlinks=True, ignore=_not_regular)
+            else:
+                shutil.copy(folder, kept)
         self.failures[how] += 1
         return -1
 
@@ -102,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, default in (("seed", 1), ("logs", 1000), ("campaigns", 100), ("games", 200)):
+    for name, default in (("seed", 1), ("logs", 1000), ("campaigns", 100), ("games", 200), ("sources", 200)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "train_bench_fuzz")
     options = parser.parse_args()
@@ -114,12 +120,15 @@ def main() -> None:
             ("logs", options.logs),
             ("campaigns", options.campaigns),
             ("games", options.games),
+            ("sources", options.sources),
         ):
             begun = time.monotonic()
             globals()[f"fuzz_{what}"](fuzz, rng, Path(scratch), count)
             print(f"{count} {what} in {time.monotonic() - begun:.0f} s, seed {options.seed}", flush=True)
     codes = ", ".join(f"{code}: {count}" for code, count in sorted(fuzz.codes.items()))
-    print(f"exit codes {codes}; slowest verb {fuzz.slowest:.1f} s; {sum(fuzz.failures.values())} failures")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    failed = sum(fuzz.failures.values())
+    print(f"exit codes {codes}; slowest {fuzz.slowest:.1f} s; at most {memory} MiB; {failed} failures")
     for how, count in fuzz.failures.most_common():
         print(f"  {count} x {how}")
     sys.exit(1 if fuzz.failures else 0)
@@ -134,9 +143,15 @@ def fuzz_logs(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None
         for number in range(first, min(first + 100, count)):
             (folder / f"result_{number}.txt").write_bytes(_mutated(rng, rng.choice(known)))
         for path in sorted(folder.iterdir()):
-            fuzz.ask(folder, "judge", str(path), "--ruleset", rng.choice(ROUNDS), "--json")
-        fuzz.ask(folder, rng.choice(("judge", "score")), str(folder), "--ruleset", rng.choice(ROUNDS))
+            fuzz.ask(path, "judge", str(path), "--ruleset", _round(rng), "--json")
+        fuzz.ask(folder, rng.choice(("judge", "score")), str(folder), "--ruleset", _round(rng))
         shutil.rmtree(folder)
+
+
+def _round(rng: random.Random) -> str:
+    """That of the logs, more often than not: by another one a log is read, and no more is said than that it has no
+    benchmark of it."""
+    return ROUNDS[0] if rng.random() < 0.7 else rng.choice(ROUNDS)
 
 
 def fuzz_campaigns(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
@@ -160,14 +175,46 @@ def fuzz_campaigns(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) ->
 
 def fuzz_games(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
     """Records of games in SGF."""
+    if not count:
+        return
     folder = scratch / "games"
     folder.mkdir()
     (folder / "game.sgf").write_text(GAME, encoding="utf-8")
     with contextlib.redirect_stdout(io.StringIO()):
-        VERBS["board"]([str(folder / "game.sgf")])  # the rules are compiled at their first use
+        command("board")([str(folder / "game.sgf")])  # the rules are compiled at their first use
     for _ in range(count):
         (folder / "game.sgf").write_bytes(_changed_bytes(rng, GAME.encode() * rng.choice((1, 1, 1, 500))))
         fuzz.ask(folder, "board", str(folder / "game.sgf"))
+
+
+def fuzz_sources(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
+    """Data sets as they are distributed, a few of their files damaged, or whole and hostile."""
+    if not count:
+        return
+    import broken_sources
+
+    logging.disable()
+    whole = scratch / "sources"
+    whole.mkdir()
+    kinds = broken_sources.sources(whole)
+    for source in kinds:
+        source.read(source.folder, scratch / "prepared")
+        shutil.rmtree(scratch / "prepared", ignore_errors=True)
+    for number in range(count):
+        source, folder = kinds[number % len(kinds)], scratch / "source"
+        shutil.copytree(source.folder, folder)
+        for _ in range(rng.choice((1, 1, 1, 2))):
+            broken_sources.break_one(rng, folder, _changed_bytes, _changed)
+        fuzz.act(folder, source.name, partial(_prepared, source.read, folder, scratch / "prepared"))
+        if (scratch / "out").exists() or Path("/out").exists():
+            fuzz.failures[f"{source.name}: a member was written outside its folder"] += 1
+        shutil.rmtree(folder)
+        shutil.rmtree(scratch / "prepared", ignore_errors=True)
+
+
+def _prepared(read: Callable[[Path, Path], None], source: Path, folder: Path) -> int:
+    read(source, folder)
+    return 0
 
 
 def _lay_out(folder: Path) -> None:
@@ -193,7 +240,7 @@ def _lay_out(folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps(content, default=str), encoding="utf-8")
     for verb in ("judge", "score"):
         with contextlib.redirect_stdout(io.StringIO()):
-            VERBS[verb]([str(folder)])
+            command(verb)([str(folder)])
 
 
 def _break(rng: random.Random, path: Path) -> None:

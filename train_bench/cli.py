@@ -1,18 +1,17 @@
-"""The program: a verb and its words. What each verb does stands in `verbs_that_run.py` and
-`verbs_that_read.py`."""
+"""The program: a verb and its words. What each verb does stands in the file of its name in `commands/`."""
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import io
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from train_bench import __version__, verbs_that_read, verbs_that_run
+from train_bench import __version__
 from train_bench.errors import UnknownName
-from train_bench.guard import VALID, guarded
+from train_bench.exit_codes import VALID, guarded
 
 HELP = """\
 train-bench VERB ...: how long does this machine and this software take to train a model to a given quality?
@@ -57,53 +56,18 @@ def _carry_out(words: Sequence[str]) -> int:
     elif words[0] not in VERBS:
         raise UnknownName(what="verb", name=words[0], known=VERBS)
     else:
-        return VERBS[words[0]](words[1:])
+        return command(words[0])(words[1:])
     return VALID
 
 
-def list_benchmarks(words: Sequence[str]) -> int:
-    """Benchmarks and launchers."""
-    argparse.ArgumentParser("train-bench list", description=list_benchmarks.__doc__).parse_args(words)
-    from train_bench.plan import discover
-    from train_bench.report import listing, table
-
-    chosen = discover.defaults()
-    described = {variant: discover.describe_variant(variant) for variant in discover.variants()}
-    told = {
-        "benchmarks": [
-            one
-            | {
-                "name": name,
-                "default": name == chosen["benchmark"],
-                "has_data": discover.has_data(discover.cache() / one["benchmark"]),
-            }
-            for name, one in described.items()
-        ],
-        "launchers": [
-            {"name": name, "default": name == chosen["launcher"], "about": discover.describe_launcher(name)}
-            for name in discover.launchers()
-        ],
-    }
-    listing.show(told, table.console())
-    return VALID
+def command(verb: str) -> Callable[[Sequence[str]], int]:
+    """What carries out a verb: its words to an exit code."""
+    main: Callable[[Sequence[str]], int] = importlib.import_module(f"train_bench.commands.{verb}").main
+    return main
 
 
-VERBS: dict[str, Callable[[Sequence[str]], int]] = {
-    "list": list_benchmarks,
-    "plan": verbs_that_run.plan,
-    "run": verbs_that_run.run,
-    "join": verbs_that_run.join,
-    "settle": verbs_that_run.settle,
-    "judge": verbs_that_read.judge,
-    "score": verbs_that_read.score,
-    "compare": verbs_that_read.compare,
-    "rules": verbs_that_read.rules,
-    "report": verbs_that_read.report,
-    "rcp": verbs_that_run.rcp,
-    "prepare": verbs_that_run.prepare,
-    "board": verbs_that_read.board,
-    "package": verbs_that_read.package,
-}
+VERBS = tuple(line.split()[0] for line in HELP.splitlines() if line.startswith("  "))
+"""Each is a file of `train_bench/commands/`, and only the one that is asked for is loaded."""
 
 
 def _interrupt(_number: int, _frame: object) -> None:

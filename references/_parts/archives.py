@@ -149,7 +149,7 @@ def unpack_tar(path: Path, folder: Path) -> None:
             left = room
             for number, member in enumerate(bar(archive, f"unpacking {path.name}"), start=1):
                 _refuse_many(number)
-                _refuse_name(member.name)
+                _refuse_name(member.name, folder=member.isdir())
                 left -= member.size
                 _refuse_large(room - left, room)
                 if member.isdir():
@@ -202,7 +202,7 @@ def _refuse_large(unpacked: int, room: int) -> None:
 
 
 def _refuse_member(member: zipfile.ZipInfo) -> None:
-    _refuse_name(member.filename)
+    _refuse_name(member.filename, folder=member.filename.endswith("/"))
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(
             f"{member.filename} is packed by method {member.compress_type}; allowed are stored (0) and deflated (8)"
@@ -211,8 +211,10 @@ def _refuse_member(member: zipfile.ZipInfo) -> None:
         raise ValueError(f"{member.filename} is neither a file nor a folder")
 
 
-def _refuse_name(name: str) -> None:
+def _refuse_name(name: str, *, folder: bool) -> None:
     inside = PurePosixPath(name)
+    if not inside.parts and not folder:
+        raise ValueError(f"it has a file without a name, {name!r}")
     if inside.is_absolute() or ".." in inside.parts:
         raise ValueError(f"it has a member outside its folder, {name!r}")
 

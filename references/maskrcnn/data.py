@@ -1,6 +1,7 @@
 """The data of the instance segmentation benchmark: preparing, opening, examples of a run, look-alikes.
 
-A prepared folder has an annotation file in COCO format and a folder of images per split.
+A prepared folder has an annotation file in COCO format and a folder of images per split, and a manifest that is
+written last: the origin, and per split how many images can be used.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from references.maskrcnn.config import Config, Data, Hyperparameters
 from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
 from references.maskrcnn.proposals import Size
 from references.maskrcnn.targets import Objects, Polygons
+from train_bench import papers
 from train_bench.errors import RequestError, UnknownName
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
@@ -64,6 +66,10 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     splits = open_splits(config, folder)
     if origin != "coco" and not config.data.verify:
         check_contents(config, splits)
+    manifest = folder / prepared.MANIFEST
+    if not manifest.exists():
+        samples = {name: len(split.images) for name, split in zip(prepared.SPLITS, splits, strict=True)}
+        papers.write_json(manifest, {"origin": origin, "samples": samples})
 
 
 def _find_start_weights(config: Config) -> None:

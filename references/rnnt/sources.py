@@ -178,6 +178,13 @@ def digits(config: Config, root: Path) -> Source:
     if held_out is None or held_out not in takes:
         raise RequestError(f"data.held_out is {held_out}; the speakers of {root} are {', '.join(takes)}.")
     speakers = [speaker for speaker in takes if speaker != held_out]
+    few = next((speaker for speaker in takes if len(takes[speaker]) < max(PIECES)), None)
+    if not speakers or few is not None:
+        counted = ", ".join(f"{speaker} {len(takes[speaker])}" for speaker in takes)
+        raise RequestError(
+            f"{root} has these recordings by speaker: {counted}; needed are {max(PIECES)} or more of each, and "
+            f"another speaker than {held_out}. Fetch it again."
+        )
     spoken: dict[str, list[str]] = {}
     train = _sentences(takes, speakers, config.train_samples or 0, spoken)
     val = _sentences(takes, [held_out], config.eval_samples or 0, spoken)

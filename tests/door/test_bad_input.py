@@ -8,8 +8,8 @@ import pytest
 
 from tests.door.conftest import ROOT, Diary, FakeLauncher
 from train_bench import campaign, papers
-from train_bench.cli import VERBS
-from train_bench.guard import guarded
+from train_bench.cli import command
+from train_bench.exit_codes import guarded
 from train_bench.judge.record import read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset
@@ -151,7 +151,7 @@ def test_a_spoilt_result_is_judged_with_a_sentence(begun, what, sentence, valid,
     campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
     folder = begun.jobs[0].folder
     spoilt(folder, what)
-    code = guarded(lambda: VERBS["judge"]([str(folder)]))
+    code = guarded(lambda: command("judge")([str(folder)]))
     told = capsys.readouterr()
     assert sentence in told.out
     assert told.err == ""

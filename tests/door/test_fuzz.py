@@ -6,9 +6,10 @@ import sys
 from tests.door.conftest import ROOT
 
 
-def test_mutated_logs_campaigns_and_games_bring_no_verb_down(tmp_path):
-    doses = ("--logs", "200", "--campaigns", "12", "--games", "30", "--keep", str(tmp_path / "kept"))
-    command = [sys.executable, str(ROOT / "bench" / "fuzz.py"), "--seed", "7", *doses]
+def test_mutated_logs_campaigns_games_and_data_sets_bring_no_verb_down(tmp_path):
+    doses = ("--logs", "100", "--campaigns", "4", "--games", "20", "--sources", "28")
+    kept = ("--keep", str(tmp_path / "kept"))
+    command = [sys.executable, str(ROOT / "bench" / "fuzz.py"), "--seed", "7", *doses, *kept]
     told = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert told.returncode == 0, told.stdout + told.stderr
     assert "0 failures" in told.stdout

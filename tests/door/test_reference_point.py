@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tests.door.conftest import Diary, FakeLauncher, judged, make
-from train_bench import campaign, papers, reference_point, verbs_that_run
+from train_bench import campaign, papers, reference_point
+from train_bench.commands import rcp as rcp_command
 from train_bench.errors import LogError, RequestError
 from train_bench.judge import rcp
 from train_bench.judge.tree import judge_folder
@@ -112,7 +113,7 @@ def test_the_verb_itself_leaves_the_shipped_point_alone(tmp_path, monkeypatch, c
     """As the README had it, this wrote over the point of resnet_mini after ten runs."""
     monkeypatch.setattr(discover, "RCP", tmp_path / "rcp")
     before = shipped(tmp_path).read_text()
-    assert verbs_that_run.rcp([f"output={tmp_path / 'runs'}"]) == 2
+    assert rcp_command.main([f"output={tmp_path / 'runs'}"]) == 2
     assert "has the point resnet_mini_ref_64 already, of 2026-11-20" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
     assert (tmp_path / "rcp/mini-1.0/resnet.json").read_text() == before

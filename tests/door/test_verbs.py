@@ -41,6 +41,33 @@ def test_list_says_what_is_the_default_how_large_it_is_and_whether_its_data_are_
     )
 
 
+def test_list_tells_what_a_run_took_in_the_campaigns_of_this_folder_and_else_what_two_cores_take(tmp_path):
+    def campaign_of(name, *, minutes, converged=True, changes=()):
+        folder = tmp_path / "results" / name
+        folder.mkdir(parents=True)
+        plan = {"variant": name.partition("_")[2], "changes": list(changes)}
+        (folder / "plan.json").write_text(json.dumps(plan))
+        runs = [{"converged": converged, "minutes": one} for one in minutes]
+        (folder / "score.json").write_text(json.dumps({"runs": runs}))
+
+    campaign_of("20260101_resnet_mini", minutes=[9])
+    campaign_of("20260102_resnet_mini", minutes=[0.1, 0.2, 0.4])
+    campaign_of("20260103_resnet_mini", minutes=[0.3], converged=False)
+    campaign_of("20260104_resnet_mini", minutes=[0.3], changes=["hyperparameters.global_batch_size"])
+    campaign_of("20260101_ssd_bccd", minutes=[7.123])
+    (tmp_path / "results" / "20260105_dlrm_mini").mkdir()
+    (tmp_path / "results" / "20260105_dlrm_mini" / "score.json").write_text("no JSON")
+    command = [sys.executable, "-m", "train_bench", "list"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path).stdout.splitlines()
+    told = {line.split()[0]: line for line in lines if line}
+    assert "a run takes about" in told["benchmark="]
+    assert " 12 s, as in results/ " in told["resnet_mini"]
+    assert " 7.12 min, as in results/ " in told["ssd_bccd"]
+    assert " seconds on two cores " in told["dlrm_mini"]
+    assert "results/" not in told["dlrm_mini"] + told["resnet_mini_bs32"]
+
+
 def test_scenes_that_are_prepared_are_ready_in_the_list_and_in_a_plan(tmp_path):
     """They have no manifest."""
     folder = tmp_path / "train_bench" / "ssd_mini"

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from train_bench.cli import VERBS
-from train_bench.guard import guarded
+from train_bench.cli import command
+from train_bench.exit_codes import guarded
 from train_bench.judge import log
 from train_bench.rules import ruleset
 
@@ -65,7 +65,7 @@ def ask(capsys, monkeypatch, tmp_path):
 
     def asked(path, verb="judge", ruleset=ROUND, as_json=True):
         words = [str(path), *(["--ruleset", ruleset] if ruleset else []), *(["--json"] if as_json else [])]
-        code = guarded(lambda: VERBS[verb](words))
+        code = guarded(lambda: command(verb)(words))
         told = capsys.readouterr()
         assert code in (0, 1, 2)
         assert list(empty.iterdir()) == [], "something of a log ran"
@@ -283,10 +283,9 @@ def test_what_may_not_be_read_is_said(tmp_path, closed):
     entry = tree(tmp_path)
     (entry / closed).chmod(0)
     program = (
-        "import os, sys; from train_bench.cli import VERBS; from train_bench.guard import guarded;"
-        "import train_bench.judge.tree, train_bench.plan.definition, train_bench.report.findings;"
+        "import os, sys; from train_bench.commands import judge; from train_bench.exit_codes import guarded;"
         "from train_bench.rules import ruleset; ruleset.load('training-1.1.0').benchmark('resnet');"
-        "os.chdir('/'); os.setuid(65534); sys.exit(guarded(lambda: VERBS['judge'](sys.argv[1:])))"
+        "os.chdir('/'); os.setuid(65534); sys.exit(guarded(lambda: judge.main(sys.argv[1:])))"
     )
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and str(folder).startswith("/tmp/"):

@@ -92,6 +92,9 @@ def test_a_file_that_is_there_in_its_size_is_kept_and_a_shorter_one_written_agai
         ("a.zip", zip_of(("x", b"x"), method=zipfile.ZIP_BZIP2), r"packed by method 12; allowed are stored"),
         ("a.zip", zip_of(("x", b"x"), method=zipfile.ZIP_LZMA), r"packed by method 14; allowed are stored"),
         ("a.zip", zip_of(("x", b"x"), ("x/y", b"y")), "unpacked into .*File exists"),
+        ("a.zip", zip_of((zipfile.ZipInfo(""), b"x")), "a file without a name, ''"),
+        ("a.zip", zip_of((".", b"x")), r"a file without a name, '\.'"),
+        ("a.tar.gz", tar_of((tarred("."), b"x")), r"a file without a name, '\.'"),
         (
             "a.zip",
             zip_of(("huge", bytes(70 << 20))),
@@ -109,7 +112,7 @@ def test_a_file_that_is_there_in_its_size_is_kept_and_a_shorter_one_written_agai
             "bytes belong together; at most 1048576 are read",
         ),
     ],
-    ids=range(14),
+    ids=range(17),
 )
 def test_an_archive_that_would_do_harm_is_refused_at_once_in_a_sentence(
     tmp_path: Path, name: str, make: Made, sentence: str

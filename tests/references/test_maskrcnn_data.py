@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from references.maskrcnn.quality import results
 from references.maskrcnn.targets import Objects
 from tests.references.configs import maskrcnn
 from train_bench.errors import RequestError, UnknownName
+from train_bench.plan import discover
 
 TALL = np.arange(100) % 3 == 0
 
@@ -263,6 +265,25 @@ def test_other_counts_and_origins_are_refused_and_absent_data_asked_for(copied: 
         data.prepare(maskrcnn("maskrcnn_mini", "data.origin=digit"), tmp_path, None)
     with pytest.raises(RequestError, match=r"nuclei\.zip, which is not downloaded for you"):
         data.prepare(maskrcnn("maskrcnn_nuclei"), tmp_path, tmp_path)
+
+
+def test_nuclei_count_as_prepared_when_all_their_images_are_there(copied: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "nuclei.zip", "w") as archive:
+        for split in ("train", "val"):
+            content = json.loads((copied / f"instances_{split}.json").read_text())
+            for image in content["images"]:
+                image["file_name"] = f"{split}/{image['file_name']}"
+                archive.write(copied / image["file_name"], image["file_name"])
+            archive.writestr(f"instances_{split}.json", json.dumps(content))
+    config = maskrcnn("maskrcnn_nuclei", "train_samples=160", "eval_samples=60", "model.num_classes=4")
+    folder = tmp_path / "prepared"
+    data.prepare(config, folder, tmp_path)
+    assert discover.has_data(folder)
+    (folder / "manifest.json").unlink()
+    shutil.rmtree(folder / "val")
+    with pytest.raises(RequestError, match="lacks 60 images"):
+        data.prepare(config, folder, tmp_path)
+    assert not discover.has_data(folder)
 
 
 def test_the_full_benchmark_asks_for_its_archives_and_its_start_weights(

@@ -12,7 +12,7 @@ import pytest
 from references.minigo import game, sgf
 from tests.references.slow_go import SlowGo
 from tests.references.test_minigo_game import stones
-from train_bench import verbs_that_read
+from train_bench.commands import board
 from train_bench.errors import RequestError
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "go9x9" / "go9x9.zip"
@@ -106,13 +106,13 @@ def test_a_file_that_cannot_be_a_game_is_refused(tmp_path: Path) -> None:
 )
 def test_a_large_file_of_signs_takes_no_time(tmp_path: Path, content: str, told: str | None) -> None:
     (tmp_path / "signs.sgf").write_text(content)
-    begun = time.monotonic()
+    begun = time.process_time()
     if told is None:
         assert sgf.read(tmp_path / "signs.sgf").moves == []
     else:
         with pytest.raises(RequestError, match=told):
             sgf.read(tmp_path / "signs.sgf")
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_pipe_in_place_of_a_record_is_not_waited_for(tmp_path: Path) -> None:
@@ -124,16 +124,16 @@ def test_a_pipe_in_place_of_a_record_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_record_is_printed_as_a_board(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "game.sgf"
     file.write_text("(;SZ[3]RE[B+9];B[bb];W[ab];B[aa])")
-    assert verbs_that_read.board([str(file)]) == 0
+    assert board.main([str(file)]) == 0
     told = "3 of 3 moves, the last one A3; result B+9\n"
     assert capsys.readouterr().out == " 3 X . .\n 2 O X .\n 1 . . .\n   A B C\n" + told
-    assert verbs_that_read.board([str(file), "1"]) == 0
+    assert board.main([str(file), "1"]) == 0
     assert " 2 . X .\n" in capsys.readouterr().out
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(RequestError, match=r"absent\.sgf cannot be read"):
-        verbs_that_read.board(["absent.sgf"])
+        board.main(["absent.sgf"])
 
 
 def test_a_board_behind_the_last_move_is_refused() -> None:

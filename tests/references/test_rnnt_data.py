@@ -346,6 +346,27 @@ def test_a_bad_digit_is_named_and_refused(tmp_path: Path, name: str, content: by
         data.prepare(digits_config("eval_samples=4"), tmp_path / "prepared", tmp_path / "source")
 
 
+@pytest.mark.parametrize(
+    ("speakers", "sentence"),
+    [
+        ({"theo": 4}, "theo 4; needed are 4 or more of each, and another speaker than theo"),
+        ({"ann": 3, "theo": 4}, "ann 3, theo 4; needed are 4 or more of each"),
+        ({"ann": 4, "theo": 3}, "ann 4, theo 3; needed are 4 or more of each"),
+    ],
+)
+def test_too_few_digits_or_speakers_are_refused(
+    tmp_path: Path, speakers: dict[str, int], sentence: str
+) -> None:
+    spoken = wav(np.ones(900, np.int16))
+    spoken_digits(
+        tmp_path / "source", {f"{take}_{who}_0": spoken for who in speakers for take in range(speakers[who])}
+    )
+    with pytest.raises(RequestError, match=sentence):
+        data.prepare(
+            digits_config("train_samples=8", "eval_samples=8"), tmp_path / "prepared", tmp_path / "source"
+        )
+
+
 def test_a_bad_folder_of_digits_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="has 0 zip files"):
         data.prepare(digits_config(), tmp_path / "prepared", tmp_path)

@@ -11,7 +11,8 @@ import pytest
 from tests.judge.campaigns import LOGS
 from tests.judge.test_corpus import CORPUS
 from tests.report import pages
-from train_bench import verbs_that_read, verbs_that_run
+from train_bench.commands import conclusion, judge, report
+from train_bench.commands import score as score_command
 from train_bench.errors import RequestError
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
@@ -103,7 +104,9 @@ def test_a_curve_is_the_evaluations_of_its_record(campaign):
     for index, record in enumerate(tree.entries[0].records):
         curve = trace(read, "quality top1", f"run {index}")
         assert curve["y"] == [evaluated.value for evaluated in record.evaluations]
-        assert curve["x"] == [(one.time_ms - record.started_ms) / 60_000 for one in record.evaluations]
+        assert curve["x"] == pytest.approx(
+            [(one.time_ms - record.started_ms) / 1000 for one in record.evaluations]
+        )
     assert trace(read, "quality top1", "target top1 >= 0.86")["y"] == [0.86, 0.86]
 
 
@@ -118,16 +121,16 @@ def test_the_spread_shows_each_run_where_the_score_puts_it(campaign):
         assert members
         drawn = trace(read, "spread", name)
         assert list(zip(drawn["x"], drawn["y"], strict=True)) == [
-            (run["index"], run["minutes"]) for run in members
+            (run["index"], run["minutes"] * 60) for run in members
         ]
 
 
-def test_the_phases_of_a_run_add_up_to_its_minutes(campaign):
+def test_the_phases_of_a_run_add_up_to_its_time(campaign):
     tree, read = campaign
     bars = {one["name"]: one["x"] for one in figure(read, "phases")["data"]}
     inside = [bars[name] for name in bars if not name.startswith("initialisation")]
     for run, parts in zip(tree.as_json()["entries"][0]["runs"], zip(*inside, strict=True), strict=True):
-        assert sum(parts) == pytest.approx(run["minutes"])
+        assert sum(parts) == pytest.approx(run["minutes"] * 60)
 
 
 def test_the_factors_are_those_of_the_runs(campaign):
@@ -220,6 +223,45 @@ def test_ratios_and_accelerator_hours_follow_from_the_scores(nine):
     assert sorted(points) == sorted(zip(sizes, scores, strict=True))
 
 
+SECONDS, MINUTES = {"seconds", "s"}, {"minutes", "min"}
+
+
+def told_units(text):
+    """What every plot and every table of the plotted entries calls its times."""
+    read = Read(text)
+    said = [
+        heading.rpartition(", ")[2] for heading in re.findall(r"(?:Time|Score|Train), \w+(?=</button>)", text)
+    ]
+    drawn = [one for of_entry in read.figures.values() for one in of_entry]
+    for one in drawn:
+        said += [
+            one["layout"][name]["title"].get("text")
+            for name in ("xaxis", "yaxis")
+            if "title" in one["layout"][name]
+        ]
+        said += [text for line in one["data"] for text in (line.get("hovertemplate", ""), line["name"])]
+    return set(re.findall(r"\b(seconds|minutes|min|s)\b", " ".join(said)))
+
+
+def test_a_campaign_and_all_its_plots_are_told_in_one_unit(tmp_path, campaign):
+    tree, _ = campaign
+    assert told_units(page_of(Path(), tree)) == SECONDS
+    place = pages.described(tmp_path, "org", "box", accelerators=1, seconds=600)
+    assert told_units(page_of(place, judged(place))) == MINUTES
+
+
+def test_several_campaigns_are_told_in_the_unit_of_the_longest_run(tmp_path):
+    pages.described(tmp_path, "org", "box-2", accelerators=2, seconds=30)
+    pages.described(tmp_path, "org", "box-4", accelerators=4, seconds=20)
+    text = page_of(tmp_path, judged(tmp_path))
+    assert told_units(text) == SECONDS
+    scores = [entry["score_minutes"] for entry in judged(tmp_path).as_json()["entries"]]
+    drawn = figure(Read(text), "scaling", "several")["data"][0]
+    assert sorted(drawn["y"]) == pytest.approx(sorted(60 * score for score in scores))
+    pages.described(tmp_path, "org", "box-1", accelerators=1, seconds=600)
+    assert told_units(page_of(tmp_path, judged(tmp_path))) == MINUTES
+
+
 def test_systems_of_one_size_have_no_scaling(nine):
     first, second = entries_of(nine)[:2]
     assert several.scaling([first, second]) is not None
@@ -252,7 +294,7 @@ def test_the_best_valid_score_of_each_round_is_drawn_in_the_order_of_rounds(nine
     drawn = several.rounds(
         [of("10.0.0", 4.0), of("2.1.0", 9.0), of("2.1.0", 8.0), of("2.1.0", 1.0, valid=False)]
     )
-    assert (drawn.traces[0]["x"], drawn.traces[0]["y"]) == (("2.1.0", "10.0.0"), (8.0, 4.0))
+    assert (drawn.traces[0]["x"], drawn.traces[0]["y"]) == (("2.1.0", "10.0.0"), [8.0, 4.0])
     assert several.rounds([of("2.1.0", 9.0), of("2.1.0", 8.0)]) is None
 
 
@@ -332,18 +374,18 @@ def test_a_run_that_left_an_empty_log_makes_a_page(tmp_path):
 def test_report_writes_the_page_and_answers_like_judge(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
     one, two = tmp_path / "one.html", tmp_path / "two.html"
-    assert verbs_that_read.report([str(folder), "--to", str(one)]) == verbs_that_read.judge([str(folder)])
+    assert report.main([str(folder), "--to", str(one)]) == judge.main([str(folder)])
     words = [str(folder), str(folder), "--summary", "--price-per-hour", "2", "--to", str(two)]
-    verbs_that_read.report(words)
+    report.main(words)
     capsys.readouterr()
-    verbs_that_read.score([str(folder), "--summary", "--json"])
+    score_command.main([str(folder), "--summary", "--json"])
     summary = json.loads(capsys.readouterr().out)["summary"]["value"]
     assert [value for field, value in Read(two.read_text()).numbers if field == "summary"] == [summary] * 2
 
 
 def test_a_campaign_ends_with_its_report_in_its_folder(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
-    code = verbs_that_run._score(folder)
+    code = conclusion.score(folder)
     assert f"report: {folder / 'report.html'}" in capsys.readouterr().out
     numbers = dict(Read((folder / "report.html").read_text()).numbers)
     score = json.loads((folder / "score.json").read_text())
@@ -353,10 +395,10 @@ def test_a_campaign_ends_with_its_report_in_its_folder(tmp_path, capsys):
 
 def test_a_report_that_cannot_be_written_costs_a_campaign_a_warning(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
-    code = verbs_that_run._score(folder)
+    code = conclusion.score(folder)
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()
-    assert verbs_that_run._score(folder) == code
+    assert conclusion.score(folder) == code
     assert "no report was written" in capsys.readouterr().err
     assert (folder / "score.json").exists()
 

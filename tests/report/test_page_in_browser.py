@@ -232,6 +232,70 @@ def test_on_paper_every_plot_is_drawn_and_every_heading_is_there(visit, campaign
     assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+UNDRAWN = "This plot needs JavaScript"
+A4 = 703
+"""Pixels between the margins."""
+
+
+def shown_on(paper):
+    """Where each plot would be: a picture, the sentence instead of one, or both, or neither."""
+    return paper.page.evaluate(
+        "[...document.querySelectorAll('figure')].filter(one => one.offsetParent).map(one =>"
+        "  [one.querySelector('.plot').offsetHeight > 0, one.innerText.includes('" + UNDRAWN + "')])"
+    )
+
+
+def test_where_a_plot_is_not_drawn_paper_says_so_and_has_the_tables_whole(chromium, campaign):
+    context = chromium.new_context(java_script_enabled=False, viewport={"width": A4, "height": 900})
+    page = context.new_page()
+    page.goto(campaign.as_uri())
+    for media in ("screen", "print"):
+        page.emulate_media(media=media)
+        for sentence in page.get_by_text(UNDRAWN).all():
+            assert sentence.is_visible()
+        assert page.get_by_text(UNDRAWN).count() == 5
+    assert page.locator("#entry-0-runs tbody tr").count() == 5
+    for row in page.locator("#entry-0-runs tbody tr").all():
+        assert row.is_visible()
+    assert page.locator(".scroll").first.evaluate("one => one.scrollHeight - one.clientHeight") == 0
+    context.close()
+
+
+def test_a_plot_is_on_paper_or_the_sentence_that_it_is_not(visit, campaign):
+    seen = visit(campaign)
+    seen.draw("entry-0")
+    assert shown_on(seen) == [[True, False]] * 5
+    seen.page.emulate_media(media="print")
+    assert shown_on(seen) == [[True, False]] * 5
+    seen.plot("spread").evaluate("plot => delete plot.dataset.drawn")
+    assert shown_on(seen).count([False, True]) == 1
+
+
+BROKEN_WORDS = """[...document.querySelectorAll("thead th, tbody td:not(.text)")].flatMap((cell) => {
+  const broken = [];
+  const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode())
+    for (const word of walker.currentNode.data.matchAll(/[\\p{L}\\p{N}.,]+/gu)) {
+      const range = document.createRange();
+      range.setStart(walker.currentNode, word.index);
+      range.setEnd(walker.currentNode, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((one) => one.top)).size > 1) broken.push(word[0]);
+    }
+  return broken;
+})"""
+
+
+@pytest.mark.parametrize("name", ["campaign", "nine", "corpus", "hostile"])
+def test_on_paper_no_table_is_cut_and_no_heading_or_number_is_broken_in_two(visit, request, name):
+    seen = visit(request.getfixturevalue(name), width=A4)
+    seen.page.emulate_media(media="print")
+    seen.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    cut = "[...document.querySelectorAll('table')].filter(one => one.scrollWidth > one.parentElement.clientWidth)"
+    assert seen.page.evaluate(f"{cut}.map(one => one.id)") == []
+    assert seen.overflow() == 0
+    assert seen.page.evaluate(BROKEN_WORDS) == []
+
+
 def test_runs_are_numbered_by_whole_ticks(visit, campaign):
     seen = visit(campaign)
     seen.draw("entry-0")
@@ -367,8 +431,8 @@ def test_a_plot_is_exported_as_png_and_csv(visit, campaign):
     assert (name, content[:8]) == ("entry_0_spread.png", b"\x89PNG\r\n\x1a\n")
     name, content = download(seen, seen.page.get_by_role("button", name="CSV of Spread of the runs"))
     lines = content.decode().splitlines()
-    assert (name, lines[0]) == ("entry_0_spread.csv", "series,label,run,minutes")
-    assert "kept,,1,1.0166666666666666" in lines
+    assert (name, lines[0]) == ("entry_0_spread.csv", "series,label,run,seconds")
+    assert "kept,,1,61" in lines
 
 
 def test_a_table_is_exported_as_csv_with_full_numbers_and_without_formulas(visit, hostile):

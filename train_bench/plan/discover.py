@@ -73,7 +73,7 @@ def defaults() -> dict[str, str]:
 
 def has_data(folder: Path) -> bool:
     """Whether a folder holds data that are prepared whole, by the file that is written last: a manifest, or what
-    detectors have in its place, a note of generated scenes or the arrays of all annotations. `run` reads them."""
+    SSD has in its place, the arrays of all annotations, or generated scenes, a note."""
     return any((folder / name).is_file() for name in ("manifest.json", "scenes.json", "val.npz"))
 
 

@@ -1,4 +1,4 @@
-"""Earlier campaigns like a planned one: how long a run takes is not computed, it is looked up."""
+"""Earlier campaigns, like a planned one or of a benchmark: how long a run takes is not computed, it is looked up."""
 
 from __future__ import annotations
 
@@ -20,22 +20,46 @@ SHARED_ALIKE = ("device", "precision", "threads_per_rank", "nodes")
 def time_of_a_run(plan: Mapping[str, Any], folder: Path) -> str | None:
     """How long the runs that reached their target took (their median) in the latest campaign like `plan` among the
     neighbours of `folder`, in words; None where there is none."""
-    try:
-        neighbours = sorted(folder.parent.glob("*/score.json"), reverse=True)[:LOOKED_AT]
-    except OSError:
-        return None
-    for path in neighbours:
-        score, other = _read(path), _read(path.with_name("plan.json"))
-        if _kind(other) == _kind(plan):
-            runs = score.get("runs")
-            listed = [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
-            found = [run.get("minutes") for run in listed if run.get("converged") is True]
-            timed = [one for one in found if isinstance(one, (int, float)) and one > 0]
-            if timed:
-                minutes = statistics.median(timed)
-                about = f"{minutes:.3g} min" if minutes >= 2 else f"{minutes * 60:.3g} s"
+    for path in _scores(folder.parent):
+        if _kind(_read(path.with_name("plan.json"))) == _kind(plan):
+            about = _time(_read(path))
+            if about:
                 return f"about {about} a run, as in {path.parent}"
     return None
+
+
+def times_of_runs(folder: Path) -> dict[str, str]:
+    """The same in short by the name of the benchmark, whatever the machine: the latest campaign of each in `folder`
+    that trained the benchmark as it is defined."""
+    found: dict[str, str] = {}
+    for path in _scores(folder):
+        plan = _read(path.with_name("plan.json"))
+        variant = plan.get("variant")
+        if isinstance(variant, str) and variant not in found and plan.get("changes") == []:
+            about = _time(_read(path))
+            if about:
+                found[variant] = about
+    return found
+
+
+def _scores(folder: Path) -> list[Path]:
+    """Of the campaigns in a folder, the last first."""
+    try:
+        return sorted(folder.glob("*/score.json"), reverse=True)[:LOOKED_AT]
+    except OSError:
+        return []
+
+
+def _time(score: Mapping[str, Any]) -> str | None:
+    """The median of the runs that reached their target, with its unit; None where none did."""
+    runs = score.get("runs")
+    listed = [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
+    found = [run.get("minutes") for run in listed if run.get("converged") is True]
+    timed = [one for one in found if isinstance(one, (int, float)) and one > 0]
+    if not timed:
+        return None
+    minutes = statistics.median(timed)
+    return f"{minutes:.3g} min" if minutes >= 2 else f"{minutes * 60:.3g} s"
 
 
 def _kind(plan: Mapping[str, Any]) -> list[Any]:

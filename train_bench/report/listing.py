@@ -9,29 +9,36 @@ from typing import Any
 from rich.console import Console
 
 DURATION = re.compile(r": ([a-z ]+) on two CPU cores")
-"""How a benchmark's file says what a campaign takes."""
+"""How a benchmark's file says what a run takes."""
 
 
 def show(told: Mapping[str, Any], console: Console) -> None:
-    """`benchmarks` by the reference that they belong to, then `launchers`. What a terminal has no room for is cut
-    at the end of the line, where nothing is that could be typed."""
+    """`benchmarks` by the reference that they belong to, then `launchers`. How long a run takes is what the last
+    campaign in `results/` took, else what the benchmark's file says of two processor cores. What a terminal has no
+    room for is cut at the end of the line, where nothing is that could be typed."""
     benchmarks = sorted(told["benchmarks"], key=lambda one: (one["reference"], _scale(one), one["name"]))
-    rows = [("benchmark=", "", "scale", "a run takes", "data", "about"), *map(_benchmark, benchmarks)]
+    rows = [("benchmark=", "", "scale", "a run takes about", "data", "about"), *map(_benchmark, benchmarks)]
     _say(console, rows)
     console.print()
     _say(console, [("launcher=", "", "about"), *map(_launcher, told["launchers"])])
 
 
 def _benchmark(one: Mapping[str, Any]) -> tuple[str, ...]:
-    takes = DURATION.search(one["about"])
     return (
         one["name"],
         _default(one),
         _scale(one),
-        takes.group(1) if takes else "",
+        _time(one),
         "ready" if one["has_data"] else "-",
         DURATION.sub("", one["about"]),
     )
+
+
+def _time(one: Mapping[str, Any]) -> str:
+    if one["time_of_a_run"]:
+        return f"{one['time_of_a_run']}, as in results/"
+    said = DURATION.search(one["about"])
+    return f"{said.group(1)} on two cores" if said else ""
 
 
 def _launcher(one: Mapping[str, Any]) -> tuple[str, ...]:

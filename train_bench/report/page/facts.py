@@ -62,6 +62,23 @@ def refuse_unknown(prices: Mapping[str, float], systems: Collection[str | None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeUnit:
+    """What a page tells times in: its `name` for an axis, its `symbol` behind a number, and how many a minute has."""
+
+    name: str
+    symbol: str
+    per_minute: int
+
+    def of(self, minutes: float | None) -> float | None:
+        """So many minutes in this unit; None stays None."""
+        return None if minutes is None else minutes * self.per_minute
+
+
+MINUTES = TimeUnit(name="minutes", symbol="min", per_minute=1)
+SECONDS = TimeUnit(name="seconds", symbol="s", per_minute=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """The evaluations of a run: minutes since `run_start` and each metric at them."""
 
@@ -87,7 +104,8 @@ class Entry:
 
     `apart` is the folder where an entry is called like another one of its round, else empty. `size` is how many
     accelerators the system has: what its description says, else the ranks of a campaign; None where nobody says
-    it. `cost` is in the unit of the price, `joules` the mean of the kept runs.
+    it. `cost` is in the unit of the price, `joules` the mean of the kept runs. `unit` is what its tables and plots
+    tell times in; all numbers here are minutes.
     """
 
     anchor: str
@@ -104,6 +122,7 @@ class Entry:
     cost: float | None
     joules: float | None
     apart: str = ""
+    unit: TimeUnit = MINUTES
 
     @property
     def who(self) -> str:
@@ -144,11 +163,6 @@ class Entry:
         return [
             name for name in names if any(phase and getattr(phase, name) is not None for phase in self.phases)
         ]
-
-    @property
-    def time_unit(self) -> str:
-        """Seconds where no run takes two minutes."""
-        return "s" if max((run["minutes"] or 0 for run in self.told["runs"]), default=0) < 2 else "min"
 
     @property
     def died(self) -> list[dict[str, Any]]:
@@ -215,6 +229,12 @@ def told_apart(entries: Sequence[Entry]) -> list[Entry]:
             entry = replace(entry, apart=last if unique else entry.folder)
         apart.append(entry)
     return apart
+
+
+def in_one_unit(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries, all of them in seconds where no run takes two minutes, else in minutes."""
+    longest = max((run["minutes"] or 0 for entry in entries for run in entry.told["runs"]), default=0)
+    return [replace(entry, unit=SECONDS if longest < 2 else MINUTES) for entry in entries]
 
 
 def _course(record: RunRecord, told: Mapping[str, Any]) -> Course:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from train_bench.quality import Threshold
-from train_bench.report.page.facts import Entry
+from train_bench.report.page.facts import Entry, TimeUnit
 from train_bench.report.page.figure import ACCENT, SERIES, Figure, Trace, axis, standing
-
-HOVER = "%{y:.5g} at %{x:.4g} min"
 
 
 def figures(entry: Entry) -> list[Figure]:
@@ -31,11 +29,11 @@ def _figure(entry: Entry, threshold: Threshold) -> Figure:
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": name,
-                "x": curve.minutes,
+                "x": list(map(entry.unit.of, curve.minutes)),
                 "y": curve.metrics[threshold.metric],
                 "line": {"width": 1.5, "color": colour, "dash": "solid" if what == "kept" else "dot"},
                 "marker": {"size": 4, "color": colour},
-                "hovertemplate": f"{HOVER}<br>%{{fullData.name}}, {what}<extra></extra>",
+                "hovertemplate": f"{_hover(entry.unit)}<br>%{{fullData.name}}, {what}<extra></extra>",
                 "meta": {"run": at},
             }
         )
@@ -43,14 +41,15 @@ def _figure(entry: Entry, threshold: Threshold) -> Figure:
     return Figure(
         name=f"quality {threshold.metric}",
         title=f"Quality against time: {threshold.metric}",
-        about=f"{threshold.metric} at every evaluation of every run, over minutes since run_start. The target is "
-        f"{threshold}. Dotted runs are not in the mean.",
-        traces=[*traces, _target(threshold, longest)],
-        layout=_layout(threshold),
+        about=f"{threshold.metric} at every evaluation of every run, over {entry.unit.name} since run_start. "
+        f"The target is {threshold}. Dotted runs are not in the mean.",
+        traces=[*traces, _target(threshold, entry.unit.of(longest))],
+        layout=_layout(threshold, entry.unit),
     )
 
 
 def _together(entries: Sequence[Entry], threshold: Threshold) -> Figure:
+    unit = entries[0].unit
     traces: list[Trace] = []
     for number, entry in enumerate(entries):
         colour = SERIES[number % len(SERIES)]
@@ -62,10 +61,10 @@ def _together(entries: Sequence[Entry], threshold: Threshold) -> Figure:
                     "name": f"{entry.name} ({entry.round}{'' if entry.told['valid'] else ', NOT VALID'})",
                     "legendgroup": entry.anchor,
                     "showlegend": at == 0,
-                    "x": curve.minutes,
+                    "x": list(map(entry.unit.of, curve.minutes)),
                     "y": curve.metrics.get(threshold.metric, ()),
                     "line": {"width": 1.2, "color": colour},
-                    "hovertemplate": f"{HOVER}<br>%{{fullData.name}}<extra></extra>",
+                    "hovertemplate": f"{_hover(entry.unit)}<br>%{{fullData.name}}<extra></extra>",
                     "meta": {"entry": entry.anchor},
                 }
             )
@@ -76,13 +75,13 @@ def _together(entries: Sequence[Entry], threshold: Threshold) -> Figure:
         name=f"together {entries[0].told['benchmark']} {threshold.metric}",
         title=f"{entries[0].told['benchmark']}: {threshold.metric} against time",
         about=f"Every run of {len(entries)} entries; the target of the first is {threshold}.",
-        traces=[*traces, _target(threshold, longest)],
-        layout={**_layout(threshold), "showlegend": True},
+        traces=[*traces, _target(threshold, unit.of(longest))],
+        layout={**_layout(threshold, unit), "showlegend": True},
         height=320 + 20 * len(entries),
     )
 
 
-def _target(threshold: Threshold, longest: float) -> Trace:
+def _target(threshold: Threshold, longest: float | None) -> Trace:
     return {
         "type": "scatter",
         "mode": "lines",
@@ -95,5 +94,12 @@ def _target(threshold: Threshold, longest: float) -> Trace:
     }
 
 
-def _layout(threshold: Threshold) -> dict[str, object]:
-    return {"xaxis": axis("minutes since run_start", rangemode="tozero"), "yaxis": axis(threshold.metric)}
+def _layout(threshold: Threshold, unit: TimeUnit) -> dict[str, object]:
+    return {
+        "xaxis": axis(f"{unit.name} since run_start", rangemode="tozero"),
+        "yaxis": axis(threshold.metric),
+    }
+
+
+def _hover(unit: TimeUnit) -> str:
+    return f"%{{y:.5g}} at %{{x:.4g}} {unit.symbol}"

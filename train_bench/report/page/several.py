@@ -11,7 +11,7 @@ from train_bench.judge import comparison
 from train_bench.judge.entry import Judgement
 from train_bench.report import comparison as words
 from train_bench.report.page import quality
-from train_bench.report.page.facts import Entry
+from train_bench.report.page.facts import Entry, TimeUnit
 from train_bench.report.page.figure import MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
 
 SIZE = re.compile(r"(?i)(?<![a-z0-9])[nx]?\d+x?(?![a-z0-9])")
@@ -65,12 +65,13 @@ def scaling(entries: Sequence[Entry]) -> Figure | None:
     if len({entry.size for entry in entries if entry.size and entry.minutes}) < 2:
         return None
     traces: list[Trace] = []
+    unit = entries[0].unit
     for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
         known = [one for one in members if one.size and one.minutes]
         if known:
             traces += _families(number, benchmark, known)
             sizes, minutes = zip(*sorted((one.size or 0, one.minutes or 0.0) for one in known), strict=True)
-            traces += _ideal(benchmark, sizes, minutes)
+            traces += _ideal(benchmark, sizes, minutes, unit)
     return Figure(
         name="scaling",
         title="Scaling over system size",
@@ -81,7 +82,7 @@ def scaling(entries: Sequence[Entry]) -> Figure | None:
         layout={
             "showlegend": True,
             "xaxis": axis("accelerators", type="log", **POWERS_OF_TWO),
-            "yaxis": axis("score in minutes", type="log"),
+            "yaxis": axis(f"score in {unit.name}", type="log"),
         },
         height=420,
     )
@@ -93,6 +94,7 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
     if len(order) < 2:
         return None
     traces: list[Trace] = []
+    unit = entries[0].unit
     for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
         valid = [
             (one.minutes, _label(one), one.round, one.anchor)
@@ -105,7 +107,7 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
         if best:
             minutes, labels, held, anchors = zip(*best.values(), strict=True)
             traces.append(
-                _series(number, benchmark, held, minutes, labels) | {"meta": {"entries": list(anchors)}}
+                _series(number, benchmark, held, minutes, labels, unit) | {"meta": {"entries": list(anchors)}}
             )
     if not traces:
         return None
@@ -117,7 +119,7 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
         layout={
             "showlegend": True,
             "xaxis": axis("round", type="category", categoryorder="array", categoryarray=order),
-            "yaxis": axis("score in minutes", type="log"),
+            "yaxis": axis(f"score in {unit.name}", type="log"),
         },
         height=420,
     )
@@ -138,6 +140,7 @@ def _families(number: int, benchmark: str, known: Sequence[Entry]) -> list[Trace
             [one.size for one in members],
             [one.minutes or 0.0 for one in members],
             [_label(one) for one in members],
+            members[0].unit,
         )
         symbol = trace["marker"]["symbol"]
         symbols = [symbol if one.told["valid"] else "x" for one in members]
@@ -154,7 +157,12 @@ def _families(number: int, benchmark: str, known: Sequence[Entry]) -> list[Trace
 
 
 def _series(
-    number: int, name: str, x: Sequence[Any], minutes: Sequence[float], labels: Sequence[str]
+    number: int,
+    name: str,
+    x: Sequence[Any],
+    minutes: Sequence[float],
+    labels: Sequence[str],
+    unit: TimeUnit,
 ) -> Trace:
     """The scores of one benchmark, a colour and a symbol of its own as far as there are such."""
     return {
@@ -162,15 +170,15 @@ def _series(
         "mode": "lines+markers",
         "name": name,
         "x": x,
-        "y": minutes,
+        "y": list(map(unit.of, minutes)),
         "text": labels,
         "line": {"width": 1.2, "color": SERIES[number % len(SERIES)]},
         "marker": {"size": 8, "symbol": SYMBOLS[(number + number // len(SERIES)) % len(SYMBOLS)]},
-        "hovertemplate": "%{text}<br>%{x}: %{y:.4g} min<extra></extra>",
+        "hovertemplate": f"%{{text}}<br>%{{x}}: %{{y:.4g}} {unit.symbol}<extra></extra>",
     }
 
 
-def _ideal(benchmark: str, sizes: Sequence[int], minutes: Sequence[float]) -> list[Trace]:
+def _ideal(benchmark: str, sizes: Sequence[int], minutes: Sequence[float], unit: TimeUnit) -> list[Trace]:
     """Half the time on twice the system, from the smallest of several sizes."""
     if sizes[0] == sizes[-1]:
         return []
@@ -181,7 +189,7 @@ def _ideal(benchmark: str, sizes: Sequence[int], minutes: Sequence[float]) -> li
             "name": f"{benchmark}, ideal",
             "showlegend": False,
             "x": [sizes[0], sizes[-1]],
-            "y": [minutes[0], minutes[0] * sizes[0] / sizes[-1]],
+            "y": [unit.of(minutes[0]), unit.of(minutes[0] * sizes[0] / sizes[-1])],
             "line": {"width": 1, "dash": "dot", "color": MUTED},
             "hoverinfo": "skip",
         }

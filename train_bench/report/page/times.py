@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from train_bench.report.page.facts import Entry
+from train_bench.report.page.facts import Entry, TimeUnit
 from train_bench.report.page.figure import ACCENT, MUTED, SERIES, Figure, Trace, axis, by_standing
 
 PHASES = {
@@ -16,7 +16,7 @@ PHASES = {
 
 def where(entry: Entry) -> Figure | None:
     """Stacked bars, one per run; None where no clock ever started."""
-    runs, phases = entry.told["runs"], entry.phases
+    runs, phases, unit = entry.told["runs"], entry.phases, entry.unit
     if not any(phases):
         return None
     labels = [f"run {run['index']}" for run in runs]
@@ -26,9 +26,9 @@ def where(entry: Entry) -> Figure | None:
             "orientation": "h",
             "name": name,
             "y": labels,
-            "x": [getattr(phase, field) if phase else None for phase in phases],
+            "x": [unit.of(getattr(phase, field)) if phase else None for phase in phases],
             "marker": {"color": colour},
-            "hovertemplate": f"%{{y}}: {name} %{{x:.4g}} min<extra></extra>",
+            "hovertemplate": f"%{{y}}: {name} %{{x:.4g}} {unit.symbol}<extra></extra>",
         }
         for field, (name, colour) in PHASES.items()
     ]
@@ -36,7 +36,7 @@ def where(entry: Entry) -> Figure | None:
     return Figure(
         name="phases",
         title="Where the time went",
-        about="Minutes of each run, by what was going on."
+        about=f"{unit.name.capitalize()} of each run, by what was going on."
         + (
             ""
             if apart
@@ -46,7 +46,7 @@ def where(entry: Entry) -> Figure | None:
         layout={
             "barmode": "stack",
             "showlegend": True,
-            "xaxis": axis("minutes"),
+            "xaxis": axis(unit.name),
             "yaxis": {"autorange": "reversed", "type": "category"},
         },
         height=150 + 20 * len(runs),
@@ -54,22 +54,22 @@ def where(entry: Entry) -> Figure | None:
 
 
 def spread(entry: Entry) -> Figure:
-    """Minutes of every run, the mean of the kept ones and the interval."""
-    runs, told = entry.told["runs"], entry.told
+    """Time-to-train of every run, the mean of the kept ones and the interval."""
+    runs, told, unit = entry.told["runs"], entry.told, entry.unit
     traces: list[Trace] = [
         {
             "type": "scatter",
             "mode": "markers",
             "name": name,
             "x": [runs[at]["index"] for at in members],
-            "y": [runs[at]["minutes"] for at in members],
+            "y": [unit.of(runs[at]["minutes"]) for at in members],
             "marker": {
                 "color": colour,
                 "size": 9,
                 "symbol": "circle" if name == "kept" else "x-thin-open",
                 "line": {"width": 2, "color": colour},
             },
-            "hovertemplate": f"run %{{x}}, {name}: %{{y:.5g}} min<extra></extra>",
+            "hovertemplate": f"run %{{x}}, {name}: %{{y:.5g}} {unit.symbol}<extra></extra>",
         }
         for name, colour, members in by_standing(runs)
     ]
@@ -79,9 +79,11 @@ def spread(entry: Entry) -> Figure:
     ]
     if told["olympic_minutes"] is not None:
         mean = told["olympic_minutes"]
-        traces.append(_level(ends, mean, f"olympic mean {mean:.4g} min", "solid", ACCENT))
+        name = f"olympic mean {unit.of(mean):.4g} {unit.symbol}"
+        traces.append(_level(ends, mean, unit, name, "solid", ACCENT))
     for bound, what in zip(told["ci95_minutes"] or (), ("lower", "upper"), strict=False):
-        traces.append(_level(ends, bound, f"{what} end of the 95 % interval of the score", "dot", MUTED))
+        name = f"{what} end of the 95 % interval of the score"
+        traces.append(_level(ends, bound, unit, name, "dot", MUTED))
     return Figure(
         name="spread",
         title="Spread of the runs",
@@ -91,21 +93,21 @@ def spread(entry: Entry) -> Figure:
         layout={
             "showlegend": True,
             "xaxis": axis("run", tickformat="d", tick0=0, dtick=max(1, len(runs) // 10), range=ends),
-            "yaxis": axis("minutes"),
+            "yaxis": axis(unit.name),
         },
     )
 
 
-def _level(ends: list[float], value: float, name: str, dash: str, colour: str) -> Trace:
+def _level(ends: list[float], minutes: float, unit: TimeUnit, name: str, dash: str, colour: str) -> Trace:
     return {
         "type": "scatter",
         "mode": "lines",
         "name": name,
         "x": ends,
-        "y": [value, value],
+        "y": [unit.of(minutes)] * 2,
         "line": {"color": colour, "width": 1.5, "dash": dash},
         "showlegend": dash == "solid",
-        "hovertemplate": f"{name} (%{{y:.5g}} min)<extra></extra>",
+        "hovertemplate": f"{name} (%{{y:.5g}} {unit.symbol})<extra></extra>",
     }
 
 
@@ -129,12 +131,13 @@ def factors(entry: Entry) -> Figure | None:
         for name, colour, members in by_standing(known)
     ]
     if told["olympic_minutes"]:
+        unit = entry.unit
         far = [min(run["samples"] for run in known) * 0.97, max(run["samples"] for run in known) * 1.03]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": f"takes {told['olympic_minutes']:.4g} min",
+                "name": f"takes {unit.of(told['olympic_minutes']):.4g} {unit.symbol}",
                 "x": far,
                 "y": [samples / (told["olympic_minutes"] * 60) for samples in far],
                 "line": {"color": ACCENT, "width": 1.5, "dash": "dash"},

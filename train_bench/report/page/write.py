@@ -24,7 +24,7 @@ from train_bench.errors import RequestError
 from train_bench.judge.tree import Judged
 from train_bench.report.findings import GRADES
 from train_bench.report.page import convergence, quality, several, times
-from train_bench.report.page.facts import Asked, Entry, entry_of, told_apart
+from train_bench.report.page.facts import Asked, Entry, entry_of, in_one_unit, told_apart
 from train_bench.report.page.figure import Figure, not_valid, standing
 
 HERE = Path(__file__).parent
@@ -39,12 +39,11 @@ def write(judged: Sequence[tuple[Path, Judged]], to: Path, *, asked: Asked, rcp_
 def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folder: Path) -> str:
     """The page's HTML."""
     found = [judgement for _, tree in judged for judgement in tree.entries]
-    entries = told_apart(
-        [
-            entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folder=rcp_folder)
-            for number, judgement in enumerate(found)
-        ]
-    )
+    entries = [
+        entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folder=rcp_folder)
+        for number, judgement in enumerate(found)
+    ]
+    entries = in_one_unit(told_apart(entries))
     figures = {entry.anchor: _figures(entry) for entry in entries}
     figures[SEVERAL] = several.figures(entries) if len(entries) > 1 else []
     script = (HERE / "page.js").read_text(encoding="utf-8")

@@ -1,0 +1,180 @@
+"""From a request to a campaign that was carried out: what the commands plan, run, rcp and prepare share."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from train_bench import (
+    __version__,
+    ask,
+    attempts,
+    campaign,
+    machine,
+    reference_point,
+    software,
+    submit,
+    sweep,
+)
+from train_bench.ask import Request
+from train_bench.errors import RequestError
+from train_bench.exit_codes import guarded
+from train_bench.job import Job
+from train_bench.judge import rcp
+from train_bench.judge.campaign_checks import differences
+from train_bench.plain_text import plain
+from train_bench.plan import discover
+from train_bench.plan.config import OnFailure, OnViolation
+from train_bench.plan.launch import revision
+from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
+from train_bench.report.console import PlainConsole
+from train_bench.report.live import Terminal, Together, Watcher
+from train_bench.report.tracking import Tracking, named
+from train_bench.rules import ruleset
+
+
+def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]) -> int:
+    """Errors of one job of a sweep are told at once, so that the other jobs still run."""
+    return ask.with_request(verb, words, lambda request: guarded(lambda: act(request)))
+
+
+def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool = True) -> Plan:
+    """What a request comes to under the rules of its round, and with what it was planned."""
+    asked = request.config
+    rules = ruleset.load(asked.benchmark.ruleset)
+    points = rcp.load(rules.benchmark(asked.benchmark.benchmark), discover.RCP)
+    provenance = Provenance(
+        now=datetime.now(UTC),
+        version=__version__,
+        revision=revision(discover.ROOT),
+        software=software.found(),
+        points_digest=rcp.digest(points),
+        variant=request.variant,
+        cache=discover.cache(),
+    )
+    return make_plan(asked, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
+
+
+def carry_out(request: Request, *, reference_runs: bool = False) -> Path | None:
+    """Run what is asked, or what is missing of a campaign that was begun. Returns its folder; None if it is
+    not to be judged now, because it waits in a queue or only a part of it was run here."""
+    asked = request.config
+    planned = _begun(request, reference_runs=reference_runs)
+    folder = planned.jobs[0].folder
+    config = campaign.launcher_config(planned)
+    batch = discover.batch(config)
+    if batch is not None and not batch.inside(os.environ):
+        jobs = campaign.todo(planned, retry_failed=asked.retry_failed)
+        if jobs:
+            submit.refuse_under_way(batch, folder)
+            options = [f"{name}={getattr(asked, name).value}" for name in ("on_failure", "on_violation")]
+            options += ["retry_failed=true"] * asked.retry_failed
+            submit.hand_over(batch, jobs, options, tell_at_once)
+            if not batch.wait:
+                return None
+            submit.wait(batch, folder, tell_at_once)
+            submit.settle(batch, folder)
+        return folder
+    print(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}", flush=True)
+    for words in config.joining:
+        print(f"type on another host: train-bench join {shlex.quote(str(folder))} {words}", flush=True)
+    for _ in each_run(planned, request):  # each step is a run, told to its watcher
+        pass
+    return folder if asked.only is None else None
+
+
+def _begun(request: Request, *, reference_runs: bool) -> Plan:
+    """The plan of a new campaign, or of the one that goes on."""
+    asked = request.config
+    if asked.resume is not None:
+        refuse_other_overrides(request)
+        planned = campaign.open_folder(Path(asked.resume))
+        tell_differences(planned)
+        batch = discover.batch(campaign.launcher_config(planned))
+    elif asked.only is not None:
+        raise RequestError("only=[RUN,...] is for a campaign that was begun; give it with resume=DIR.")
+    else:
+        batch = discover.batch(asked.launcher)
+        planned = plan_of(request, reference_runs=reference_runs)
+        if reference_runs:
+            reference_point.refuse(planned, discover.RCP, replace=asked.replace_point)
+    if batch is not None:
+        submit.check(batch)
+    if asked.resume is None:
+        named(asked.tracking)
+        campaign.refuse_folder(planned.jobs[0].folder)
+        if batch is None:
+            machine.refuse_ranks(planned.jobs[0])
+        campaign.prepare_data(planned)
+        campaign.begin(planned)
+    return planned
+
+
+def each_run(planned: Plan, request: Request, *, side: str = "") -> Generator[Job, None, None]:
+    """The runs of a campaign, one at each step, as the request wants them."""
+    asked = request.config
+    return campaign.run_each(
+        planned,
+        discover.launcher(campaign.launcher_config(planned)),
+        _watcher(planned, side=side),
+        retry_failed=asked.retry_failed,
+        go_on=asked.on_failure is OnFailure["continue"],
+        strictly=asked.on_violation is OnViolation.stop,
+        only=asked.only,
+    )
+
+
+def _watcher(planned: Plan, *, side: str = "") -> Watcher:
+    """The console, and the trackers that the plan asks for."""
+    console = PlainConsole()
+    trackers = [
+        Tracking(
+            name,
+            planned.jobs,
+            as_json(planned) | {"jobs": len(planned.jobs)},
+            rcp_folder=discover.RCP,
+            online=planned.request["tracking_online"],
+            limit_seconds=planned.request["tracking_limit_seconds"],
+            say=lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True),
+        )
+        for name in named(planned.request.get("tracking", "none"))  # older plans know no tracking
+    ]
+    job, alone = sweep.side()
+    terminal = Terminal(console, side=job + side, alone=alone)
+    return Together([terminal, *trackers]) if trackers else terminal
+
+
+def tell_differences(planned: Plan) -> None:
+    """A campaign that goes on with other software than it was planned with says so before anything is run."""
+    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
+    found = differences(asdict(planned), attempts.ran_with(rules.digest))
+    if found:
+        worth = "no result" if rules.strict else "for review"
+        print(
+            f"train-bench: warning: this campaign goes on with {plain('; '.join(found))}. In {planned.ruleset} runs "
+            f"that differ from their plan are {worth}.",
+            file=sys.stderr,
+        )
+
+
+def tell_at_once(text: str) -> None:
+    print(text, flush=True)
+
+
+def refuse_against(request: Request) -> None:
+    if request.against is not None:
+        raise RequestError("against= is for run and plan; leave it out.")
+
+
+def refuse_other_overrides(request: Request) -> None:
+    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation", "only", "replace_point")
+    others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
+    if others:
+        raise RequestError(
+            f"A resumed campaign keeps its plan; leave out {', '.join(others)} or start another campaign."
+        )

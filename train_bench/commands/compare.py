@@ -1,0 +1,44 @@
+"""Whether the runs of other campaigns are faster than those of the first, and how sure that is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from train_bench import against
+from train_bench.commands import reading
+from train_bench.exit_codes import VALID
+from train_bench.judge import comparison
+from train_bench.judge.score import Score
+from train_bench.judge.tree import judge_folder
+from train_bench.plan import definition, discover
+from train_bench.report import comparison as report
+
+
+def main(words: Sequence[str]) -> int:
+    """The command: its words to its exit code."""
+    parser = argparse.ArgumentParser("train-bench compare", description=__doc__)
+    parser.add_argument(
+        "paths",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="A, B, ...: campaigns, or other folders of one entry's logs",
+    )
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args(words)
+    paths = against.to_compare(options.paths)
+    first, *others = (_one_score(path, options.ruleset) for path in paths)
+    compared = [
+        comparison.compare(str(paths[0]), first, str(path), other)
+        for path, other in zip(paths[1:], others, strict=True)
+    ]
+    told = [report.told(one.as_json(), number) for number, one in enumerate(compared, start=1)]
+    reading.tell({"comparisons": told}, options.json, report.show)
+    return VALID
+
+
+def _one_score(path: Path, ruleset: str | None) -> Score:
+    return judge_folder(path, asked=ruleset, rcp_folder=discover.RCP, changes=definition.changes).score

@@ -1,0 +1,40 @@
+"""What a campaign ends with: its judgement, its score, its page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from train_bench import papers
+from train_bench.exit_codes import INVALID, VALID
+from train_bench.judge.entry import Judgement
+from train_bench.judge.tree import Judged, judge_folder
+from train_bench.plan import definition, discover
+from train_bench.report import table
+from train_bench.report.page import write
+from train_bench.report.page.facts import Asked
+
+
+def score(folder: Path) -> int:
+    """Judge a campaign, print and keep its score and its page; the exit code of its verdict."""
+    judged = judgement(folder)
+    scored = judged.score.as_json()
+    papers.write_json(folder / "score.json", scored)
+    _page(folder, judged)
+    table.show_score(scored, table.console())
+    return VALID if judged.score.valid else INVALID
+
+
+def _page(folder: Path, judged: Judgement) -> None:
+    """The report beside the results. They are finished: whatever keeps it from being written costs a warning."""
+    try:
+        tree = Judged(entries=(judged,))
+        path = folder / "report.html"
+        write.write([(folder, tree)], path, asked=Asked(prices={}), rcp_folder=discover.RCP)
+        print(f"report: {path}")
+    except Exception as error:
+        print(f"train-bench: warning: no report was written: {error}", file=sys.stderr)
+
+
+def judgement(folder: Path) -> Judgement:
+    return judge_folder(folder, asked=None, rcp_folder=discover.RCP, changes=definition.changes)

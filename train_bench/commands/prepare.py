@@ -1,0 +1,24 @@
+"""Prepare the data of a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from train_bench import campaign, papers
+from train_bench.ask import Request
+from train_bench.commands import campaigns
+from train_bench.exit_codes import VALID
+
+
+def main(words: Sequence[str]) -> int:
+    """The command: its words to its exit code."""
+    return campaigns.with_request("prepare", words, _prepare)
+
+
+def _prepare(request: Request) -> int:
+    campaigns.refuse_against(request)
+    source = request.config.source
+    planned = campaigns.plan_of(request, to_be_run=False)
+    campaign.prepare_data(planned, papers.own_path(source) if source else None)
+    print(f"The data of {planned.variant} are in {planned.jobs[0].config['data_dir']}.")
+    return VALID

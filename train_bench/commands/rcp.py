@@ -1,0 +1,32 @@
+"""Run reference seeds and write a reference convergence point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from train_bench import papers, reference_point
+from train_bench.ask import Request
+from train_bench.commands import campaigns, conclusion
+from train_bench.exit_codes import VALID
+from train_bench.plan import discover
+
+
+def main(words: Sequence[str]) -> int:
+    """The command: its words to its exit code."""
+
+    def act(request: Request) -> int:
+        campaigns.refuse_against(request)
+        folder = campaigns.carry_out(request, reference_runs=True)
+        return VALID if folder is None else _point(folder, replace=request.config.replace_point)
+
+    return campaigns.with_request("rcp", words, act)
+
+
+def _point(folder: Path, *, replace: bool) -> int:
+    """The folder may have been begun with leave to replace, in its plan, or get it now."""
+    asked = papers.read_json(folder / "plan.json")["request"]
+    replace = replace or asked.get("replace_point", False)  # older plans know no such option
+    path = reference_point.add(conclusion.judgement(folder), folder, discover.RCP, replace=replace)
+    print(f"The reference convergence point is in {path}.")
+    return VALID

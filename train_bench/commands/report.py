@@ -1,0 +1,52 @@
+"""One page about a log, a campaign, a tree of results or several of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from train_bench.commands import reading
+from train_bench.errors import RequestError
+from train_bench.exit_codes import INVALID, VALID
+from train_bench.judge import summary
+from train_bench.plan import discover
+from train_bench.report.page import write
+from train_bench.report.page.facts import Asked, read_prices, refuse_unknown
+
+
+def main(words: Sequence[str]) -> int:
+    """The command: its words to its exit code."""
+    parser = argparse.ArgumentParser("train-bench report", description=__doc__)
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a log, a campaign or any folder above"
+    )
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="FILE", help="the page, for example report.html"
+    )
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument(
+        "--price-per-hour",
+        default="",
+        metavar="PRICE",
+        help="of a whole system; or SYSTEM=PRICE,... for each",
+    )
+    reading.summary_options(parser)
+    options = parser.parse_args(words)
+    if options.to.name == "" or options.to.is_dir():
+        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example report.html.")
+    prices = read_prices(options.price_per_hour)
+    judged = [(path, reading.judged_tree(path, options.ruleset)) for path in options.paths]
+    refuse_unknown(prices, {entry.score.system for _, tree in judged for entry in tree.entries})
+    summaries = []
+    if options.summary is not None:
+        weights, reference = summary.read_weights(options.summary), reading.reference_minutes(options)
+        for path, tree in judged:
+            scores = [entry.score for entry in tree.entries]
+            told = asdict(summary.custom_summary(scores, weights, reference))
+            summaries.append({"path": str(path), **told})
+    asked = Asked(prices=prices, summaries=summaries)
+    write.write(judged, options.to, asked=asked, rcp_folder=discover.RCP)
+    print(f"The report is in {options.to}.")
+    return VALID if all(tree.valid for _, tree in judged) else INVALID

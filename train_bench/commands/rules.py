@@ -1,0 +1,57 @@
+"""What a round allows: values, runs, target, schedule."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from train_bench.commands import reading
+from train_bench.errors import RequestError, UnknownName
+from train_bench.exit_codes import VALID
+from train_bench.judge import rcp as points
+from train_bench.judge.law import law
+from train_bench.plan import discover
+from train_bench.report import rules as report
+from train_bench.rules import ruleset
+
+
+def main(words: Sequence[str]) -> int:
+    """The command: its words to its exit code."""
+    parser = argparse.ArgumentParser("train-bench rules", description=__doc__)
+    parser.add_argument("options", nargs="+", metavar="benchmark=NAME [ruleset=ROUND] [division=closed|open]")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args(words)
+    asked = _named(options.options, ("benchmark", "ruleset", "division"))
+    if "benchmark" not in asked:
+        raise RequestError("Name a benchmark, for example benchmark=resnet.")
+    name = asked["benchmark"]
+    of_variant = discover.describe_variant(name)["ruleset"] if name in discover.variants() else None
+    held = ruleset.load(ruleset.full_name(asked.get("ruleset") or of_variant or _only_round(name)))
+    of_benchmark = held.benchmark(name)
+    reference = discover.hyperparameters(name) if held.name == of_variant else {}
+    told = law(
+        of_benchmark, asked.get("division", "closed"), points.load(of_benchmark, discover.RCP), reference
+    )
+    reading.tell(told, options.json, report.show)
+    return VALID
+
+
+def _named(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    asked = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if name not in names or not sign:
+            raise RequestError(f"'{word}' is no option; known: {', '.join(f'{name}=...' for name in names)}.")
+        asked[name] = value
+    return asked
+
+
+def _only_round(benchmark: str) -> str:
+    """The round of a benchmark that only one has."""
+    rounds = [name for name in ruleset.names() if benchmark in ruleset.load(name).benchmarks]
+    if not rounds:
+        everyone = {name for held in ruleset.names() for name in ruleset.load(held).benchmarks}
+        raise UnknownName(what="benchmark", name=benchmark, known=everyone)
+    if len(rounds) > 1:
+        raise RequestError(f"{benchmark} is in several rounds; add ruleset=, one of {', '.join(rounds)}.")
+    return rounds[0]
