@@ -73,7 +73,10 @@ def own_path(text: str) -> Path:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A regular file to be read; raises `OSError` for anything else, without waiting for the other end of a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # it holds a zero byte, or half a pair of surrogates
+        raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "it is no file", str(path))

@@ -372,6 +372,10 @@ def test_a_corrupt_zip_file_is_refused(tmp_path: Path) -> None:
         ),
         ('{"training": [{"image": 1, "label": "2"}], "validation": []}', "1 is no file of the data set"),
         (
+            r'{"training": [{"image": "\u0000a_1", "label": "2"}], "validation": []}',
+            "cannot be read.*: no file can have this name",
+        ),
+        (
             f'{{"training": [{{"image": "{"9" * 5000}", "label": "2"}}], "validation": []}}',
             "at most 9 digits",
         ),

@@ -58,6 +58,12 @@ def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path):
             papers.read_json(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_a_name_that_no_file_can_have_is_one_sentence(tmp_path, name):
+    with pytest.raises(LogError, match="cannot be read as JSON: no file can have this name"):
+        papers.read_json(tmp_path / name)
+
+
 def test_what_is_too_large_or_too_deep_is_refused(tmp_path):
     path = tmp_path / "plan.json"
     with path.open("wb") as file:
