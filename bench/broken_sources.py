@@ -62,7 +62,7 @@ class Source:
 def sources(scratch: Path) -> list[Source]:
     """One of every kind, whole."""
     images = (_imagenet, _cifar10, _cifar10_binary, _bccd, _nuclei)
-    volumes_and_speech = (_kits19, _decathlon, _librispeech, _spoken)
+    volumes_and_speech = (_kits19, _decathlon, _decathlon_unpacked, _librispeech, _spoken)
     rest = (_criteo, _tfrecords, _text, _bert_weights, _minigo_weights)
     return [_source(scratch, make) for make in (*images, *volumes_and_speech, *rest)]
 
@@ -282,6 +282,14 @@ def _decathlon(folder: Path) -> Callable[[Path, Path], None]:
         archive.writestr("dataset.json", json.dumps(listed), zipfile.ZIP_DEFLATED)
     small = ("train_samples=1", "eval_samples=1", "data.sha256=null", "model.num_classes=9")
     return _preparing(configs.unet3d("unet3d_hippocampus", *small))
+
+
+def _decathlon_unpacked(folder: Path) -> Callable[[Path, Path], None]:
+    read = _decathlon(folder)
+    with zipfile.ZipFile(folder / "task.zip") as archive:
+        archive.extractall(folder)
+    (folder / "task.zip").unlink()
+    return read
 
 
 def _criteo(folder: Path) -> Callable[[Path, Path], None]:

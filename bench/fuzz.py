@@ -44,7 +44,7 @@ GAME = "(;GM[1]FF[4]CA[UTF-8]RU[Chinese]SZ[9]KM[7.5]PB[a]PW[b]RE[B+3.5];B[ee];W[
 
 # fmt: off
 STRANGE: tuple[Any, ...] = (
-    None, True, False, 0, -1, 10**400, 1e308, -1e308, 0.1, "", "x", "[/x]", "\x1b[2J", "a\nVALID", "\ud800",
+    None, True, False, 0, -1, 10**400, 1e308, -1e308, 0.1, "", "x", "[/x]", "\x1b[2J", "a\nVALID", "\ud800", "a\x00b",
     "%3000000000d", "../../x", "/etc/passwd", "=1+1", "x" * 5000, [], {}, [[]], [1, "x"], {"a": {"b": []}},
 )
 # fmt: on
