@@ -201,7 +201,7 @@ def test_a_plan_that_names_no_jobs_is_none(copied):
 
 def test_without_a_record_the_judge_says_what_cannot_be_known(copied):
     (copied / "record_3.json").unlink()
-    assert "record_3.json is missing; whether the log" in said(judge(copied))
+    assert "Missing: record_3.json; whether the log" in said(judge(copied))
 
 
 def test_without_its_digest_of_the_plan_a_log_does_not_say_which_plan_it_was_given(copied):

@@ -100,6 +100,45 @@ def test_a_run_that_failed_is_slow_and_not_broken(name):
     assert verdict.findings
 
 
+def missed_with(folder, last, rules=MINI):
+    """What is said of a run whose last evaluation has the value `last`; None: that was never evaluated."""
+    lines = (LOGS / "not_converged.txt").read_text().splitlines(keepends=True)
+    evaluated = [line for line in lines if '"eval_accuracy"' in line]
+    if last is None:
+        lines = [line for line in lines if line not in evaluated]
+    else:
+        lines[lines.index(evaluated[-1])] = evaluated[-1].replace('"value": 0.7', f'"value": {last}')
+        lines = [line for line in lines if line not in evaluated[:-1]]
+    path = folder / "result_0.txt"
+    path.write_text("".join(lines))
+    record, read = read_record(path, rules)
+    (message,) = [one.message for one in judge_run(record, read, rules).findings if one.check == "target"]
+    return message.partition("was not reached; ")[2]
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ("0.7766666666666666", "last quality 0.7767."),
+        ("0.7", "last quality 0.7."),
+        ("0.859999", "last quality 0.859999."),
+        ("0.8599949", "last quality 0.85999."),
+        ("6.195306298319796e-05", "last quality 0.0001."),
+        ('"much"', "the last quality is no number."),
+        ("NaN", "the last quality is no number."),
+        (None, "there was no evaluation."),
+    ],
+)
+def test_a_missed_target_is_told_with_four_digits_or_as_many_as_set_it_apart(tmp_path, last, said):
+    assert missed_with(tmp_path, last) == said
+
+
+def test_a_missed_target_of_two_metrics_names_them(tmp_path):
+    rules = ruleset.load("mini-1.0").benchmark("maskrcnn_mini")
+    last = '{"BBOX": 0.0034103810747256043, "SEGM": 0.4999999}'
+    assert missed_with(tmp_path, last, rules) == "last quality BBOX 0.0034, SEGM 0.5."
+
+
 def test_a_finding_names_the_line():
     (finding,) = [found for found in verdict_of("bad_momentum").findings if found.key == "sgd_opt_momentum"]
     text = (LOGS / "bad_momentum.txt").read_text().splitlines()[finding.line - 1]

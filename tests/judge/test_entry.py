@@ -173,6 +173,15 @@ def test_how_a_process_died_is_told(planned):
     assert judged.score.valid
 
 
+def test_the_last_words_of_a_process_end_in_one_full_stop(planned):
+    folder = campaign(planned, ["died_at_once", *GOOD[1:]])
+    ending = folder / "ranks" / "run_0" / "ending.json"
+    ending.parent.mkdir(parents=True)
+    ending.write_text('{"exit_code": 1, "deaths": ["rank 0 failed: The data are not there."]}')
+    messages = [found.message for found in judge(folder).verdicts[0].findings]
+    assert "The run's processes died: rank 0 failed: The data are not there." in messages
+
+
 def points(folder, values, **fields):
     path = folder / "points" / MINI.ruleset / f"{MINI.reference}.json"
     path.parent.mkdir(parents=True)

@@ -149,9 +149,9 @@ def of_the_entry(
     names = [f"record_{record.index}.json" for record in records]
     missing = [name for name in names if not (place.folder / name).is_file()]
     if missing:
+        listed = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more"
         message = (
-            f"{', '.join(missing)} is missing; whether the log of the same number is as its run left it cannot be "
-            f"known."
+            f"Missing: {listed}; whether the log of the same number is as its run left it cannot be known."
         )
         yield _of_file(place.folder, "record", message, REVIEW)
 

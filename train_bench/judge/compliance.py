@@ -152,7 +152,7 @@ def _unreadable(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Find
 
 def _how_it_ended(record: RunRecord, rules: BenchmarkRules) -> list[Finding]:
     if record.deaths:
-        message = f"The run's processes died: {'; '.join(record.deaths)}."
+        message = f"The run's processes died: {'; '.join(record.deaths).removesuffix('.')}."
         return [finding(record, rules, "died", message, grade=SLOW)]
     if record.status == DIED:
         message = "There is no run_stop: the run was cut off, it counts as not converged."

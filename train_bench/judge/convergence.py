@@ -22,8 +22,7 @@ def _slower(place: Place, verdict: RcpVerdict) -> Iterator[Finding]:
     if verdict.slower:
         message = (
             f"The runs converge more slowly than the reference: their mean of {verdict.submission_mean:.2f} is above "
-            f"{verdict.upper_bound:.2f}, which a twentieth of such means would be by chance. Something may keep "
-            f"the training from working as it should."
+            f"{verdict.upper_bound:.2f}, as one such mean in twenty is by chance."
         )
         yield _finding(place, "slower", message, value=verdict.submission_mean)
 

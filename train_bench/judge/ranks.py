@@ -34,8 +34,7 @@ def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Ite
             message = (
                 f"When the run was over its ranks held different models: {told.get('differing')} of "
                 f"{told.get('tensors')} tensors differ, the first is {told.get('first')!r}, by up to "
-                f"{_number(told.get('largest_difference'))}. Ranks that do not average their gradients train a model "
-                f"each, and one of them was evaluated."
+                f"{_number(told.get('largest_difference'))}."
             )
             yield finding(
                 record, rules, REPLICAS, message, line=event.line, key=REPLICAS, value=told.get("first")
@@ -68,11 +67,15 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
     if lost is not None and lost <= LOST_BOUND:
         return
     told: Mapping[str, Any] = next(event.value for event in lines if isinstance(event.value, Mapping))
+    took = "".join(
+        f", {what} took {_number(told.get(field))} s"
+        for field, what in (("steal", "the hypervisor"), ("throttled", "limits"))
+        if told.get(field) != 0
+    )
     message = (
-        f"A disturbed machine: {_percent(lost)} of the processor time that ranks wanted went to others, "
-        f"{LOST_BOUND:.0%} is the bound. In {_number(told.get('seconds'))} s they ran {_number(told.get('ran'))} s "
-        f"and waited {_number(told.get('waited'))} s; others ran {_number(told.get('others'))} s, the hypervisor took "
-        f"{_number(told.get('steal'))} s, limits {_number(told.get('throttled'))} s."
+        f"A disturbed machine: {_percent(lost)} of the processor time that ranks wanted went to others "
+        f"({LOST_BOUND:.0%} may). In {_number(told.get('seconds'))} s they ran {_number(told.get('ran'))} s and waited "
+        f"{_number(told.get('waited'))} s; others ran {_number(told.get('others'))} s{took}."
     )
     line = lines[0].line
     yield finding(

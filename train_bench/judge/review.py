@@ -15,6 +15,7 @@ from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding
 from train_bench.judge.log import Log
 from train_bench.judge.record import DIED, SUCCESS, TRAIN_SAMPLES, RunRecord
 from train_bench.progress import EvalSchedule
+from train_bench.quality import Quality, Target
 from train_bench.rules.explain import paragraph
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -260,5 +261,22 @@ def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         message = "The last evaluation reached the target, but run_stop says aborted."
         yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
     if not any(reached) and not cut_off:
-        message = f"The target ({rules.target}) was not reached; last quality {record.quality}."
+        last = _last_quality(record.quality, rules.target) if reached else "there was no evaluation"
+        message = f"The target ({rules.target}) was not reached; {last}."
         yield finding(record, rules, "target", message, key="eval_accuracy", value=record.quality, grade=SLOW)
+
+
+def _last_quality(logged: Any, target: Target) -> str:
+    """One that missed its target, to four digits behind the point as in tables, or to as many as it takes not to
+    look like the target."""
+    quality = target.quality_of(logged)
+    if quality.diverged:
+        return "the last quality is no number"
+    rounded = quality
+    for digits in range(4, 18):
+        rounded = Quality(metrics={name: round(value, digits) for name, value in quality.metrics.items()})
+        if not target.reached(rounded):
+            break
+    told = rounded.metrics
+    listed = ", ".join(f"{name} {value}" for name, value in told.items())
+    return f"last quality {listed if len(told) > 1 else rounded.logged}"
