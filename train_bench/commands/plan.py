@@ -28,7 +28,7 @@ def main(words: Sequence[str]) -> int:
         both = (request, *([request.against] if request.against else []))
         plans = [_told(campaigns.plan_of(one, to_be_run=False)) for one in both]
         if len(overrides) < len(words):
-            print(json.dumps({"plans": plans}, indent=2, default=str))
+            print(json.dumps({"plans": plans}, indent=2))
         else:
             for told in plans:
                 report.show(told, table.console())

@@ -20,8 +20,9 @@ SHARED_ALIKE = ("device", "precision", "threads_per_rank", "nodes")
 def time_of_a_run(plan: Mapping[str, Any], folder: Path) -> str | None:
     """How long the runs that reached their target took (their median) in the latest campaign like `plan` among the
     neighbours of `folder`, in words; None where there is none."""
+    wanted = _kind(plan)
     for path in _scores(folder.parent):
-        if _kind(_read(path.with_name("plan.json"))) == _kind(plan):
+        if _kind(_read(path.with_name("plan.json"))) == wanted:
             about = _time(_read(path))
             if about:
                 return f"about {about} a run, as in {path.parent}"
