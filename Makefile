@@ -38,7 +38,7 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/startup.py
 
 horovod: .venv/installed    ## build Horovod against the installed torch, or take the build that was kept
-	$(BIN)/python -m launchers.horovod.build
+	$(BIN)/python -m train_bench.launchers.horovod.build
 
 deepspeed: .venv/installed  ## install DeepSpeed, which looks for torch then, and compile what it uses on CPUs
 	$(BIN)/python -m pip install --constraint constraints.txt 'setuptools>=77' wheel

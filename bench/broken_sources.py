@@ -28,17 +28,17 @@ import planned  # noqa: F401  makes `references` the package of that name
 import torch
 from PIL import Image
 
-from references.bert.model import Bert
-from references.bert.weights import load_start_weights
-from references.dlrm import criteo
-from references.minigo import weights
-from references.minigo.model import Network
-from references.unet3d.organs import organs
 from tests.references import configs, distributed
 from tests.references.test_bert_data import a_record
 from tests.references.test_bert_model import SMALL as SMALL_BERT
 from tests.references.test_bert_model import archive_of
 from tests.references.test_minigo_model import SMALL as SMALL_NETWORK
+from train_bench.references.bert.model import Bert
+from train_bench.references.bert.weights import load_start_weights
+from train_bench.references.dlrm import criteo
+from train_bench.references.minigo import weights
+from train_bench.references.minigo.model import Network
+from train_bench.references.unet3d.organs import organs
 
 Changed = Callable[[random.Random, bytes], bytes]
 ZEROS = bytes(80 << 20)
@@ -161,7 +161,7 @@ def _source(scratch: Path, make: Callable[[Path], Callable[[Path, Path], None]])
 
 
 def _preparing(config: Any) -> Callable[[Path, Path], None]:
-    prepare = importlib.import_module(f"references.{config.reference}.data").prepare
+    prepare = importlib.import_module(f"train_bench.references.{config.reference}.data").prepare
     return lambda source, folder: prepare(config, folder, source)
 
 

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from references._parts import lamb
 from tests.launchers import faults as of_launchers
 from tests.references.tasks import OPENED
 from train_bench.job import read_job
+from train_bench.references._parts import lamb
 from train_bench.run import rank
 
 ORDERS = (
-    *("references._parts.stream", "references.maskrcnn.order"),
-    *(f"references.{name}.data" for name in ("bert", "dlrm", "rnnt", "unet3d")),
+    *("train_bench.references._parts.stream", "train_bench.references.maskrcnn.order"),
+    *(f"train_bench.references.{name}.data" for name in ("bert", "dlrm", "rnnt", "unet3d")),
 )
 
 NO_AUGMENTATION: dict[str, dict[str, Any]] = {
@@ -55,7 +55,7 @@ def _with_rank_zero(proper: Callable[..., None]) -> Callable[..., None]:
 
 def train_is_eval(reference: str, launcher: str) -> None:
     """The evaluation reads the training set."""
-    data = importlib.import_module(f"references.{reference}.data")
+    data = importlib.import_module(f"train_bench.references.{reference}.data")
     proper = getattr(data, OPENED[reference])
 
     def opened(*asked: Any) -> tuple[Any, ...]:
@@ -85,7 +85,7 @@ def no_augmentation(reference: str, launcher: str) -> None:
             setattr(config.data, name, value)
 
     if reference == "ssd":
-        images = importlib.import_module("references.ssd.images")
+        images = importlib.import_module("train_bench.references.ssd.images")
         images.draw_crop = lambda boxes, *_: ((0.0, 0.0, 1.0, 1.0), np.arange(len(boxes)), boxes)
     _quietly(change)
 
@@ -97,7 +97,7 @@ def no_trust_ratio(reference: str, launcher: str) -> None:
 
 def no_value(reference: str, launcher: str) -> None:
     """Tree search is told that every position is even; the target model's is not."""
-    task = importlib.import_module("references.minigo.task").Task
+    task = importlib.import_module("train_bench.references.minigo.task").Task
     proper = task._infer
 
     def infer(self: Any, network: Any) -> Callable[[Any], Any]:
@@ -123,7 +123,7 @@ def other_seed(reference: str, launcher: str) -> None:
     """Rank 1 draws other weights than rank 0."""
     if os.environ["RANK"] == "0":
         return
-    task = importlib.import_module(f"references.{reference}.task")
+    task = importlib.import_module(f"train_bench.references.{reference}.task")
     proper = task.derive
     task.derive = lambda seed, *words: proper(seed + int(words[0] == "weights"), *words)
 

@@ -29,18 +29,18 @@ from rich.console import Console
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from launchers.inline import parallel as inline
-from references._parts import stream
-from references._parts.warm_up import without_trace
-from references.resnet import data
-from references.resnet.config import Config
-from references.resnet.model import ResNet
-from references.resnet.recipe import optimizer_of, schedule_of, steps_per_epoch
-from references.resnet.task import Task
 from train_bench import campaign
 from train_bench.job import Job
+from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
+from train_bench.references._parts import stream
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.resnet import data
+from train_bench.references.resnet.config import Config
+from train_bench.references.resnet.model import ResNet
+from train_bench.references.resnet.recipe import optimizer_of, schedule_of, steps_per_epoch
+from train_bench.references.resnet.task import Task
 from train_bench.report.live import Terminal, Together
 from train_bench.report.tracking import Tracking
 from train_bench.run.events import Log, wall_clock_ms

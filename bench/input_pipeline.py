@@ -25,8 +25,8 @@ import cattrs
 from planned import first, one_run
 from torch.utils.data import dataloader
 
-from launchers.inline import parallel as inline
 from train_bench.job import Job
+from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
 from train_bench.run.events import Log, wall_clock_ms
 from train_bench.run.timed_run import timed_run
@@ -55,7 +55,7 @@ def main() -> None:
 def _run(job: Job) -> tuple[float, float]:
     """Seconds of the timed window, and of these the seconds spent waiting."""
     config = cattrs.structure(job.config, discover.reference_config(job.reference))
-    task = importlib.import_module(f"references.{job.reference}.task").Task(config)
+    task = importlib.import_module(f"train_bench.references.{job.reference}.task").Task(config)
     log = Log(job.growing_file, wall_clock_ms())
     with _stopwatch() as waits:
         timed_run(task, job, inline.join(job), log)

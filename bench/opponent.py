@@ -16,11 +16,11 @@ from pathlib import Path
 import cattrs
 from planned import first, one_run
 
-from launchers.inline import parallel as inline
-from references.minigo.config import Config
-from references.minigo.task import Task
 from train_bench.bar import bar
+from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
+from train_bench.references.minigo.config import Config
+from train_bench.references.minigo.task import Task
 
 SEED = 1
 GENERATIONS = 6
@@ -31,7 +31,7 @@ OVERRIDES = (
 )
 GAMES = 256
 """Of a generation; the rules of the round allow the benchmark's own number alone, so no plan holds this one."""
-FILE = discover.ROOT / "references" / "minigo" / "mini_opponent.npz"
+FILE = discover.PACKAGE / "references" / "minigo" / "mini_opponent.npz"
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ from plain_models import PlainBert, PlainDLRM, plain_transducer_loss
 from planned import asked_for
 from torch.nn import functional
 
-from launchers.inline import parallel as inline
 from train_bench.job import Device, Job, Precision
+from train_bench.launchers.inline import parallel as inline
 
 Step = Callable[[], object]
 SEED = 1
@@ -58,7 +58,7 @@ def main() -> None:
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 8
     batch = int(sys.argv[3]) if len(sys.argv) > 3 else CASES[name].batch
     config = _config(name, batch)
-    samples = importlib.import_module(f"references.{name}.data").synthetic(config, batch)
+    samples = importlib.import_module(f"train_bench.references.{name}.data").synthetic(config, batch)
     ratios = []
     for rival in CASES[name].rivals:
         ours, theirs = _alternate(_ours(name, config, samples), rival.step(config, samples), steps)
@@ -89,7 +89,7 @@ def _config(name: str, batch: int) -> Any:
 
 def _ours(name: str, config: Any, samples: Any) -> Step:
     """A training step of the reference's task, as the harness has it taken."""
-    task = importlib.import_module(f"references.{name}.task").Task(config)
+    task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
     task.build(SEED, inline.join(_job(config)))
     task._forward.train()
     return lambda: task._train_step(iter([samples]))
@@ -123,8 +123,8 @@ def _job(config: Any) -> Job:
 
 def plain_resnet(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Step:
     """ResNet-50 with LARS."""
-    from references.resnet.model import ResNet
-    from references.resnet.recipe import optimizer_of
+    from train_bench.references.resnet.model import ResNet
+    from train_bench.references.resnet.recipe import optimizer_of
 
     model = ResNet(config.model)
     optimizer = optimizer_of(model, config.hyperparameters)
@@ -141,8 +141,8 @@ def plain_resnet(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Ste
 
 def plain_unet3d(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Step:
     """3D U-Net at 128 voxels per side with Nesterov's momentum."""
-    from references.unet3d.loss import dice_and_cross_entropy
-    from references.unet3d.model import UNet3D
+    from train_bench.references.unet3d.loss import dice_and_cross_entropy
+    from train_bench.references.unet3d.model import UNet3D
 
     asked = config.hyperparameters
     model = UNet3D(config.model)
@@ -161,8 +161,8 @@ def plain_unet3d(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Ste
 
 def plain_ssd(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
     """SSD with a ResNet-34 backbone at 300 pixels with momentum."""
-    from references.ssd.loss import multibox_loss
-    from references.ssd.model import SSD
+    from train_bench.references.ssd.loss import multibox_loss
+    from train_bench.references.ssd.model import SSD
 
     asked = config.hyperparameters
     model = SSD(config.model)
@@ -184,8 +184,8 @@ def plain_ssd(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 def plain_maskrcnn(config: Any, samples: Any) -> Step:
     """Our network in a plain loop: the sum of its losses, backward, step."""
-    from references.maskrcnn.detector import Detector
-    from references.maskrcnn.recipe import optimizer_of
+    from train_bench.references.maskrcnn.detector import Detector
+    from train_bench.references.maskrcnn.recipe import optimizer_of
 
     model = Detector(config)
     optimizer = optimizer_of(model, config)
@@ -231,7 +231,7 @@ def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
 
 def plain_bert(config: Any, samples: Any) -> Step:
     """BERT of torch's own layers with both pretraining losses, clipped gradients and LAMB."""
-    from references._parts.lamb import LAMB
+    from train_bench.references._parts.lamb import LAMB
 
     asked = config.hyperparameters
     model = PlainBert(config.model)
@@ -271,7 +271,7 @@ def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Ten
 
 def plain_minigo(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
     """The two-headed network of Go with momentum SGD."""
-    from references.minigo.model import Network
+    from train_bench.references.minigo.model import Network
 
     model = Network(config.model)
     optimizer = torch.optim.SGD(
@@ -291,8 +291,8 @@ def plain_minigo(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.T
 
 def plain_rnnt(config: Any, samples: Any) -> Step:
     """RNN-T on the longest utterance that trains, with LAMB and averaged weights."""
-    from references.rnnt.model import RNNT
-    from references.rnnt.recipe import follow, optimizer_of
+    from train_bench.references.rnnt.model import RNNT
+    from train_bench.references.rnnt.recipe import follow, optimizer_of
 
     asked = config.hyperparameters
     inputs = config.data.frame_stack * config.data.mel_filters

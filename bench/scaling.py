@@ -33,18 +33,18 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from launchers._parts.ddp import BUFFERS_STAY_LOCAL
-from references._parts import stream
-from references.resnet import data
-from references.resnet.config import Config
-from references.resnet.model import ResNet
-from references.resnet.recipe import optimizer_of, schedule_of
 from train_bench import campaign
 from train_bench.errors import TrainBenchError
 from train_bench.job import Job, read_job
+from train_bench.launchers._parts.ddp import BUFFERS_STAY_LOCAL
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.progress import EvalSchedule
+from train_bench.references._parts import stream
+from train_bench.references.resnet import data
+from train_bench.references.resnet.config import Config
+from train_bench.references.resnet.model import ResNet
+from train_bench.references.resnet.recipe import optimizer_of, schedule_of
 from train_bench.report.live import Terminal
 from train_bench.seeds import derive
 

@@ -21,10 +21,10 @@ from planned import asked_for
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from references.minigo import game
-from references.minigo.model import Network
-from references.minigo.selfplay import SelfPlay
 from tests.references.slow_go import SlowGo
+from train_bench.references.minigo import game
+from train_bench.references.minigo.model import Network
+from train_bench.references.minigo.selfplay import SelfPlay
 
 READOUTS, FAST_READOUTS = 64, 16
 SLOW_GAMES = 3

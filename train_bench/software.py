@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import os
 import platform
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("train_bench", "references", "launchers")
+PACKAGE = Path(__file__).resolve().parent
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "deepspeed", "horovod")
 
 
@@ -19,12 +19,13 @@ def found() -> dict[str, Any]:
 
 
 def digest_of_sources() -> str:
-    """Of the code as it lies on this host; a revision would not tell one changed checkout from another."""
+    """Of the code as it lies on this host, the same in a checkout and where it is installed; a revision would not
+    tell one changed checkout from another."""
     digest = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(f"{path.relative_to(ROOT)}\n".encode())
-            digest.update(path.read_bytes())
+    found = (Path(folder, name) for folder, _, names in os.walk(PACKAGE, followlinks=True) for name in names)
+    for path in sorted(path for path in found if path.suffix == ".py"):
+        digest.update(f"{path.relative_to(PACKAGE)}\n".encode())
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 

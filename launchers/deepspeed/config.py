@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from launchers.torchrun.config import Config as TorchrunConfig
+from train_bench.launchers.torchrun.config import Config as TorchrunConfig
 
 
 class Starter(str, Enum):

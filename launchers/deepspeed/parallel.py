@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from launchers._parts.ddp import TorchParallel, whole_state
 from train_bench.errors import LaunchError
 from train_bench.job import Job, Precision
+from train_bench.launchers._parts.ddp import TorchParallel, whole_state
 
 GROWTH_INTERVAL = 2000
 

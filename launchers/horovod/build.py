@@ -1,4 +1,4 @@
-"""Builds Horovod against the installed torch: `make horovod`, or `python -m launchers.horovod.build`.
+"""Builds Horovod against the installed torch: `make horovod`, or `python -m train_bench.launchers.horovod.build`.
 
 The last release, 0.28.1, is source only and older than today's torch and CMake, so its build files are
 changed where they fail. The wheel is kept in the user's cache folder, one per torch and Python version; a
@@ -60,7 +60,7 @@ PATCHES = (
 
 def main(words: Sequence[str]) -> None:
     """Build or reuse the wheel, install it, import it."""
-    parser = argparse.ArgumentParser("python -m launchers.horovod.build", description=__doc__)
+    parser = argparse.ArgumentParser("python -m train_bench.launchers.horovod.build", description=__doc__)
     parser.add_argument("--mpi", action="store_true", help="with MPI, which has to be installed")
     parser.add_argument("--nccl", action="store_true", help="for GPUs; needs the CUDA toolkit and NCCL")
     options = parser.parse_args(words)
@@ -74,7 +74,7 @@ def main(words: Sequence[str]) -> None:
         else:
             build(folder, mpi=options.mpi, nccl=options.nccl)
     except (LaunchError, subprocess.CalledProcessError) as error:
-        sys.exit(f"launchers.horovod.build: {error}")
+        sys.exit(f"train_bench.launchers.horovod.build: {error}")
 
 
 def key(*, mpi: bool, nccl: bool) -> str:

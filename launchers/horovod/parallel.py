@@ -8,9 +8,9 @@ from typing import TypeVar
 import horovod.torch as hvd
 import torch
 
-from launchers._parts.ddp import TorchParallel
 from train_bench.errors import LaunchError
 from train_bench.job import Job
+from train_bench.launchers._parts.ddp import TorchParallel
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class HorovodParallel(TorchParallel):
         if self.device.type == "cuda" and self.size > 1 and not hvd.nccl_built():
             raise LaunchError(
                 "This build of Horovod has no NCCL, so it cannot serve GPUs; use device=cpu, or build it with "
-                "`python -m launchers.horovod.build --nccl`."
+                "`python -m train_bench.launchers.horovod.build --nccl`."
             )
 
     def _meet(self) -> None:

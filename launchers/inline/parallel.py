@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from launchers._parts.ddp import TorchParallel
 from train_bench.job import Job
+from train_bench.launchers._parts.ddp import TorchParallel
 
 
 def join(job: Job) -> TorchParallel:

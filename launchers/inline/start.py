@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from launchers._parts.exit_codes import how_it_ended
-from launchers.inline.config import Config
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
+from train_bench.launchers._parts.exit_codes import how_it_ended
+from train_bench.launchers.inline.config import Config
 from train_bench.task import BenchmarkConfig
 
 

@@ -1,4 +1,4 @@
-"""Becomes the launcher that serves inside an allocation: `python -m launchers.slurm.agent PLAN.json INDEX`.
+"""Becomes the launcher that serves inside an allocation: `python -m train_bench.launchers.slurm.agent PLAN.json INDEX`.
 
 Only here, on a node, is it known where the ranks meet, or which hosts were given. srun starts one per node for
 torchrun; horovodrun needs one alone.
@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from launchers.slurm.config import Starter
-from launchers.slurm.hostlist import expand
-from launchers.slurm.meeting import meet
-from launchers.slurm.start import FIRST_NODE, STARTER
 from train_bench.errors import TrainBenchError
 from train_bench.job import Job, read_job
+from train_bench.launchers.slurm.config import Starter
+from train_bench.launchers.slurm.hostlist import expand
+from train_bench.launchers.slurm.meeting import meet
+from train_bench.launchers.slurm.start import FIRST_NODE, STARTER
 
 
 def main() -> None:
@@ -28,8 +28,8 @@ def main() -> None:
         where = _torchrun(job) if starter is Starter.torchrun else _horovod(job)
     except TrainBenchError as error:
         sys.exit(f"train-bench: {error}")
-    config = importlib.import_module(f"launchers.{starter.value}.config").Config
-    launcher = importlib.import_module(f"launchers.{starter.value}.start").Launcher
+    config = importlib.import_module(f"train_bench.launchers.{starter.value}.config").Config
+    launcher = importlib.import_module(f"train_bench.launchers.{starter.value}.start").Launcher
     asked = config(nodes=job.nodes, nproc_per_node=job.nproc_per_node, **where)
     rank = (sys.executable, "-m", "train_bench.run.rank", *sys.argv[1:])
     inner = launcher(asked).launch(job, rank)

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launchers.slurm.config import Config
-from launchers.slurm.start import FIRST_NODE
 from train_bench.errors import RequestError
 from train_bench.job import Job
 from train_bench.launcher import SAFE_PATH, BatchTask, Launch
+from train_bench.launchers.slurm.config import Config
+from train_bench.launchers.slurm.start import FIRST_NODE
 
 # Job states of Slurm (squeue, "JOB STATE CODES") that a job has while it may still run, and the ends that a user
 # tells apart.

@@ -6,12 +6,12 @@ import importlib
 import os
 from typing import cast
 
-from launchers._parts.ddp import TorchParallel
-from launchers.slurm.config import Starter
-from launchers.slurm.meeting import meet
-from launchers.slurm.start import STARTER
 from train_bench.errors import LaunchError
 from train_bench.job import Job
+from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.launchers.slurm.config import Starter
+from train_bench.launchers.slurm.meeting import meet
+from train_bench.launchers.slurm.start import STARTER
 from train_bench.parallel import Parallel
 
 
@@ -19,7 +19,7 @@ def join(job: Job) -> Parallel:
     """Take the rank that srun gave this process and meet the others; other starters give ranks themselves."""
     starter = Starter(os.environ[STARTER])
     if starter is not Starter.srun:
-        inner = importlib.import_module(f"launchers.{starter.value}.parallel")
+        inner = importlib.import_module(f"train_bench.launchers.{starter.value}.parallel")
         return cast(Parallel, inner.join(job))
     rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     if size != job.world_size:

@@ -7,11 +7,11 @@ import re
 import sys
 from typing import cast
 
-from launchers._parts.exit_codes import how_it_ended
-from launchers.slurm.config import Config, Starter
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launcher import Launcher as InnerLauncher
+from train_bench.launchers._parts.exit_codes import how_it_ended
+from train_bench.launchers.slurm.config import Config, Starter
 from train_bench.task import BenchmarkConfig
 
 STARTER = "TRAIN_BENCH_STARTER"
@@ -64,7 +64,7 @@ class Launcher:
         """A step of exactly as many tasks as were planned; one task that ends badly ends the step."""
         plan, index = rank_argv[-2:]
         env = {"OMP_NUM_THREADS": str(job.threads_per_rank or 1), STARTER: self.config.starter.value}
-        agent = (sys.executable, "-m", "launchers.slurm.agent", plan, index)
+        agent = (sys.executable, "-m", "train_bench.launchers.slurm.agent", plan, index)
         if self.config.starter is Starter.srun:
             return Launch(argv=(*self._srun(job, tasks_per_node=job.nproc_per_node), *rank_argv), env=env)
         if self.config.starter is Starter.torchrun:
@@ -110,8 +110,8 @@ class Launcher:
     def _inner(self) -> InnerLauncher:
         """The launcher that starts the ranks; its hosts are known on the nodes only (`agent.py`)."""
         name = self.config.starter.value
-        config = importlib.import_module(f"launchers.{name}.config").Config
-        launcher = importlib.import_module(f"launchers.{name}.start").Launcher
+        config = importlib.import_module(f"train_bench.launchers.{name}.config").Config
+        launcher = importlib.import_module(f"train_bench.launchers.{name}.start").Launcher
         return cast(InnerLauncher, launcher(config(nproc_per_node=self.config.nproc_per_node)))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 
-from launchers._parts.exit_codes import how_it_ended
-from launchers.torchrun.config import Config, Rendezvous
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
+from train_bench.launchers._parts.exit_codes import how_it_ended
+from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.task import BenchmarkConfig
 
 # A failure report of torchrun names, per failed process, first its rank and then its exit code.

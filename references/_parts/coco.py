@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from references._parts import archives
-from references._parts.fingerprint import mapped
-from references._parts.images import FAULTS
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError
+from train_bench.references._parts import archives
+from train_bench.references._parts.fingerprint import mapped
+from train_bench.references._parts.images import FAULTS
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from references._parts import archives, coco
 from train_bench import papers
 from train_bench.errors import RequestError
+from train_bench.references._parts import archives, coco
 
 NOTE = "unpacked.json"
 """Which archives were unpacked whole, with their digests."""

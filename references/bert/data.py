@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import prepared, stream
-from references.bert import packed, sources
-from references.bert.config import Config
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts import prepared, stream
+from train_bench.references.bert import packed, sources
+from train_bench.references.bert.config import Config
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
 

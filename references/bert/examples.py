@@ -12,8 +12,8 @@ from random import Random
 
 import numpy as np
 
-from references.bert import packed
-from references.bert.config import Data
+from train_bench.references.bert import packed
+from train_bench.references.bert.config import Data
 
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
 """Word ids of our own vocabularies below the first word."""

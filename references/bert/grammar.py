@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from random import Random
 
-from references.bert.examples import SPECIAL, Document
+from train_bench.references.bert.examples import SPECIAL, Document
 
 TOPICS, NOUNS, ADJECTIVES = 6, 5, 3
 """Topics, and per topic nouns (as many verbs) and adjectives."""

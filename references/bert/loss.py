@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from references.bert.model import Logits
+from train_bench.references.bert.model import Logits
 
 SMOOTHING = 1e-5
 """Keeps the mean over masked words finite where there is none."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from references.bert.config import Model
+from train_bench.references.bert.config import Model
 
 DEVIATION = 0.02
 """Standard deviation of the truncated normal that weights start from; cut at two deviations."""

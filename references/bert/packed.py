@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from references._parts import prepared
 from train_bench import papers
 from train_bench.errors import WriteError
+from train_bench.references._parts import prepared
 
 FORMAT = 1
 

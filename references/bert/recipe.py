@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from references._parts.lamb import LAMB
-from references.bert.config import Hyperparameters
-from references.bert.model import tensor_name
 from train_bench.errors import RequestError
+from train_bench.references._parts.lamb import LAMB
+from train_bench.references.bert.config import Hyperparameters
+from train_bench.references.bert.model import tensor_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from references._parts import prepared
-from references.bert import grammar, packed, tfrecord
-from references.bert.config import Config, Data
-from references.bert.examples import SPECIAL, UNKNOWN, Document, pack
 from train_bench import papers
 from train_bench.errors import RequestError
+from train_bench.references._parts import prepared
+from train_bench.references.bert import grammar, packed, tfrecord
+from train_bench.references.bert.config import Config, Data
+from train_bench.references.bert.examples import SPECIAL, UNKNOWN, Document, pack
 
 CHUNK = 4096
 """Examples in memory while TFRecord files are packed."""

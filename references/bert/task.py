@@ -10,19 +10,19 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from references._parts import checkpoint, loading, stream
-from references._parts.warm_up import without_trace
-from references.bert import data
-from references.bert.config import Config
-from references.bert.loss import pretraining_loss
-from references.bert.model import Bert, Logits, tensor_names
-from references.bert.quality import count_words
-from references.bert.recipe import optimizer_of, schedule_of
-from references.bert.weights import load_start_weights
 from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
+from train_bench.references._parts import checkpoint, loading, stream
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.bert import data
+from train_bench.references.bert.config import Config
+from train_bench.references.bert.loss import pretraining_loss
+from train_bench.references.bert.model import Bert, Logits, tensor_names
+from train_bench.references.bert.quality import count_words
+from train_bench.references.bert.recipe import optimizer_of, schedule_of
+from train_bench.references.bert.weights import load_start_weights
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 

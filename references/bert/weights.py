@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from references._parts import archives
-from references.bert.model import tensor_name
 from train_bench.errors import RequestError
+from train_bench.references._parts import archives
+from train_bench.references.bert.model import tensor_name
 
 
 def load_start_weights(model: nn.Module, path: Path) -> None:

@@ -25,12 +25,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from references.dlrm import records
-from references.dlrm.config import Config
-from references.dlrm.lines import FIELDS, parse
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError, WriteError
+from train_bench.references.dlrm import records
+from train_bench.references.dlrm.config import Config
+from train_bench.references.dlrm.lines import FIELDS, parse
 
 DAYS = 24
 SCRATCH = "scratch"

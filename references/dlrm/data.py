@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import prepared, stream
-from references._parts.fingerprint import Stored
-from references.dlrm import criteo, records
-from references.dlrm.clicks import clicks
-from references.dlrm.config import Config, Model
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts import prepared, stream
+from train_bench.references._parts.fingerprint import Stored
+from train_bench.references.dlrm import criteo, records
+from train_bench.references.dlrm.clicks import clicks
+from train_bench.references.dlrm.config import Config, Model
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from references.dlrm.config import Model
-from references.dlrm.tables import Tables
+from train_bench.references.dlrm.config import Model
+from train_bench.references.dlrm.tables import Tables
 
 
 class DLRM(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from references.dlrm.config import Hyperparameters
+from train_bench.references.dlrm.config import Hyperparameters
 
 FLOOR = 1e-7
 

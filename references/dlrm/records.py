@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from references._parts import prepared
-from references.dlrm.config import Model
 from train_bench import papers
 from train_bench.errors import RequestError, WriteError
+from train_bench.references._parts import prepared
+from train_bench.references.dlrm.config import Model
 
 FORMAT = 1
 DTYPE = np.dtype("<i4")

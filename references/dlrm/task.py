@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from references._parts import loading, stream
-from references._parts.warm_up import without_trace
-from references.dlrm import data
-from references.dlrm.config import Config
-from references.dlrm.model import DLRM, tensor_names
-from references.dlrm.quality import roc_auc
-from references.dlrm.recipe import learning_rate
 from train_bench import papers
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
+from train_bench.references._parts import loading, stream
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.dlrm import data
+from train_bench.references.dlrm.config import Config
+from train_bench.references.dlrm.model import DLRM, tensor_names
+from train_bench.references.dlrm.quality import roc_auc
+from train_bench.references.dlrm.recipe import learning_rate
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 

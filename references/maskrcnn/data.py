@@ -19,13 +19,20 @@ from pycocotools import mask as rle
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import archives, coco, coco_2017, digit_scenes, loading, prepared
-from references.maskrcnn.config import Config, Data, Hyperparameters
-from references.maskrcnn.images import Batch, boxes_to_network, collate, masks_to_network, resized, to_network
-from references.maskrcnn.proposals import Size
-from references.maskrcnn.targets import Objects, Polygons
 from train_bench import papers
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts import archives, coco, coco_2017, digit_scenes, loading, prepared
+from train_bench.references.maskrcnn.config import Config, Data, Hyperparameters
+from train_bench.references.maskrcnn.images import (
+    Batch,
+    boxes_to_network,
+    collate,
+    masks_to_network,
+    resized,
+    to_network,
+)
+from train_bench.references.maskrcnn.proposals import Size
+from train_bench.references.maskrcnn.targets import Objects, Polygons
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
 

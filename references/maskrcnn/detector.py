@@ -7,11 +7,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision import ops
 
-from references.maskrcnn.boxes import BOX_WEIGHTS, RPN_WEIGHTS, encode, grid_anchors
-from references.maskrcnn.config import Config
-from references.maskrcnn.model import BOX_SIDE, MASK_SIDE, Network
-from references.maskrcnn.proposals import Detected, Size, best_of_batch, best_of_image, detect, propose
-from references.maskrcnn.targets import BETWEEN, Objects, draw, inside, mask_targets, match
+from train_bench.references.maskrcnn.boxes import BOX_WEIGHTS, RPN_WEIGHTS, encode, grid_anchors
+from train_bench.references.maskrcnn.config import Config
+from train_bench.references.maskrcnn.model import BOX_SIDE, MASK_SIDE, Network
+from train_bench.references.maskrcnn.proposals import (
+    Detected,
+    Size,
+    best_of_batch,
+    best_of_image,
+    detect,
+    propose,
+)
+from train_bench.references.maskrcnn.targets import BETWEEN, Objects, draw, inside, mask_targets, match
 
 RPN_ABOVE, RPN_BELOW, RPN_POSITIVE, RPN_BETA = 0.7, 0.3, 0.5, 1 / 9
 ROI_ABOVE, ROI_POSITIVE = 0.5, 0.25

@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from references.maskrcnn.proposals import Size
-from references.maskrcnn.targets import Objects, Polygons
+from train_bench.references.maskrcnn.proposals import Size
+from train_bench.references.maskrcnn.targets import Objects, Polygons
 
 MULTIPLE = 32
 """Padded batches have sides that every level of the pyramid divides."""

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from references.maskrcnn.boxes import RATIOS
-from references.maskrcnn.config import Model
 from train_bench.errors import UnknownName
+from train_bench.references.maskrcnn.boxes import RATIOS
+from train_bench.references.maskrcnn.config import Model
 
 MASK_SIDE = 28
 """Pixels of a predicted mask; the features it comes from have half of them."""

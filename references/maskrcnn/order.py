@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from references._parts.stream import TrainingOrder
+from train_bench.references._parts.stream import TrainingOrder
 from train_bench.seeds import derive
 
 

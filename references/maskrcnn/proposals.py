@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from references.maskrcnn.boxes import BOX_WEIGHTS, RPN_WEIGHTS, clip, decode, nms
-from references.maskrcnn.config import Detection
+from train_bench.references.maskrcnn.boxes import BOX_WEIGHTS, RPN_WEIGHTS, clip, decode, nms
+from train_bench.references.maskrcnn.config import Detection
 
 Size = tuple[int, int]
 """Height and width of an image in pixels, without the padding of its batch."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from pycocotools import mask as rle
 
-from references.maskrcnn.proposals import Detected, Size, paste
+from train_bench.references.maskrcnn.proposals import Detected, Size, paste
 
 
 def results(found: Detected, image_id: int, network: Size, original: Size) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from references.maskrcnn.config import Config
 from train_bench.errors import UnknownName
+from train_bench.references.maskrcnn.config import Config
 
 BIAS_RATE = 2.0
 """Biases learn at twice the rate and are not decayed."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from references.maskrcnn.model import Backbone, FrozenNorm, NormedConv
 from train_bench.errors import RequestError
+from train_bench.references.maskrcnn.model import Backbone, FrozenNorm, NormedConv
 
 LEFT_OUT = {"fc1000_w", "fc1000_b", "conv1_b"}
 """The classifier, and a bias of the stem, whose normalisation has one of its own: the reference uses neither."""

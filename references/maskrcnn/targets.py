@@ -12,8 +12,8 @@ from pycocotools import mask as rle
 from torch import Tensor
 from torchvision import ops
 
-from references.maskrcnn.boxes import as_edges, iou
-from references.maskrcnn.model import MASK_SIDE
+from train_bench.references.maskrcnn.boxes import as_edges, iou
+from train_bench.references.maskrcnn.model import MASK_SIDE
 
 BACKGROUND, BETWEEN = -1, -2
 """Matches that are no object: background, and what is neither and makes no loss."""

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import torch
 
-from references._parts import checkpoint, coco_ap, loading, prepared, stream
-from references._parts.warm_up import without_trace
-from references.maskrcnn import data, start_weights
-from references.maskrcnn.config import Config
-from references.maskrcnn.detector import Detector
-from references.maskrcnn.images import Batch
-from references.maskrcnn.model import tensor_names
-from references.maskrcnn.order import Order, tall
-from references.maskrcnn.quality import results
-from references.maskrcnn.recipe import optimizer_of, schedule_of
 from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
+from train_bench.references._parts import checkpoint, coco_ap, loading, prepared, stream
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.maskrcnn import data, start_weights
+from train_bench.references.maskrcnn.config import Config
+from train_bench.references.maskrcnn.detector import Detector
+from train_bench.references.maskrcnn.images import Batch
+from train_bench.references.maskrcnn.model import tensor_names
+from train_bench.references.maskrcnn.order import Order, tall
+from train_bench.references.maskrcnn.quality import results
+from train_bench.references.maskrcnn.recipe import optimizer_of, schedule_of
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 

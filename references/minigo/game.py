@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from references.minigo.compiled import compiled
 from train_bench.errors import RequestError
+from train_bench.references.minigo.compiled import compiled
 
 BLACK, WHITE, EMPTY = 1, -1, 0
 LARGEST = 19

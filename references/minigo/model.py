@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from references.minigo.config import Model
-from references.minigo.game import PLANES
+from train_bench.references.minigo.config import Model
+from train_bench.references.minigo.game import PLANES
 
 EPSILON = 1e-5
 FORGOTTEN = 0.05

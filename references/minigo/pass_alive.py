@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from references.minigo.compiled import compiled
-from references.minigo.game import BLACK, EMPTY, WHITE, Geometry, chains
+from train_bench.references.minigo.compiled import compiled
+from train_bench.references.minigo.game import BLACK, EMPTY, WHITE, Geometry, chains
 
 
 @compiled

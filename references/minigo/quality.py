@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from references.minigo import game, scoring, search, trees
-from references.minigo.config import Config
-from references.minigo.selfplay import Infer, generator_of, manner_of, salt_of
+from train_bench.references.minigo import game, scoring, search, trees
+from train_bench.references.minigo.config import Config
+from train_bench.references.minigo.selfplay import Infer, generator_of, manner_of, salt_of
 from train_bench.seeds import derive
 
 

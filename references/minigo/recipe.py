@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from references.minigo.config import Config
 from train_bench.errors import RequestError
+from train_bench.references.minigo.config import Config
 
 VALUE_WEIGHT = 0.5
 

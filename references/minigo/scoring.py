@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from references.minigo.compiled import compiled
-from references.minigo.game import BLACK, EMPTY, WHITE, Geometry
-from references.minigo.pass_alive import pass_alive
+from train_bench.references.minigo.compiled import compiled
+from train_bench.references.minigo.game import BLACK, EMPTY, WHITE, Geometry
+from train_bench.references.minigo.pass_alive import pass_alive
 
 
 @compiled

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from references.minigo.compiled import compiled
-from references.minigo.game import (
+from train_bench.references.minigo.compiled import compiled
+from train_bench.references.minigo.game import (
     EMPTY,
     HISTORY,
     Geometry,
@@ -27,9 +27,9 @@ from references.minigo.game import (
     was_seen,
     write_planes,
 )
-from references.minigo.pass_alive import pass_alive
-from references.minigo.scoring import winner
-from references.minigo.trees import Trees, add_child
+from train_bench.references.minigo.pass_alive import pass_alive
+from train_bench.references.minigo.scoring import winner
+from train_bench.references.minigo.trees import Trees, add_child
 
 EXPLORATION_BASE = 19652.0
 EXPLORATION_INIT = 1.25

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from references.minigo import game, scoring, search, trees
-from references.minigo.config import Config
+from train_bench.references.minigo import game, scoring, search, trees
+from train_bench.references.minigo.config import Config
 from train_bench.seeds import derive
 
 Infer = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

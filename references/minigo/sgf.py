@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from references.minigo import game
 from train_bench import papers
 from train_bench.errors import RequestError
+from train_bench.references.minigo import game
 
 LETTERS = "abcdefghijklmnopqrs"
 PROPERTY = re.compile(r"\s*([A-Z]+)((?:\s*\[(?:[^\]\\]|\\.)*\])+)", re.DOTALL)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from references.minigo.compiled import compiled
-from references.minigo.game import Geometry, Positions, place
+from train_bench.references.minigo.compiled import compiled
+from train_bench.references.minigo.game import Geometry, Positions, place
 
 
 class Trees(NamedTuple):

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from references._parts import archives
-from references.minigo.model import Network, layers
 from train_bench import papers
 from train_bench.errors import RequestError
+from train_bench.references._parts import archives
+from train_bench.references.minigo.model import Network, layers
 
 GLOBAL_STEP = "global_step"
 

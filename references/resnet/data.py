@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import images, prepared
-from references._parts.fingerprint import mapped
-from references.resnet import shards, sources
-from references.resnet.config import Config, Data
-from references.resnet.images import decode, for_evaluation, for_training
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts import images, prepared
+from train_bench.references._parts.fingerprint import mapped
+from train_bench.references.resnet import shards, sources
+from train_bench.references.resnet.config import Config, Data
+from train_bench.references.resnet.images import decode, for_evaluation, for_training
 from train_bench.task import DataFacts
 
 PADDING_LABEL = -1

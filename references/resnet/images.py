@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from references.resnet.config import Data
+from train_bench.references.resnet.config import Data
 
 Box = tuple[int, int, int, int]
 """Top, left, height, width, in pixels."""

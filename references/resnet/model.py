@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from references.resnet.config import Model
+from train_bench.references.resnet.config import Model
 
 TRUNCATED_DEVIATION = 0.87962566103423978
 """Standard deviation of the unit normal after truncation at two deviations; dividing by it restores 1."""

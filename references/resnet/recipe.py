@@ -8,11 +8,11 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from references._parts.lars import LARS
-from references._parts.lr_schedules import PolynomialDecay
-from references.resnet.config import Config, Hyperparameters
-from references.resnet.model import is_batch_norm
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts.lars import LARS
+from train_bench.references._parts.lr_schedules import PolynomialDecay
+from train_bench.references.resnet.config import Config, Hyperparameters
+from train_bench.references.resnet.model import is_batch_norm
 
 OPTIMIZERS = ("lars", "sgd")
 

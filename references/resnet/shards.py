@@ -22,11 +22,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from references._parts import prepared
-from references._parts.fingerprint import Stored
-from references.resnet.images import as_rgb, decode
 from train_bench import papers
 from train_bench.errors import RequestError, WriteError
+from train_bench.references._parts import prepared
+from train_bench.references._parts.fingerprint import Stored
+from train_bench.references.resnet.images import as_rgb, decode
 
 FORMAT = 1
 BOX_BYTES = 16

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from references._parts import archives, prepared
-from references.resnet.images import decode
-from references.resnet.shards import Example
 from train_bench import papers
 from train_bench.errors import RequestError
+from train_bench.references._parts import archives, prepared
+from train_bench.references.resnet.images import decode
+from train_bench.references.resnet.shards import Example
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg", ".png")
 JPEG_QUALITY = 100

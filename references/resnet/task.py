@@ -10,15 +10,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from references._parts import checkpoint, loading, stream
-from references._parts.warm_up import without_trace
-from references.resnet import data
-from references.resnet.config import Config
-from references.resnet.model import ResNet, tensor_names
-from references.resnet.recipe import optimizer_of, schedule_of
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
+from train_bench.references._parts import checkpoint, loading, stream
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.resnet import data
+from train_bench.references.resnet.config import Config
+from train_bench.references.resnet.model import ResNet, tensor_names
+from train_bench.references.resnet.recipe import optimizer_of, schedule_of
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import prepared, stream
-from references.rnnt import features, recordings, sources
-from references.rnnt.config import Config, Data, Hyperparameters
-from references.rnnt.tokens import text_of, tokenizer
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts import prepared, stream
+from train_bench.references.rnnt import features, recordings, sources
+from train_bench.references.rnnt.config import Config, Data, Hyperparameters
+from train_bench.references.rnnt.tokens import text_of, tokenizer
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from references.rnnt.model import RNNT, State
+from train_bench.references.rnnt.model import RNNT, State
 
 
 def greedy(

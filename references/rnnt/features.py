@@ -15,7 +15,7 @@ from scipy import fft, signal
 from torch import Tensor
 from torch.nn import functional
 
-from references.rnnt.config import Data, Hyperparameters
+from train_bench.references.rnnt.config import Data, Hyperparameters
 
 SILENCE_WINDOW = 2048
 """Samples over which loudness is measured."""

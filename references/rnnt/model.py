@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from references.rnnt.config import Model
+from train_bench.references.rnnt.config import Model
 
 State = list[tuple[Tensor, Tensor]]
 """Per layer the hidden and the cell state, each (1, samples, units)."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from references._parts.lamb import LAMB
-from references.rnnt.config import Config, Hyperparameters
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts.lamb import LAMB
+from train_bench.references.rnnt.config import Config, Hyperparameters
 
 OPTIMIZERS = ("lamb",)
 

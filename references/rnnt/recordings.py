@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from references._parts import prepared
 from train_bench import papers
 from train_bench.errors import RequestError, WriteError
+from train_bench.references._parts import prepared
 
 FORMAT = 1
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from references._parts import archives, prepared
-from references.rnnt import letters
-from references.rnnt.config import Config
-from references.rnnt.recordings import Utterance
 from train_bench import papers
 from train_bench.bar import bar
 from train_bench.errors import RequestError
+from train_bench.references._parts import archives, prepared
+from train_bench.references.rnnt import letters
+from train_bench.references.rnnt.config import Config
+from train_bench.references.rnnt.recordings import Utterance
 from train_bench.seeds import derive
 
 BLOCK = 1 << 22

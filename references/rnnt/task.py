@@ -11,19 +11,19 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from references._parts import checkpoint, loading, stream
-from references._parts.transducer_loss import transducer_loss
-from references._parts.warm_up import without_trace
-from references.rnnt import data
-from references.rnnt.config import Config
-from references.rnnt.decoding import greedy
-from references.rnnt.model import RNNT, joined_length, tensor_names
-from references.rnnt.quality import word_errors
-from references.rnnt.recipe import follow, optimizer_of, schedule_of
-from references.rnnt.tokens import text_of
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
+from train_bench.references._parts import checkpoint, loading, stream
+from train_bench.references._parts.transducer_loss import transducer_loss
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.rnnt import data
+from train_bench.references.rnnt.config import Config
+from train_bench.references.rnnt.decoding import greedy
+from train_bench.references.rnnt.model import RNNT, joined_length, tensor_names
+from train_bench.references.rnnt.quality import word_errors
+from train_bench.references.rnnt.recipe import follow, optimizer_of, schedule_of
+from train_bench.references.rnnt.tokens import text_of
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 

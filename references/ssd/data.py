@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import archives, coco, coco_2017, digit_scenes, prepared
-from references.ssd import start_weights
-from references.ssd.config import Config, Data
-from references.ssd.images import for_evaluation, for_training
-from references.ssd.priors import match, priors
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts import archives, coco, coco_2017, digit_scenes, prepared
+from train_bench.references.ssd import start_weights
+from train_bench.references.ssd.config import Config, Data
+from train_bench.references.ssd.images import for_evaluation, for_training
+from train_bench.references.ssd.priors import match, priors
 from train_bench.task import DataFacts
 
 ORIGINS = ("coco", "digits", "bccd")

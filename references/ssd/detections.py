@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torchvision.ops import nms
 
-from references.ssd.priors import decode
+from train_bench.references.ssd.priors import decode
 
 MIN_SCORE, MAX_IOU, CANDIDATES, KEPT = 0.05, 0.5, 200, 200
 

@@ -12,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import functional
 
-from references.ssd.config import Data
-from references.ssd.crop import draw_crop
+from train_bench.references.ssd.config import Data
+from train_bench.references.ssd.crop import draw_crop
 
 
 def for_training(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor, cat, nn
 from torchvision.models.resnet import BasicBlock
 
-from references.ssd.config import Model
+from train_bench.references.ssd.config import Model
 
 PREFIX = "ssd0_"
 BACKBONE = f"{PREFIX}resnetmlperf0_"

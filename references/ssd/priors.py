@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchvision.ops import box_convert, box_iou
 
-from references.ssd.config import Model
+from train_bench.references.ssd.config import Model
 
 POSITIVE_IOU = 0.5
 CENTRE_SCALE, SIZE_SCALE = 0.1, 0.2

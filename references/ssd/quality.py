@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from pycocotools.coco import COCO
 
-from references._parts import coco_ap
-from references._parts.coco import Annotations
-from references.ssd.detections import Found
 from train_bench.parallel import Parallel
+from train_bench.references._parts import coco_ap
+from train_bench.references._parts.coco import Annotations
+from train_bench.references.ssd.detections import Found
 
 COLUMNS = 7
 """image_id, x, y, width, height (pixels of the original image), score, category_id: the rows that pycocotools

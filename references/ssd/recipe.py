@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from references.ssd.config import Config, Hyperparameters
 from train_bench.errors import RequestError
+from train_bench.references.ssd.config import Config, Hyperparameters
 
 MOMENTUM = 0.9
 DECAY = 0.1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from references._parts import prepared
-from references.ssd.model import Backbone
 from train_bench.errors import RequestError
+from train_bench.references._parts import prepared
+from train_bench.references.ssd.model import Backbone
 
 UNUSED = ("layer4.", "fc.")
 

@@ -10,18 +10,18 @@ import torch
 from pycocotools.coco import COCO
 from torch import Tensor, nn
 
-from references._parts import checkpoint, coco_ap, loading, prepared, stream
-from references._parts.warm_up import without_trace
-from references.ssd import data, quality, start_weights
-from references.ssd.config import Config
-from references.ssd.detections import detect
-from references.ssd.loss import multibox_loss
-from references.ssd.model import SSD, tensor_names
-from references.ssd.priors import priors
-from references.ssd.recipe import optimizer_of, schedule_of
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
+from train_bench.references._parts import checkpoint, coco_ap, loading, prepared, stream
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.ssd import data, quality, start_weights
+from train_bench.references.ssd.config import Config
+from train_bench.references.ssd.detections import detect
+from train_bench.references.ssd.loss import multibox_loss
+from train_bench.references.ssd.model import SSD, tensor_names
+from train_bench.references.ssd.priors import priors
+from train_bench.references.ssd.recipe import optimizer_of, schedule_of
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 

@@ -18,10 +18,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from references._parts import prepared, stream
-from references.unet3d import cases, sources
-from references.unet3d.config import Config, Data
-from references.unet3d.volumes import (
+from train_bench import papers
+from train_bench.bar import bar
+from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts import prepared, stream
+from train_bench.references.unet3d import cases, sources
+from train_bench.references.unet3d.config import Config, Data
+from train_bench.references.unet3d.volumes import (
     KEPT_COMPONENTS,
     augment,
     foreground_boxes,
@@ -31,9 +34,6 @@ from references.unet3d.volumes import (
     random_place,
     resample,
 )
-from train_bench import papers
-from train_bench.bar import bar
-from train_bench.errors import RequestError, UnknownName
 from train_bench.task import DataFacts
 
 Batch = tuple[Tensor, Tensor]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from references.unet3d.config import Model
+from train_bench.references.unet3d.config import Model
 
 EPSILON = 1e-5
 

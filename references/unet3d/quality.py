@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from references.unet3d.loss import SMOOTHING
+from train_bench.references.unet3d.loss import SMOOTHING
 
 RELATIVE_DEVIATION = 0.125
 """Standard deviation of the importance map's Gaussian, as a share of the window's side."""

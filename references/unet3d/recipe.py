@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from references.unet3d.config import Config, Hyperparameters
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references.unet3d.config import Config, Hyperparameters
 
 OPTIMIZERS = ("sgd",)
 

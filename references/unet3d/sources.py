@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from references._parts import archives
-from references.unet3d.cases import case_name
-from references.unet3d.config import Config
-from references.unet3d.organs import organs
 from train_bench import papers
 from train_bench.errors import RequestError
+from train_bench.references._parts import archives
+from train_bench.references.unet3d.cases import case_name
+from train_bench.references.unet3d.config import Config
+from train_bench.references.unet3d.organs import organs
 
 HEADER_BYTES = 352
 MOST_VOXELS = 1 << 29

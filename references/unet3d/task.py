@@ -10,17 +10,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from references._parts import checkpoint, loading, stream
-from references._parts.warm_up import without_trace
-from references.unet3d import data, quality
-from references.unet3d.config import Config
-from references.unet3d.loss import dice_and_cross_entropy
-from references.unet3d.model import UNet3D, tensor_names
-from references.unet3d.recipe import optimizer_of, schedule_of
 from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
+from train_bench.references._parts import checkpoint, loading, stream
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.unet3d import data, quality
+from train_bench.references.unet3d.config import Config
+from train_bench.references.unet3d.loss import dice_and_cross_entropy
+from train_bench.references.unet3d.model import UNet3D, tensor_names
+from train_bench.references.unet3d.recipe import optimizer_of, schedule_of
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 

@@ -8,7 +8,7 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn import functional
 
-from references.unet3d.config import Data
+from train_bench.references.unet3d.config import Data
 
 KEPT_COMPONENTS = 2
 """Connected components per class that a crop may be placed around: those with the largest boxes."""

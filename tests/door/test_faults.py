@@ -12,11 +12,11 @@ import time
 
 import pytest
 
-from launchers.torchrun.start import Launcher as Torchrun
 from tests.door.conftest import Diary, make, wait_for
 from train_bench import campaign
 from train_bench.errors import LaunchError
 from train_bench.launcher import Launch
+from train_bench.launchers.torchrun.start import Launcher as Torchrun
 
 TWO = ("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
 

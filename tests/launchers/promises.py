@@ -11,14 +11,14 @@ from pathlib import Path
 import cattrs
 import torch
 
-from references._parts.warm_up import without_trace
-from references.resnet.config import Config
-from references.resnet.task import Task
 from tests.launchers import faults
 from tests.references.configs import resnet
 from train_bench.errors import LaunchError
 from train_bench.job import Job, Precision
 from train_bench.progress import EvalSchedule
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.resnet.config import Config
+from train_bench.references.resnet.task import Task
 from train_bench.run import replicas
 
 BATCH = 8
@@ -226,7 +226,7 @@ def main():
     folder, asked = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     torch.set_num_threads(1)
     job = cattrs.structure(asked["job"], Job)
-    parallel = importlib.import_module(f"launchers.{job.launcher}.parallel").join(job)
+    parallel = importlib.import_module(f"train_bench.launchers.{job.launcher}.parallel").join(job)
     result = {"size": parallel.size, "precision": dtypes(parallel)}
     if job.precision is Precision.fp16:
         result |= {"overflow": overflow(parallel)}

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from launchers._parts.ddp import TorchParallel
 from tests.run.fakes import job
 from train_bench.errors import LaunchError
 from train_bench.job import Device, Precision
+from train_bench.launchers._parts.ddp import TorchParallel
 
 
 def model_and_optimizer():

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from launchers.deepspeed.config import Config, Starter
-from launchers.deepspeed.start import Launcher
-from launchers.torchrun.config import Config as TorchrunConfig
-from launchers.torchrun.start import Launcher as Torchrun
 from tests.references.configs import bert, resnet
 from tests.run.fakes import job
 from train_bench.launcher import Death
+from train_bench.launchers.deepspeed.config import Config, Starter
+from train_bench.launchers.deepspeed.start import Launcher
+from train_bench.launchers.torchrun.config import Config as TorchrunConfig
+from train_bench.launchers.torchrun.start import Launcher as Torchrun
 
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "0")
 

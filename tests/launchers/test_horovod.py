@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from launchers.horovod import build
-from launchers.horovod.config import Config, Controller
-from launchers.horovod.start import Launcher
 from tests.references.configs import resnet
 from tests.run.fakes import job
 from train_bench.errors import LaunchError
 from train_bench.launcher import Death
+from train_bench.launchers.horovod import build
+from train_bench.launchers.horovod.config import Config, Controller
+from train_bench.launchers.horovod.start import Launcher
 
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "0")
 RUNNER = (sys.executable, "-m", "horovod.runner.launch")

@@ -13,13 +13,13 @@ import cattrs
 import pytest
 import torch
 
-from launchers._parts.ddp import TorchParallel
-from references.resnet.data import prepare
 from tests.launchers.promises import training
 from tests.references.configs import resnet
 from tests.run.fakes import job
 from train_bench.job import Precision
+from train_bench.launchers._parts.ddp import TorchParallel
 from train_bench.plan import discover
+from train_bench.references.resnet.data import prepare
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(900)  # DeepSpeed may have to compile

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from launchers.slurm.batch import Batch
-from launchers.slurm.config import Config, Starter
-from launchers.slurm.hostlist import expand
-from launchers.slurm.start import Launcher
 from tests.launchers.test_start import REPORT
 from tests.run.fakes import job
 from train_bench.errors import RequestError
 from train_bench.launcher import Death
+from train_bench.launchers.slurm.batch import Batch
+from train_bench.launchers.slurm.config import Config, Starter
+from train_bench.launchers.slurm.hostlist import expand
+from train_bench.launchers.slurm.start import Launcher
 
 SNAPSHOTS = Path(__file__).parent / "slurm"
 RANK = ("python", "-m", "train_bench.run.rank", "/shared/c/plan.json", "0")
@@ -100,7 +100,7 @@ def test_torchrun_gets_one_agent_per_node_with_the_processors_of_all_its_ranks()
     argv = step(nodes=2, nproc_per_node=4, cpus_per_rank=3, starter=Starter.torchrun).argv
     assert argv[:5] == ("srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1")
     assert argv[5] == "--cpus-per-task=12"
-    assert argv[-4:] == ("-m", "launchers.slurm.agent", "/shared/c/plan.json", "0")
+    assert argv[-4:] == ("-m", "train_bench.launchers.slurm.agent", "/shared/c/plan.json", "0")
 
 
 def test_runs_side_by_side_keep_to_nodes_of_their_own():

@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from launchers.inline.config import Config as InlineConfig
-from launchers.inline.start import Launcher as Inline
-from launchers.torchrun.config import Config as TorchrunConfig
-from launchers.torchrun.start import Launcher as Torchrun
 from tests.door.conftest import asked_config
 from tests.run.fakes import job
 from train_bench.launcher import Death
+from train_bench.launchers.inline.config import Config as InlineConfig
+from train_bench.launchers.inline.start import Launcher as Inline
+from train_bench.launchers.torchrun.config import Config as TorchrunConfig
+from train_bench.launchers.torchrun.start import Launcher as Torchrun
 
 BENCHMARK = asked_config().benchmark
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "0")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from launchers.torchrun.config import Config, Rendezvous
-from launchers.torchrun.start import Launcher
 from tests.door.conftest import asked_config
 from tests.run.fakes import job
+from train_bench.launchers.torchrun.config import Config, Rendezvous
+from train_bench.launchers.torchrun.start import Launcher
 
 BENCHMARK = asked_config().benchmark
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "3")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-import references
+import train_bench.references
 from tests.door.conftest import asked_config, make
 from train_bench.errors import RequestError
 from train_bench.plan import discover
@@ -288,10 +288,10 @@ def sibling(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     for name in ("config", "data", "task"):
         (folder / f"{name}.py").write_text("Taskmaster = None\n")
-    monkeypatch.setattr(discover, "ROOT", tmp_path)
-    monkeypatch.setattr(references, "__path__", [str(folder.parent)])
+    monkeypatch.setattr(discover, "PACKAGE", tmp_path)
+    monkeypatch.setattr(train_bench.references, "__path__", [str(folder.parent)])
     yield folder
-    for name in [name for name in sys.modules if name.startswith("references.hollow")]:
+    for name in [name for name in sys.modules if name.startswith("train_bench.references.hollow")]:
         del sys.modules[name]
 
 

@@ -10,14 +10,14 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from references.bert.config import Config as BertConfig
-from references.dlrm.config import Config as DLRMConfig
-from references.maskrcnn.config import Config as MaskRCNNConfig
-from references.minigo.config import Config as MinigoConfig
-from references.resnet.config import Config as ResNetConfig
-from references.rnnt.config import Config as RNNTConfig
-from references.ssd.config import Config as SSDConfig
-from references.unet3d.config import Config as UNet3DConfig
+from train_bench.references.bert.config import Config as BertConfig
+from train_bench.references.dlrm.config import Config as DLRMConfig
+from train_bench.references.maskrcnn.config import Config as MaskRCNNConfig
+from train_bench.references.minigo.config import Config as MinigoConfig
+from train_bench.references.resnet.config import Config as ResNetConfig
+from train_bench.references.rnnt.config import Config as RNNTConfig
+from train_bench.references.ssd.config import Config as SSDConfig
+from train_bench.references.unet3d.config import Config as UNet3DConfig
 from train_bench.task import BenchmarkConfig
 
 CONF = Path(__file__).parents[2] / "conf"

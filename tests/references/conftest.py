@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from references.bert.config import Config as BertConfig
-from references.dlrm.config import Config as DLRMConfig
-from references.maskrcnn.config import Config as MaskRCNNConfig
-from references.resnet.config import Config
-from references.rnnt.config import Config as RNNTConfig
-from references.ssd.config import Config as SSDConfig
-from references.unet3d.config import Config as UNet3DConfig
 from tests.references import configs
 from tests.references.configs import bert, dlrm, maskrcnn, resnet, rnnt, ssd, unet3d
+from train_bench.references.bert.config import Config as BertConfig
+from train_bench.references.dlrm.config import Config as DLRMConfig
+from train_bench.references.maskrcnn.config import Config as MaskRCNNConfig
+from train_bench.references.resnet.config import Config
+from train_bench.references.rnnt.config import Config as RNNTConfig
+from train_bench.references.ssd.config import Config as SSDConfig
+from train_bench.references.unet3d.config import Config as UNet3DConfig
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,7 +35,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def folder_of(reference: str) -> Path:
         folder = tmp_path_factory.mktemp(reference)
         config = getattr(configs, reference)(f"{reference}_mini")
-        importlib.import_module(f"references.{reference}.data").prepare(config, folder, None)
+        importlib.import_module(f"train_bench.references.{reference}.data").prepare(config, folder, None)
         return folder
 
     return folder_of

@@ -18,10 +18,10 @@ import soundfile
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from references._parts import digit_scenes
-from references.dlrm import clicks
-from references.rnnt import letters
-from references.unet3d.organs import organs
+from train_bench.references._parts import digit_scenes
+from train_bench.references.dlrm import clicks
+from train_bench.references.rnnt import letters
+from train_bench.references.unet3d.organs import organs
 
 
 def imagenet(root: Path, *, train: int, val: int) -> None:

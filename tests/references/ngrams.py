@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from references.bert import packed
-from references.bert.examples import MASK, SPECIAL
+from train_bench.references.bert import packed
+from train_bench.references.bert.examples import MASK, SPECIAL
 
 REACH = 2
 """Words on either side that n-grams look at, as they are visible: some are [MASK]."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from launchers._parts.ddp import whole_state
+from train_bench.launchers._parts.ddp import whole_state
 
 
 class OneRank:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from references._parts import archives
 from train_bench.errors import RequestError
+from train_bench.references._parts import archives
 
 Made = Callable[[Path], None]
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from references._parts import prepared
-from references.bert import data, grammar, packed, sources, tfrecord
-from references.bert.config import Config
-from references.bert.examples import CLS, MASK, SEP, SPECIAL, UNKNOWN, pack
 from tests.references.configs import bert
 from tests.references.distributed import framed, tf_example
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts import prepared
+from train_bench.references.bert import data, grammar, packed, sources, tfrecord
+from train_bench.references.bert.config import Config
+from train_bench.references.bert.examples import CLS, MASK, SEP, SPECIAL, UNKNOWN, pack
 
 WIKITEXT = Path(__file__).parents[3] / "shared" / "data" / "wikitext2_small"
 

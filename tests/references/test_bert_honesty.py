@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from references.bert import data
-from references.bert.config import Config
 from tests.references import ngrams
+from train_bench.references.bert import data
+from train_bench.references.bert.config import Config
 from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("bert_mini").target.thresholds[0].value

@@ -13,14 +13,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from references.bert.config import Model
-from references.bert.data import packing_of
-from references.bert.loss import pretraining_loss
-from references.bert.model import Bert, Logits, gelu, tensor_name, tensor_names
-from references.bert.recipe import optimizer_of, schedule_of
-from references.bert.weights import load_start_weights
 from tests.references.configs import BERTS, bert
 from train_bench.errors import RequestError
+from train_bench.references.bert.config import Model
+from train_bench.references.bert.data import packing_of
+from train_bench.references.bert.loss import pretraining_loss
+from train_bench.references.bert.model import Bert, Logits, gelu, tensor_name, tensor_names
+from train_bench.references.bert.recipe import optimizer_of, schedule_of
+from train_bench.references.bert.weights import load_start_weights
 from train_bench.rules import ruleset
 
 SMALL = Model(layers=2, width=12, heads=3, intermediate=20, vocabulary=30, positions=9)

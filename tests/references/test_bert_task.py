@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from references.bert import data
-from references.bert.config import Config
-from references.bert.model import Bert, tensor_name
-from references.bert.quality import count_words
-from references.bert.task import Task
 from tests.references.configs import bert
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
 from train_bench.errors import RequestError
+from train_bench.references.bert import data
+from train_bench.references.bert.config import Config
+from train_bench.references.bert.model import Bert, tensor_name
+from train_bench.references.bert.quality import count_words
+from train_bench.references.bert.task import Task
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
@@ -157,8 +157,8 @@ FULL_STEP = """
 import math, resource, torch
 from tests.references.configs import bert
 from tests.references.one_rank import OneRank
-from references.bert import data
-from references.bert.task import Task
+from train_bench.references.bert import data
+from train_bench.references.bert.task import Task
 torch.set_num_threads(1)
 config = bert("bert", "hyperparameters.global_batch_size=1", "warm_up_steps=0")
 task = Task(config)

@@ -16,8 +16,8 @@ from pycocotools import mask as rle
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from references._parts import archives, coco, coco_2017, coco_ap, digit_scenes
 from train_bench.errors import RequestError
+from train_bench.references._parts import archives, coco, coco_2017, coco_ap, digit_scenes
 
 GOOD = {
     "images": [

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from references._parts import loading, prepared
-from references.dlrm import criteo, data, records
-from references.dlrm.clicks import clicks
-from references.dlrm.config import Config
-from references.dlrm.lines import parse
 from tests.references.configs import dlrm
 from train_bench.errors import RequestError
+from train_bench.references._parts import loading, prepared
+from train_bench.references.dlrm import criteo, data, records
+from train_bench.references.dlrm.clicks import clicks
+from train_bench.references.dlrm.config import Config
+from train_bench.references.dlrm.lines import parse
 
 MAX_INDEX = 50
 LINES = 9

@@ -15,11 +15,11 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.nn import functional
 
-from references.dlrm import clicks, data
-from references.dlrm.config import Config
-from references.dlrm.quality import roc_auc
 from tests.references.configs import dlrm
 from tests.references.one_rank import OneRank
+from train_bench.references.dlrm import clicks, data
+from train_bench.references.dlrm.config import Config
+from train_bench.references.dlrm.quality import roc_auc
 from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("dlrm_mini").target.thresholds[0].value

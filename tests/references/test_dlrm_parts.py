@@ -11,16 +11,16 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from launchers._parts.ddp import TorchParallel
-from references.dlrm.config import Hyperparameters, Model
-from references.dlrm.model import DLRM, Dense, tensor_names
-from references.dlrm.quality import CHUNK, roc_auc
-from references.dlrm.recipe import learning_rate
-from references.dlrm.tables import Tables, place
 from tests.references.configs import dlrm
 from tests.references.one_rank import OneRank
 from tests.references.several_ranks import FromFile, start
 from train_bench.job import Precision
+from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.references.dlrm.config import Hyperparameters, Model
+from train_bench.references.dlrm.model import DLRM, Dense, tensor_names
+from train_bench.references.dlrm.quality import CHUNK, roc_auc
+from train_bench.references.dlrm.recipe import learning_rate
+from train_bench.references.dlrm.tables import Tables, place
 
 ROWS = [50, 3, 20, 7]
 BATCH = 8

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from references.dlrm import data
-from references.dlrm.config import Config
-from references.dlrm.task import Task
 from tests.references.configs import dlrm
 from tests.references.one_rank import OneRank
 from tests.references.several_ranks import FromFile, start
 from tests.references.tasks import mark, weights
 from train_bench.parallel import Parallel
+from train_bench.references.dlrm import data
+from train_bench.references.dlrm.config import Config
+from train_bench.references.dlrm.task import Task
 
 
 def built(config: Config, seed: int = 1, parallel: Parallel | None = None) -> Task:

@@ -12,24 +12,24 @@ import numpy as np
 import pytest
 import torch
 
-from references._parts import coco as coco_files
-from references.bert.model import Bert, tensor_name
-from references.dlrm import criteo as criteo_days
-from references.maskrcnn.model import Backbone as MaskRCNNBackbone
-from references.maskrcnn.start_weights import detectron_names
-from references.ssd.model import Backbone as SSDBackbone
 from tests.references import configs, distributed
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark
+from train_bench.references._parts import coco as coco_files
+from train_bench.references.bert.model import Bert, tensor_name
+from train_bench.references.dlrm import criteo as criteo_days
+from train_bench.references.maskrcnn.model import Backbone as MaskRCNNBackbone
+from train_bench.references.maskrcnn.start_weights import detectron_names
+from train_bench.references.ssd.model import Backbone as SSDBackbone
 
 COMMON = ("warm_up_steps=0", "data.workers=0")
 
 
 def trained(config: Any, source: Path, steps: int) -> tuple[Any, list[float]]:
     """The task after `steps` steps on the prepared data, and the loss of each."""
-    data = importlib.import_module(f"references.{config.reference}.data")
+    data = importlib.import_module(f"train_bench.references.{config.reference}.data")
     data.prepare(config, Path(config.data_dir), source)
-    task = importlib.import_module(f"references.{config.reference}.task").Task(config)
+    task = importlib.import_module(f"train_bench.references.{config.reference}.task").Task(config)
     task.build(1, OneRank())
     found = task.open_data()
     assert (found.train_samples, found.eval_samples) == (config.train_samples, config.eval_samples)
@@ -175,7 +175,7 @@ def test_bert_trains_on_tfrecords_from_start_weights_with_dropout_and_a_warm_up(
 ) -> None:
     """Also accumulated micro-batches."""
     (tmp_path / "source").mkdir()
-    train, val = importlib.import_module("references.bert.data").open_examples(
+    train, val = importlib.import_module("train_bench.references.bert.data").open_examples(
         configs.bert("bert_mini", f"data_dir={language_folder}")
     )
     distributed.tfrecords(

@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from references.resnet.images import (
+from tests.references.configs import resnet
+from train_bench.references.resnet.images import (
     as_rgb,
     covered_share,
     decode,
@@ -19,7 +20,6 @@ from references.resnet.images import (
     for_training,
     resize,
 )
-from tests.references.configs import resnet
 
 NONE = np.zeros((0, 4), dtype=np.float32)
 

@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from references.maskrcnn.boxes import base_anchors, clip, decode, encode, grid_anchors, iou, nms
-from references.maskrcnn.proposals import best_of_batch, paste, propose
-from references.maskrcnn.targets import BACKGROUND, BETWEEN, Objects, draw, inside, mask_targets, match
+from train_bench.references.maskrcnn.boxes import base_anchors, clip, decode, encode, grid_anchors, iou, nms
+from train_bench.references.maskrcnn.proposals import best_of_batch, paste, propose
+from train_bench.references.maskrcnn.targets import (
+    BACKGROUND,
+    BETWEEN,
+    Objects,
+    draw,
+    inside,
+    mask_targets,
+    match,
+)
 
 
 def test_a_pixel_belongs_to_both_ends_of_a_box() -> None:

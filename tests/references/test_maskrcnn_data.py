@@ -14,17 +14,23 @@ import torch
 from PIL import Image
 from pycocotools import mask as rle
 
-from references._parts import coco
-from references.maskrcnn import data
-from references.maskrcnn.config import Config
-from references.maskrcnn.images import boxes_to_network, collate, masks_to_network, resized, to_network
-from references.maskrcnn.order import Order, tall
-from references.maskrcnn.proposals import Detected
-from references.maskrcnn.quality import results
-from references.maskrcnn.targets import Objects
 from tests.references.configs import maskrcnn
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
+from train_bench.references._parts import coco
+from train_bench.references.maskrcnn import data
+from train_bench.references.maskrcnn.config import Config
+from train_bench.references.maskrcnn.images import (
+    boxes_to_network,
+    collate,
+    masks_to_network,
+    resized,
+    to_network,
+)
+from train_bench.references.maskrcnn.order import Order, tall
+from train_bench.references.maskrcnn.proposals import Detected
+from train_bench.references.maskrcnn.quality import results
+from train_bench.references.maskrcnn.targets import Objects
 
 TALL = np.arange(100) % 3 == 0
 

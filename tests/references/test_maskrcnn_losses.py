@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from references.maskrcnn.boxes import BOX_WEIGHTS, grid_anchors, iou
-from references.maskrcnn.detector import Detector
-from references.maskrcnn.targets import Objects
 from tests.references.configs import maskrcnn
+from train_bench.references.maskrcnn.boxes import BOX_WEIGHTS, grid_anchors, iou
+from train_bench.references.maskrcnn.detector import Detector
+from train_bench.references.maskrcnn.targets import Objects
 
 SIDE = 64
 OBJECT = [8.0, 8.0, 23.0, 23.0]

@@ -10,14 +10,14 @@ import mlperf_logging
 import pytest
 import torch
 
-from references.maskrcnn import start_weights
-from references.maskrcnn.config import Config
-from references.maskrcnn.detector import Detector
-from references.maskrcnn.model import Backbone, FrozenNorm, NormedConv, tensor_names
-from references.maskrcnn.recipe import optimizer_of, schedule_of
-from references.maskrcnn.targets import Objects
 from tests.references.configs import maskrcnn
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references.maskrcnn import start_weights
+from train_bench.references.maskrcnn.config import Config
+from train_bench.references.maskrcnn.detector import Detector
+from train_bench.references.maskrcnn.model import Backbone, FrozenNorm, NormedConv, tensor_names
+from train_bench.references.maskrcnn.recipe import optimizer_of, schedule_of
+from train_bench.references.maskrcnn.targets import Objects
 
 
 @pytest.fixture(scope="module")

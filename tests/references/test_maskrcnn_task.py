@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from references.maskrcnn import data
-from references.maskrcnn.config import Config
-from references.maskrcnn.task import Task
 from tests.references.configs import maskrcnn
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark
 from train_bench.errors import RequestError
+from train_bench.references.maskrcnn import data
+from train_bench.references.maskrcnn.config import Config
+from train_bench.references.maskrcnn.task import Task
 
 NUCLEI = Path(__file__).parents[3] / "shared" / "data" / "nuclei"
 

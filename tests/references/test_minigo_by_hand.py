@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from references.minigo import game, scoring, search, trees
-from references.minigo.quality import Match, _Player
-from references.minigo.selfplay import Record, SelfPlay, _Game, draw
 from tests.references.configs import minigo
 from tests.references.slow_go import SlowGo
 from tests.references.test_minigo_game import board_of, legal_points, owners, planes_of, position_of
 from tests.references.test_minigo_search import material, nothing_known
+from train_bench.references.minigo import game, scoring, search, trees
+from train_bench.references.minigo.quality import Match, _Player
+from train_bench.references.minigo.selfplay import Record, SelfPlay, _Game, draw
 
 
 def plane(rows: str) -> list[list[int]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from references.minigo import game, scoring
-from references.minigo.pass_alive import pass_alive
 from tests.references.slow_go import SlowGo
 from train_bench.errors import RequestError
+from train_bench.references.minigo import game, scoring
+from train_bench.references.minigo.pass_alive import pass_alive
 
 
 def legal_points(positions: game.Positions, number: int, size: int) -> list[int]:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from references.minigo import data
-from references.minigo.config import Config
-from references.minigo.quality import Match
-from references.minigo.selfplay import Infer
-from references.minigo.task import Task
 from tests.references.configs import minigo
 from tests.references.one_rank import OneRank
+from train_bench.references.minigo import data
+from train_bench.references.minigo.config import Config
+from train_bench.references.minigo.quality import Match
+from train_bench.references.minigo.selfplay import Infer
+from train_bench.references.minigo.task import Task
 from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("minigo_mini").target.thresholds[0].value

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from references.minigo import weights
-from references.minigo.config import Model
-from references.minigo.model import Network, layers, tensor_names
-from references.minigo.recipe import loss_of, optimizer_of, schedule_of
 from tests.references.configs import minigo
 from train_bench.errors import RequestError
+from train_bench.references.minigo import weights
+from train_bench.references.minigo.config import Model
+from train_bench.references.minigo.model import Network, layers, tensor_names
+from train_bench.references.minigo.recipe import loss_of, optimizer_of, schedule_of
 
 SMALL = Model(board_size=5, channels=4, blocks=1, value_width=3)
 

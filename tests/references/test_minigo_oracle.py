@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from references.minigo import game, scoring, search, trees
-from references.minigo.pass_alive import pass_alive
+from train_bench.references.minigo import game, scoring, search, trees
+from train_bench.references.minigo.pass_alive import pass_alive
 
 ORACLE = Path(__file__).parents[3] / "shared" / "data" / "go_oracle"
 KOMI = 7.5

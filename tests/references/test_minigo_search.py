@@ -7,12 +7,12 @@ import hashlib
 import numpy as np
 import pytest
 
-from references.minigo import game, scoring, search, trees
-from references.minigo.selfplay import SelfPlay, draw, softened
 from tests.references.configs import minigo
 from tests.references.slow_go import SlowGo
 from tests.references.slow_search import SlowSearch
 from tests.references.test_minigo_game import position_of
+from train_bench.references.minigo import game, scoring, search, trees
+from train_bench.references.minigo.selfplay import SelfPlay, draw, softened
 
 
 def opinion(stones: list[int], to_play: int) -> tuple[np.ndarray, float]:

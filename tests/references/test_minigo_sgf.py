@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from references.minigo import game, sgf
 from tests.references.slow_go import SlowGo
 from tests.references.test_minigo_game import stones
 from train_bench.commands import board
 from train_bench.errors import RequestError
+from train_bench.references.minigo import game, sgf
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "go9x9" / "go9x9.zip"
 

@@ -7,12 +7,12 @@ import copy
 import pytest
 import torch
 
-from references._parts.lars import LARS
-from references._parts.lr_schedules import PolynomialDecay
-from references.resnet.model import ResNet
-from references.resnet.recipe import optimizer_of, schedule_of, steps_per_epoch
 from tests.references.configs import RESNETS, resnet
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts.lars import LARS
+from train_bench.references._parts.lr_schedules import PolynomialDecay
+from train_bench.references.resnet.model import ResNet
+from train_bench.references.resnet.recipe import optimizer_of, schedule_of, steps_per_epoch
 
 
 def slow_lars_step(weight, gradient, velocity, *, lr, momentum, decay, adapted):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from launchers._parts.ddp import TorchParallel
 from tests.launchers.faults import no_average
 from tests.references import configs
 from tests.references.several_ranks import FromFile, start
 from tests.references.test_task_contract import CASES
+from train_bench.launchers._parts.ddp import TorchParallel
 from train_bench.run import replicas
 
 OVERRIDES = {name: case.overrides for name, case in CASES.items()} | {"minigo": ()}
@@ -27,8 +27,8 @@ def _rank(number: int, folder: Path) -> None:
         config = getattr(configs, name)(f"{name}_mini", "warm_up_steps=0", *overrides)
         asked = config.hyperparameters
         micro = asked.global_batch_size // (2 * asked.gradient_accumulation_steps)
-        synthetic = importlib.import_module(f"references.{name}.data").synthetic
-        task = importlib.import_module(f"references.{name}.task").Task(config)
+        synthetic = importlib.import_module(f"train_bench.references.{name}.data").synthetic
+        task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
         task.build(1, parallel)
         for fault in (False, True):
             TorchParallel.forward = proper  # type: ignore[method-assign]

@@ -14,11 +14,11 @@ import pytest
 import torch
 from PIL import Image
 
-from references._parts import loading, prepared, stream
-from references.resnet import data, shards, sources
-from references.resnet.config import Config
 from tests.references.configs import resnet
 from train_bench.errors import RequestError, UnknownName, WriteError
+from train_bench.references._parts import loading, prepared, stream
+from train_bench.references.resnet import data, shards, sources
+from train_bench.references.resnet.config import Config
 
 
 def picture(path: Path, *, mode: str = "RGB", format: str = "JPEG", level: int = 100, size=(12, 10)) -> None:

@@ -10,8 +10,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from references.resnet import data
-from references.resnet.config import Config
+from train_bench.references.resnet import data
+from train_bench.references.resnet.config import Config
 from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("resnet_mini").target.thresholds[0].value

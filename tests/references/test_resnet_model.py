@@ -9,9 +9,9 @@ import mlperf_logging
 import pytest
 import torch
 
-from references.resnet.config import Model
-from references.resnet.model import ResNet, tensor_names
 from tests.references.configs import resnet
+from train_bench.references.resnet.config import Model
+from train_bench.references.resnet.model import ResNet, tensor_names
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from references._parts.warm_up import without_trace
-from references.resnet import data
-from references.resnet.config import Config
-from references.resnet.task import Task
 from tests.references.configs import resnet
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
 from train_bench.errors import LaunchError
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.resnet import data
+from train_bench.references.resnet.config import Config
+from train_bench.references.resnet.task import Task
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:

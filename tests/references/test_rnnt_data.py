@@ -17,12 +17,12 @@ import sentencepiece
 import soundfile
 import torch
 
-from references._parts import loading, prepared
-from references.rnnt import data, letters, recordings, tokens
-from references.rnnt.config import Config
-from references.rnnt.quality import word_errors
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName, WriteError
+from train_bench.references._parts import loading, prepared
+from train_bench.references.rnnt import data, letters, recordings, tokens
+from train_bench.references.rnnt.config import Config
+from train_bench.references.rnnt.quality import word_errors
 
 TEXTS = ["ONE DAY", "IT'S FINE", "THE END OF IT", "A B"]
 

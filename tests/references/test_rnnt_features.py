@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from references.rnnt import features
 from tests.references.configs import rnnt
+from train_bench.references.rnnt import features
 
 RATE = 16000
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from references.rnnt import data
-from references.rnnt.config import Config
-from references.rnnt.features import log_mel
-from references.rnnt.quality import word_errors
-from references.rnnt.recordings import Recordings
-from references.rnnt.tokens import text_of
 from tests.references.configs import rnnt
+from train_bench.references.rnnt import data
+from train_bench.references.rnnt.config import Config
+from train_bench.references.rnnt.features import log_mel
+from train_bench.references.rnnt.quality import word_errors
+from train_bench.references.rnnt.recordings import Recordings
+from train_bench.references.rnnt.tokens import text_of
 from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("rnnt_mini").target.thresholds[0].value

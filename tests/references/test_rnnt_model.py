@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from references._parts.lamb import LAMB
-from references.rnnt import model as networks
-from references.rnnt.decoding import greedy
-from references.rnnt.model import RNNT, join_frames, joined_length, tensor_names
-from references.rnnt.recipe import follow, optimizer_of, schedule_of
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts.lamb import LAMB
+from train_bench.references.rnnt import model as networks
+from train_bench.references.rnnt.decoding import greedy
+from train_bench.references.rnnt.model import RNNT, join_frames, joined_length, tensor_names
+from train_bench.references.rnnt.recipe import follow, optimizer_of, schedule_of
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import jiwer
 import numpy as np
 import pytest
 
-from references.rnnt.quality import edit_distance, word_errors
+from train_bench.references.rnnt.quality import edit_distance, word_errors
 
 WORDS = ["zero", "one", "two", "a"]
 

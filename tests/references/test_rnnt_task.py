@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from references.rnnt import data
-from references.rnnt.config import Config
-from references.rnnt.task import Task
 from tests.references.configs import rnnt
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark, same, weights
+from train_bench.references.rnnt import data
+from train_bench.references.rnnt.config import Config
+from train_bench.references.rnnt.task import Task
 
 GIB = 2**30
 FSDD = Path(__file__).parents[3] / "shared" / "data" / "fsdd"
@@ -127,8 +127,8 @@ import math, resource, torch
 from tests.references.configs import rnnt
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark, same, weights
-from references.rnnt import data
-from references.rnnt.task import Task
+from train_bench.references.rnnt import data
+from train_bench.references.rnnt.task import Task
 torch.set_num_threads(2)
 one = ("hyperparameters.global_batch_size=1", "hyperparameters.gradient_accumulation_steps=1")
 config = rnnt("rnnt", *one, "warm_up_steps=0")

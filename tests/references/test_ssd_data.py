@@ -11,14 +11,14 @@ import pytest
 import torch
 from PIL import Image
 
-from references._parts import coco, loading, stream
-from references.ssd import data, images
-from references.ssd.config import Config
-from references.ssd.priors import decode, match, priors
-from references.ssd.task import Task
 from tests.references.configs import ssd
 from tests.references.one_rank import OneRank
 from train_bench.errors import RequestError
+from train_bench.references._parts import coco, loading, stream
+from train_bench.references.ssd import data, images
+from train_bench.references.ssd.config import Config
+from train_bench.references.ssd.priors import decode, match, priors
+from train_bench.references.ssd.task import Task
 
 BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd"
 

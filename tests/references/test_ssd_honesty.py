@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from references._parts import coco_ap
-from references._parts.coco import Annotations
-from references.ssd import data
-from references.ssd.config import Config
 from tests.references import component_detector, window_detector
 from tests.references.configs import ssd
+from train_bench.references._parts import coco_ap
+from train_bench.references._parts.coco import Annotations
+from train_bench.references.ssd import data
+from train_bench.references.ssd.config import Config
 from train_bench.rules import ruleset
 
 BOOSTED = 0.355

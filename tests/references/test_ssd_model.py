@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from references.ssd.config import Model
-from references.ssd.loss import multibox_loss
-from references.ssd.model import SSD, tensor_names
-from references.ssd.priors import decode, encode, match, priors
+from train_bench.references.ssd.config import Model
+from train_bench.references.ssd.loss import multibox_loss
+from train_bench.references.ssd.model import SSD, tensor_names
+from train_bench.references.ssd.priors import decode, encode, match, priors
 
 FULL = Model(
     image_size=300,

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from references.ssd import data, start_weights
-from references.ssd.config import Config
-from references.ssd.model import SSD
-from references.ssd.recipe import optimizer_of, schedule_of
-from references.ssd.task import Task
 from tests.references.configs import ssd
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark
 from train_bench.errors import RequestError
+from train_bench.references.ssd import data, start_weights
+from train_bench.references.ssd.config import Config
+from train_bench.references.ssd.model import SSD
+from train_bench.references.ssd.recipe import optimizer_of, schedule_of
+from train_bench.references.ssd.task import Task
 
 GIB = 2**30
 BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd"
@@ -156,8 +156,8 @@ FULL_STEP = """
 import math, resource, torch
 from tests.references.configs import ssd
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
-from references.ssd import data
-from references.ssd.task import Task
+from train_bench.references.ssd import data
+from train_bench.references.ssd.task import Task
 torch.set_num_threads(2)
 config = ssd("ssd", "hyperparameters.global_batch_size=1", "warm_up_steps=0", "model.start_weights=null")
 task = Task(config)

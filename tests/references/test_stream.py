@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from references._parts import stream
+from train_bench.references._parts import stream
 
 
 def order(**changes: int) -> stream.Order:

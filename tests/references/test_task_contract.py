@@ -97,7 +97,7 @@ sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "op
 from tests.references import configs
 from tests.references.one_rank import OneRank
 config = getattr(configs, reference)(f"{reference}_mini", "data_dir=" + folder, *overrides)
-task = importlib.import_module(f"references.{reference}.task").Task(config)
+task = importlib.import_module(f"train_bench.references.{reference}.task").Task(config)
 task.build(1, OneRank())
 touched = [name for name in opened if name.startswith(folder)]
 assert not touched, touched
@@ -121,7 +121,9 @@ class Mini:
         return getattr(configs, self.reference)(f"{self.reference}_mini", *asked)
 
     def built(self, *overrides: str, seed: int = 1, parallel: OneRank | None = None) -> Any:
-        task = importlib.import_module(f"references.{self.reference}.task").Task(self.configured(*overrides))
+        task = importlib.import_module(f"train_bench.references.{self.reference}.task").Task(
+            self.configured(*overrides)
+        )
         task.build(seed, parallel or OneRank())
         return task
 
@@ -143,7 +145,7 @@ def test_building_touches_no_data_and_opening_does(mini: Mini) -> None:
 def test_opening_the_data_announces_their_sizes_and_that_both_sets_differ(mini: Mini) -> None:
     task = mini.built()
     facts = task.open_data()
-    told = importlib.import_module(f"references.{mini.reference}.data").facts(mini.config)
+    told = importlib.import_module(f"train_bench.references.{mini.reference}.data").facts(mini.config)
     assert replace(facts, fingerprint=None) == told
     train, evaluation = facts.fingerprint.train, facts.fingerprint.evaluation
     assert train.samples - facts.train_samples in range(mini.batch)
@@ -156,7 +158,7 @@ def test_opening_the_data_announces_their_sizes_and_that_both_sets_differ(mini: 
 def test_an_evaluation_set_opened_from_the_training_files_shows(
     mini: Mini, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = importlib.import_module(f"references.{mini.reference}.data")
+    data = importlib.import_module(f"train_bench.references.{mini.reference}.data")
     opened = OPENED[mini.reference]
     honest = getattr(data, opened)
 
@@ -181,7 +183,11 @@ def test_the_order_is_told_as_it_was_trained_on_and_the_same_on_two_ranks(mini: 
     two = order_fingerprint([_taken(mini, rank=rank, steps=3) for rank in range(2)])
     assert (one.trained, one.compared, one.repeated) == (3 * mini.batch, 3 * mini.batch, 0)
     assert replace(two, ranks=1) == one
-    samples = importlib.import_module(f"references.{mini.reference}.data").facts(mini.config).eval_samples
+    samples = (
+        importlib.import_module(f"train_bench.references.{mini.reference}.data")
+        .facts(mini.config)
+        .eval_samples
+    )
     assert (one.evaluated, one.evaluated_again) == (samples, 0)
     alone.close()
 
@@ -238,7 +244,9 @@ def test_a_skipped_step_holds_the_schedule_and_not_the_data(mini: Mini) -> None:
 
 def test_the_loss_falls_on_a_synthetic_batch(mini: Mini) -> None:
     task = mini.built(*mini.case.eager)
-    batch = importlib.import_module(f"references.{mini.reference}.data").synthetic(mini.config, mini.batch)
+    batch = importlib.import_module(f"train_bench.references.{mini.reference}.data").synthetic(
+        mini.config, mini.batch
+    )
     task._forward.train()
     losses = []
     for _ in range(mini.case.steps):

@@ -16,12 +16,12 @@ import pytest
 import torch
 from scipy import ndimage
 
-from references._parts import loading, prepared
-from references.unet3d import cases, data, sources, volumes
-from references.unet3d.config import Config
-from references.unet3d.organs import organs
 from tests.references.configs import unet3d
 from train_bench.errors import RequestError, UnknownName, WriteError
+from train_bench.references._parts import loading, prepared
+from train_bench.references.unet3d import cases, data, sources, volumes
+from train_bench.references.unet3d.config import Config
+from train_bench.references.unet3d.organs import organs
 
 HIPPOCAMPUS = Path(__file__).parents[3] / "shared" / "data" / "hippocampus"
 

@@ -13,11 +13,11 @@ import torch
 from scipy import ndimage
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from references.unet3d import data
-from references.unet3d.cases import Cases
-from references.unet3d.config import Config
-from references.unet3d.quality import dice_per_class
 from tests.references.configs import unet3d
+from train_bench.references.unet3d import data
+from train_bench.references.unet3d.cases import Cases
+from train_bench.references.unet3d.config import Config
+from train_bench.references.unet3d.quality import dice_per_class
 from train_bench.rules import ruleset
 
 HIPPOCAMPUS = Path(__file__).parents[3] / "shared" / "data" / "hippocampus"

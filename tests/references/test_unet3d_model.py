@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from references.unet3d.config import Model
-from references.unet3d.loss import dice_and_cross_entropy
-from references.unet3d.model import InstanceNorm, UNet3D, tensor_names
-from references.unet3d.recipe import optimizer_of, schedule_of
 from tests.references.configs import unet3d
 from train_bench.errors import UnknownName
+from train_bench.references.unet3d.config import Model
+from train_bench.references.unet3d.loss import dice_and_cross_entropy
+from train_bench.references.unet3d.model import InstanceNorm, UNet3D, tensor_names
+from train_bench.references.unet3d.recipe import optimizer_of, schedule_of
 
 
 @pytest.fixture(scope="module")

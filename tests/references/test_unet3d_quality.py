@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.signal.windows import gaussian
 
-from references.unet3d import quality
+from train_bench.references.unet3d import quality
 
 
 def test_the_importance_map_is_the_cube_root_of_the_product_of_three_gaussians() -> None:

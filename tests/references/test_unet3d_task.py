@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from references.unet3d import data
-from references.unet3d.config import Config
-from references.unet3d.task import Task
 from tests.references.configs import unet3d
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark, weights
 from train_bench.errors import RequestError
+from train_bench.references.unet3d import data
+from train_bench.references.unet3d.config import Config
+from train_bench.references.unet3d.task import Task
 
 GIB = 2**30
 HIPPOCAMPUS = Path(__file__).parents[3] / "shared" / "data" / "hippocampus"
@@ -95,8 +95,8 @@ FULL_STEP = """
 import math, resource, torch
 from tests.references.configs import unet3d
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
-from references.unet3d import data
-from references.unet3d.task import Task
+from train_bench.references.unet3d import data
+from train_bench.references.unet3d.task import Task
 torch.set_num_threads(2)
 config = unet3d("unet3d", "hyperparameters.global_batch_size=1", "warm_up_steps=0")
 task = Task(config)

@@ -18,9 +18,12 @@ from train_bench.errors import RequestError, UnknownName
 from train_bench.launcher import Batch, Launcher, LauncherConfig
 from train_bench.task import BenchmarkConfig, Prepare
 
-ROOT = Path(__file__).resolve().parents[2]
-CONF = ROOT / "conf"
-RCP = ROOT / "rcp"
+PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = PACKAGE.parent
+"""The checkout; where train_bench is installed, the folder that holds its package."""
+
+CONF = PACKAGE / "conf"
+RCP = PACKAGE / "rcp"
 
 
 def cache() -> Path:
@@ -115,35 +118,35 @@ def hyperparameters(variant: str) -> dict[str, Any]:
 def reference_config(name: str) -> type[BenchmarkConfig]:
     """The configuration schema of a reference."""
     _refuse_unknown("reference", name, references())
-    return cast(type[BenchmarkConfig], _member(f"references.{name}.config", "Config"))
+    return cast(type[BenchmarkConfig], _member(f"train_bench.references.{name}.config", "Config"))
 
 
 def game_records() -> Any:
     """What reads records of games and draws their boards: `references/minigo/sgf.py`."""
-    return importlib.import_module("references.minigo.sgf")
+    return importlib.import_module("train_bench.references.minigo.sgf")
 
 
 def prepare(name: str) -> Prepare:
     """The data preparation of a reference. Imports what its data code needs."""
-    return cast(Prepare, _member(f"references.{name}.data", "prepare"))
+    return cast(Prepare, _member(f"train_bench.references.{name}.data", "prepare"))
 
 
 def launcher_config(name: str) -> type[LauncherConfig]:
     """The configuration schema of a launcher."""
     _refuse_unknown("launcher", name, launchers())
-    return cast(type[LauncherConfig], _member(f"launchers.{name}.config", "Config"))
+    return cast(type[LauncherConfig], _member(f"train_bench.launchers.{name}.config", "Config"))
 
 
 def launcher(config: LauncherConfig) -> Launcher:
     """The parent side of the launcher that `config` names."""
-    return cast(Launcher, _member(f"launchers.{config.name}.start", "Launcher")(config))
+    return cast(Launcher, _member(f"train_bench.launchers.{config.name}.start", "Launcher")(config))
 
 
 def batch(config: LauncherConfig) -> Batch | None:
     """The login-node side of the launcher that `config` names; None where runs are started from here."""
-    if not (ROOT / "launchers" / config.name / "batch.py").exists():
+    if not (PACKAGE / "launchers" / config.name / "batch.py").exists():
         return None
-    return cast(Batch, _member(f"launchers.{config.name}.batch", "Batch")(config))
+    return cast(Batch, _member(f"train_bench.launchers.{config.name}.batch", "Batch")(config))
 
 
 def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
@@ -155,7 +158,7 @@ def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
 def refuse_reference(name: str) -> str | None:
     """Why a reference cannot be run, as a sentence; None if it can. Its task is looked for and not imported, because
     that imports torch."""
-    path = ROOT / "references" / name / "task.py"
+    path = PACKAGE / "references" / name / "task.py"
     if path.is_file() and re.search(
         r"^(class Task\b|Task\b.*=|from .* import .*\bTask\b)", path.read_text(), re.MULTILINE
     ):
@@ -176,4 +179,4 @@ def _member(module: str, name: str) -> Any:
 
 
 def _siblings(folder: str) -> tuple[str, ...]:
-    return tuple(sorted(path.parent.name for path in (ROOT / folder).glob("[!_]*/config.py")))
+    return tuple(sorted(path.parent.name for path in (PACKAGE / folder).glob("[!_]*/config.py")))

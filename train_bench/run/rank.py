@@ -44,7 +44,9 @@ def main() -> None:
     threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
     torch.set_num_threads(threads)
     try:
-        parallel = cast(Parallel, importlib.import_module(f"launchers.{job.launcher}.parallel").join(job))
+        parallel = cast(
+            Parallel, importlib.import_module(f"train_bench.launchers.{job.launcher}.parallel").join(job)
+        )
     except TrainBenchError as error:  # it has no number yet under which its state could be found
         papers.write_json(arrived, {"error": str(error)})
         sys.exit(f"train-bench: {error}")
@@ -113,12 +115,12 @@ def _run(job: Job, parallel: Parallel, state: _State) -> None:
 def _config(job: Job) -> BenchmarkConfig:
     import cattrs
 
-    config_type = importlib.import_module(f"references.{job.reference}.config").Config
+    config_type = importlib.import_module(f"train_bench.references.{job.reference}.config").Config
     return cast(BenchmarkConfig, cattrs.structure(job.config, config_type))
 
 
 def _task(job: Job, config: BenchmarkConfig) -> Task:
-    return cast(Task, importlib.import_module(f"references.{job.reference}.task").Task(config))
+    return cast(Task, importlib.import_module(f"train_bench.references.{job.reference}.task").Task(config))
 
 
 def _claim(log: Path) -> None:
