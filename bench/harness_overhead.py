@@ -166,7 +166,7 @@ def tracked(plan: Plan, folder: Path, *, trackers: Sequence[str]) -> float:
             name,
             plan.jobs,
             {},
-            rcp_folder=discover.RCP,
+            rcp_folders=discover.rcp_folders(),
             online=False,
             limit_seconds=60.0,
             say=print,

@@ -34,7 +34,9 @@ def main() -> None:
 
 def _honest(name: str, runs: int) -> bool:
     described = discover.describe_variant(name)
-    slowest = _slowest(name, discover.RCP / described["ruleset"] / f"{described['reference']}.json")
+    slowest = _slowest(
+        name, discover.PACKAGE / "rcp" / described["ruleset"] / f"{described['reference']}.json"
+    )
     limit = [] if slowest is None else [f"benchmark.evaluation.until={math.ceil(PATIENCE * slowest)}"]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import hydra
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, MissingConfigException
 from hydra.experimental.callback import Callback
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -55,6 +58,7 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
     Raises `RequestError` with one sentence for what Hydra or OmegaConf refuse.
     """
     register()
+    Plugins.instance().register(OutsideConfigurations)
     sweeping = not SWEEPING.isdisjoint(words)
     folder, words = _sweep_folder(words) if sweeping else (Path(), words)
     together = sweeping and not SIDE_BY_SIDE.isdisjoint(words) and "hydra.launcher.n_jobs=1" not in words
@@ -97,6 +101,15 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
     if refused:
         raise refused[0]
     return max(codes, default=0)
+
+
+class OutsideConfigurations(SearchPathPlugin):
+    """Lets Hydra find the configurations of benchmarks and launchers that did not come with train_bench."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Their folders `conf/` come after our own."""
+        for folder in discover.outside_conf():
+            search_path.append("train_bench", f"file://{folder}")
 
 
 class AskedJobs(Callback):

@@ -14,7 +14,8 @@ from typing import Any
 from train_bench import papers, software
 from train_bench.job import Job
 from train_bench.judge.campaign_checks import DIED, FINISHED, INTERRUPTED
-from train_bench.plan import discover, launch
+from train_bench.plan import discover
+from train_bench.plan.launch import revision, revision_of_folder
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
     number = 1 + max((taken for run, taken in _numbers(job.folder) if run == job.index), default=0)
     path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
     told: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
-    told |= ran_with(ruleset_digest) | {"ended": None, "outcome": None, "deaths": []}
+    told |= ran_with(job.reference, ruleset_digest) | {"ended": None, "outcome": None, "deaths": []}
     papers.write_json(path, told)
     died: list[str] = []
     try:
@@ -38,13 +39,16 @@ def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
     papers.write_json(path, told | {"ended": _now(), "outcome": DIED if died else FINISHED, "deaths": died})
 
 
-def ran_with(ruleset_digest: str) -> dict[str, Any]:
+def ran_with(reference: str, ruleset_digest: str) -> dict[str, Any]:
     """What a run that starts now runs with, by the names that a plan has for it."""
-    return {
-        "revision": launch.revision(discover.ROOT),
-        "ruleset_digest": ruleset_digest,
-        "software": software.found(),
-    }
+    found, folder = software.found(), discover.source_of(reference)
+    if folder is not None:
+        found["reference"] = {
+            "folder": str(folder),
+            "digest": software.digest_of_reference(folder),
+            "revision": revision_of_folder(folder),
+        }
+    return {"revision": revision(discover.ROOT), "ruleset_digest": ruleset_digest, "software": found}
 
 
 def _numbers(folder: Path) -> Iterator[tuple[int, int]]:

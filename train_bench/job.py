@@ -42,7 +42,8 @@ class Job:
     plain data; the `hyperparameters` of the first are logged one by one under their own names.
     `announcement` holds further values to log before the clock, by mllog key. `start_limit_seconds` is how
     long it may take from the command until all ranks have answered, `stall_limit_seconds` how long a rank may
-    say nothing afterwards.
+    say nothing afterwards. `reference_folder` and `launcher_folder` are where their code lies if that is in no
+    package.
     """
 
     benchmark: str
@@ -65,6 +66,8 @@ class Job:
     unit: Unit
     schedule: EvalSchedule
     folder: Path
+    reference_folder: str | None = None
+    launcher_folder: str | None = None
 
     @property
     def world_size(self) -> int:

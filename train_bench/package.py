@@ -30,7 +30,10 @@ from train_bench.judge.official import Opinion
 from train_bench.judge.rcp import CRASH
 from train_bench.judge.submission import STATUS
 from train_bench.judge.tree import judge_folder
+from train_bench.plan import discover
 from train_bench.plan.definition import changes
+from train_bench.search_path import PACKAGE, references
+from train_bench.software import digest_of_reference
 
 # What all campaigns of a package share, as their logs announce it.
 SHARED = ("submission_org", "submission_division", "submission_status", "submission_platform")
@@ -41,7 +44,7 @@ KNOWN_DEFECT = "mlperf_logging.repo_checker: error: argument ruleset: invalid ch
 # Options that name folders of the machine that the campaigns ran on.
 OF_THIS_MACHINE = ("output", "resume", "data_dir", "source", "folder")
 
-SOURCE = ("train_bench", "launchers", "conf", "pyproject.toml", "constraints.txt", "LICENSE")
+BESIDE = ("pyproject.toml", "constraints.txt", "LICENSE")
 SUFFIXES = (".py", ".yaml", ".md", ".toml", ".txt", ".json", ".sh")
 
 
@@ -103,13 +106,13 @@ class Said:
     refused: bool
 
 
-def read_campaign(folder: Path, rcp_folder: Path) -> Campaign:
+def read_campaign(folder: Path, rcp_folders: Sequence[Path]) -> Campaign:
     """Raises `RequestError` where there is no campaign, `LogError` where it cannot be read."""
     for name in ("plan.json", "system.json"):
         if not (folder / name).is_file():
             raise RequestError(f"{folder} holds no finished campaign (no {name}); give the folder of one.")
     plan, machine = papers.read_json(folder / "plan.json"), papers.read_json(folder / "system.json")
-    judgement = judge_folder(folder, asked=None, rcp_folder=rcp_folder, changes=changes)
+    judgement = judge_folder(folder, asked=None, rcp_folders=rcp_folders, changes=changes)
     try:
         return Campaign(
             folder=folder,
@@ -192,11 +195,11 @@ def describe(campaign: Campaign, name: str, stated: Mapping[str, str]) -> dict[s
     return {field: stated.get(field, found.get(field, "")) for field in FIELDS}
 
 
-def opinions(folder: Path, rounds: str, rcp_folder: Path) -> Iterator[Said]:
+def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator[Said]:
     """What our judge and the official checkers think of a submitter's folder, one after the other."""
     counted, defects = set(), {KNOWN_DEFECT}
     for results in sorted(folder.glob("results/*/*")):
-        judgement = judge_folder(results, asked=rounds, rcp_folder=rcp_folder, changes=changes)
+        judgement = judge_folder(results, asked=rounds, rcp_folders=rcp_folders, changes=changes)
         counted |= {record.counted for record in judgement.records}
         score = judgement.score
         if score.by_the_letter.rcp.verdict == CRASH:  # the RCP checker has no run count for some benchmarks
@@ -248,8 +251,7 @@ def _contradictions(
     for benchmark in sorted({name for name in benchmarks if benchmarks.count(name) > 1}):
         yield f"{benchmarks.count(benchmark)} campaigns are of {benchmark}; a system has one result of each"
     for campaign in campaigns:
-        known = [path.parent.name for path in (source.root / "references").glob("*/config.py")]
-        if campaign.reference not in known:
+        if campaign.reference not in references():
             yield f"{campaign.folder}: its reference {campaign.reference!r} is not here"
     for field, key in (("submitter", "submission_org"), ("division", "submission_division")):
         logged = campaigns[0].announced(key)[0]
@@ -267,6 +269,12 @@ def _shortcomings(campaign: Campaign, source: Source) -> Iterator[str]:
     used = [told.get("software") for told in (campaign.plan, *attempts)]
     if any(isinstance(found, Mapping) and found.get("sources") != source.digest for found in used):
         yield f"it ran with other code than the source here (digest {source.digest})"
+    outside = discover.source_of(campaign.reference)
+    if outside is not None:
+        digest = digest_of_reference(outside)
+        of_runs = [found.get("reference") for found in used if isinstance(found, Mapping)]
+        if any(not isinstance(told, Mapping) or told.get("digest") != digest for told in of_runs):
+            yield f"its reference ran with other code than {outside} holds now (digest {digest})"
 
 
 def _refuse(reasons: Sequence[str], hint: str) -> None:
@@ -278,8 +286,16 @@ def _refuse(reasons: Sequence[str], hint: str) -> None:
 
 def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: Sequence[str]) -> None:
     """The reference, the harness that runs it, and all that was decided and done to get the results."""
-    for name in (*SOURCE, "references/__init__.py", "references/_parts", f"references/{campaign.reference}"):
+    for name in BESIDE:
         _copy(source.root / name, folder / name)
+    package = folder / "train_bench"
+    for path in sorted(PACKAGE.iterdir()):
+        if path.name != "references":
+            _copy(path, package / path.name)
+    for name in ("__init__.py", "_parts"):
+        _copy(PACKAGE / "references" / name, package / "references" / name)
+    reference = references()[campaign.reference].folder
+    _copy(reference, package / "references" / campaign.reference)
     decided = {key: value for key, value in campaign.plan.items() if key not in ("shared", "jobs")}
     told = decided | {"config": campaign.config, "overruled": overruled}
     # How a process died may name hosts and folders.
@@ -304,7 +320,7 @@ def _readme(campaign: Campaign, overruled: Sequence[str]) -> str:
 {forced}
 The source that the results of this benchmark were made with (revision {campaign.revision}).
 `configuration.json` holds every value that was decided. The task is described in
-`references/{campaign.reference}/README.md`.
+`train_bench/references/{campaign.reference}/README.md`.
 
 ```
 pip install -c constraints.txt .
@@ -316,10 +332,11 @@ train-bench run benchmark={campaign.variant} launcher={campaign.launcher}
 
 def _copy(path: Path, target: Path) -> None:
     """Source files alone; what is not there (an installed harness has no pyproject.toml) is left out."""
+    if path.name.startswith((".", "__pycache__")):
+        return
     if path.is_dir():
         for below in sorted(path.iterdir()):
-            if not below.name.startswith((".", "__pycache__")):
-                _copy(below, target / below.name)
+            _copy(below, target / below.name)
     elif (path.suffix in SUFFIXES or path.name == "LICENSE") and path.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)

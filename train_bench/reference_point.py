@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from train_bench.plan.plan import Plan
 
 
-def refuse(plan: Plan, rcp: Path, *, replace: bool) -> None:
+def refuse(plan: Plan, rcp_folders: Sequence[Path], *, replace: bool) -> None:
     """Refuse reference runs that could not become a point: `RequestError` before any of them is started."""
     if plan.changes:
         raise RequestError(
@@ -26,24 +26,25 @@ def refuse(plan: Plan, rcp: Path, *, replace: bool) -> None:
             f"{', '.join(plan.changes)}."
         )
     batch_size = plan.jobs[0].config["hyperparameters"]["global_batch_size"]
-    path = _file(rcp, plan.ruleset, plan.reference)
     if not replace:
-        _refuse_to_replace(path, _records(path), _name(plan.benchmark, batch_size))
+        _refuse_to_replace(rcp_folders, plan.ruleset, plan.reference, _name(plan.benchmark, batch_size))
 
 
-def _refuse_to_replace(path: Path, records: Mapping[str, Any], name: str) -> None:
-    if name in records:
-        raise RequestError(
-            f"{path} has the point {name} already, of {records[name].get('When')}; results that were compared with "
-            f"it would be judged otherwise. Give replace_point=true to write over it, or choose a batch size "
-            f"that has none."
-        )
+def _refuse_to_replace(rcp_folders: Sequence[Path], ruleset: str, reference: str, name: str) -> None:
+    for path in (_file(folder, ruleset, reference) for folder in rcp_folders):
+        records = _records(path)
+        if name in records:
+            raise RequestError(
+                f"{path} has the point {name} already, of {records[name].get('When')}; results that were compared "
+                f"with it would be judged otherwise. Give replace_point=true to write over it, or choose a batch "
+                f"size that has none."
+            )
 
 
-def add(judged: Judgement, folder: Path, rcp: Path, *, replace: bool) -> Path:
-    """Write the convergence of the runs in `folder` as a record of `rcp/<round>/<reference>.json`, in the
-    official format. A record of the same benchmark and batch size is replaced only if that is allowed. Returns
-    the file.
+def add(judged: Judgement, folder: Path, to: Path, rcp_folders: Sequence[Path], *, replace: bool) -> Path:
+    """Write the convergence of the runs in `folder` as a record of `<to>/<round>/<reference>.json`, in the
+    official format. Where one of `rcp_folders` has a record of the same benchmark and batch size, that takes leave to
+    replace it. Returns the file.
 
     Refuses runs that did not all converge, are not compliant, or are fewer than twice a result's: such
     a record would be no reference (rules, section "Reference convergence points").
@@ -61,10 +62,10 @@ def add(judged: Judgement, folder: Path, rcp: Path, *, replace: bool) -> Path:
     if problems:
         raise LogError(f"{folder} gives no reference convergence point. {' '.join(problems)}")
     record = _record(judged, plan, papers.read_json(folder / "system.json"))
-    path = _file(rcp, plan["ruleset"], plan["reference"])
-    records, name = _records(path), _name(record["Benchmark"], record["BS"])
+    path, name = _file(to, plan["ruleset"], plan["reference"]), _name(record["Benchmark"], record["BS"])
     if not replace:
-        _refuse_to_replace(path, records, name)
+        _refuse_to_replace(rcp_folders, plan["ruleset"], plan["reference"], name)
+    records = _records(path)
     papers.write_json(path, dict(sorted({**records, name: record}.items(), key=_benchmark_and_batch_size)))
     return path
 

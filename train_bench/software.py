@@ -9,7 +9,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).resolve().parent
+from train_bench.search_path import PACKAGE
+
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "deepspeed", "horovod")
 
 
@@ -21,10 +22,19 @@ def found() -> dict[str, Any]:
 def digest_of_sources() -> str:
     """Of the code as it lies on this host, the same in a checkout and where it is installed; a revision would not
     tell one changed checkout from another."""
+    return _digest(PACKAGE, (".py",))
+
+
+def digest_of_reference(folder: Path) -> str:
+    """Of the code and the configurations of a reference that did not come with train_bench."""
+    return _digest(folder, (".py", ".yaml"))
+
+
+def _digest(folder: Path, suffixes: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    found = (Path(folder, name) for folder, _, names in os.walk(PACKAGE, followlinks=True) for name in names)
-    for path in sorted(path for path in found if path.suffix == ".py"):
-        digest.update(f"{path.relative_to(PACKAGE)}\n".encode())
+    found = (Path(at, name) for at, _, names in os.walk(folder, followlinks=True) for name in names)
+    for path in sorted(path for path in found if path.suffix in suffixes):
+        digest.update(f"{path.relative_to(folder)}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

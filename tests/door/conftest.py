@@ -103,7 +103,7 @@ def begun(tmp_path):
 
 def judged(plan):
     """The judgement of a campaign's folder, without reference convergence points."""
-    return judge_folder(plan.jobs[0].folder, asked=None, rcp_folder=Path("/nowhere"))
+    return judge_folder(plan.jobs[0].folder, asked=None, rcp_folders=[Path("/nowhere")])
 
 
 def wait_for(condition, seconds=20):

@@ -147,7 +147,7 @@ def spoilt(folder, what):
 def test_a_spoilt_result_is_judged_with_a_sentence(begun, what, sentence, valid, capsys, monkeypatch):
     """A cut-off log is a run that failed, counted as slowest like any other; the rest is no result. The fake runs
     are faster than the reference points allow, so these are left out."""
-    monkeypatch.setattr(discover, "RCP", Path("/nowhere"))
+    monkeypatch.setattr(discover, "rcp_folders", lambda: (Path("/nowhere"),))
     campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
     folder = begun.jobs[0].folder
     spoilt(folder, what)

@@ -32,7 +32,7 @@ def copied(honest, tmp_path):
 
 def judge(folder, asked=None):
     """Without reference points, which are another matter than cheats."""
-    return judge_folder(folder, asked=asked, rcp_folder=folder / "no_points")
+    return judge_folder(folder, asked=asked, rcp_folders=[folder / "no_points"])
 
 
 def found(judged, *, grade="breaks"):

@@ -81,7 +81,7 @@ def mini_campaign(tmp_path):
 
 
 def package(*folders, to, system="box", stated=None, force=False):
-    campaigns = [packaging.read_campaign(folder, NOWHERE) for folder in folders]
+    campaigns = [packaging.read_campaign(folder, [NOWHERE]) for folder in folders]
     return packaging.package(campaigns, to, system=system, stated=stated or {}, source=SOURCE, force=force)
 
 
@@ -90,7 +90,7 @@ def test_published_results_are_packaged_and_every_official_checker_accepts_the_p
     official_campaign, tmp_path
 ):
     folder = package(official_campaign, to=tmp_path / "submission")
-    said = list(packaging.opinions(folder, "training-2.1.0", NOWHERE))
+    said = list(packaging.opinions(folder, "training-2.1.0", [NOWHERE]))
     assert [one.checker for one in said] == [
         "train_bench on resnet",
         "package checker",
@@ -111,7 +111,7 @@ def test_logs_without_seeds_are_packaged_by_force_and_the_package_checker_refuse
         file.write_bytes((PUBLISHED / file.name).read_bytes())
     folder = package(official_campaign, to=tmp_path / "submission", force=True)
     refused = {
-        one.checker: one for one in packaging.opinions(folder, "training-2.1.0", NOWHERE) if one.refused
+        one.checker: one for one in packaging.opinions(folder, "training-2.1.0", [NOWHERE]) if one.refused
     }
     assert "logs no seed" in refused["package checker"].message
 
@@ -120,10 +120,10 @@ def test_logs_without_seeds_are_packaged_by_force_and_the_package_checker_refuse
 def test_a_known_defect_of_a_checker_refuses_nothing_and_an_unknown_crash_does(official_campaign, tmp_path):
     papers_of(official_campaign, "training-1.1.0")
     folder = package(official_campaign, to=tmp_path / "submission", force=True)
-    *_, repository = packaging.opinions(folder, "training-1.1.0", NOWHERE)
+    *_, repository = packaging.opinions(folder, "training-1.1.0", [NOWHERE])
     assert (repository.verdict, repository.refused) == ("crash", False)
     (folder / "systems" / "box.json").write_text('{"submitter": 1}')
-    said = {one.checker: one for one in packaging.opinions(folder, "training-1.1.0", NOWHERE)}
+    said = {one.checker: one for one in packaging.opinions(folder, "training-1.1.0", [NOWHERE])}
     assert said["package checker"].verdict == "crash"
     assert said["package checker"].refused
 
@@ -141,10 +141,12 @@ def test_the_source_of_the_reference_travels_with_the_results_and_can_be_importe
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
     source = folder / "benchmarks" / "resnet_mini" / "implementations" / "box"
     for name in (
-        *("README.md", "configuration.json", "pyproject.toml", "train_bench/cli.py", "conf/config.yaml"),
-        *("references/resnet/task.py", "references/_parts/lars.py", "launchers/torchrun/start.py"),
+        *("README.md", "configuration.json", "pyproject.toml", "train_bench/cli.py"),
+        *("train_bench/conf/config.yaml", "train_bench/references/resnet/task.py"),
+        *("train_bench/references/_parts/lars.py", "train_bench/launchers/torchrun/start.py"),
     ):
         assert (source / name).is_file(), name
+    assert not (source / "train_bench" / "references" / "bert").exists()
     assert not [path for path in source.rglob("*") if "__pycache__" in path.name or path.suffix == ".pyc"]
     assert json.loads((source / "configuration.json").read_text())["config"] == {"lr": 1}
 
@@ -168,7 +170,7 @@ def test_the_description_holds_what_was_found_and_what_is_stated_as_text(mini_ca
 
 def test_of_our_own_round_the_official_checkers_are_not_asked(mini_campaign, tmp_path):
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
-    *_, last = packaging.opinions(folder, "mini-1.0", NOWHERE)
+    *_, last = packaging.opinions(folder, "mini-1.0", [NOWHERE])
     assert (last.verdict, last.refused) == ("not asked", False)
     assert "mini-1.0 is no official round" in last.message
 
@@ -195,7 +197,7 @@ def test_what_force_overruled_and_changes_travel_with_the_package_and_its_judgem
         changes=[change],
     )
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
-    ours, _ = packaging.opinions(folder, "mini-1.0", NOWHERE)
+    ours, _ = packaging.opinions(folder, "mini-1.0", [NOWHERE])
     assert ours.refused
     assert f"Not the benchmark as it is defined: {change}" in ours.message
     assert "it ran from revision another, and the source here is abc" in ours.message
@@ -215,10 +217,10 @@ def test_a_package_that_needed_no_force_is_valid_and_says_how_often_its_runs_wer
         told["deaths"] = ["rank 0 on somehost failed: no /home/somebody"] if died else []
         (mini_campaign / "attempts" / f"run_{index}_{number}.json").write_text(json.dumps(told))
     folder = package(mini_campaign, to=tmp_path / "out")
-    ours, _ = packaging.opinions(folder, "mini-1.0", NOWHERE)
+    ours, _ = packaging.opinions(folder, "mini-1.0", [NOWHERE])
     assert (ours.verdict, ours.message) == ("pass", "")
     (results,) = folder.glob("results/*/*")
-    score = judge_folder(results, asked="mini-1.0", rcp_folder=NOWHERE).score
+    score = judge_folder(results, asked="mini-1.0", rcp_folders=[NOWHERE]).score
     assert score.warnings == (
         "result_0.txt: This run was tried 2 times: attempt 1 died. The last one is the result.",
     )
@@ -276,10 +278,10 @@ def test_an_interrupted_packaging_leaves_nothing(mini_campaign, tmp_path, monkey
 
 def test_a_folder_without_a_campaign_and_one_with_another_plan_are_refused(mini_campaign, tmp_path):
     with pytest.raises(RequestError, match=r"no plan\.json"):
-        packaging.read_campaign(tmp_path, NOWHERE)
+        packaging.read_campaign(tmp_path, [NOWHERE])
     (mini_campaign / "system.json").write_text("{}")
     with pytest.raises(LogError, match="none of this version"):
-        packaging.read_campaign(mini_campaign, NOWHERE)
+        packaging.read_campaign(mini_campaign, [NOWHERE])
 
 
 @pytest.mark.parametrize(

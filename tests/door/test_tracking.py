@@ -20,7 +20,7 @@ def tracking(plan, name, said, *, limit=60, **more):
         name,
         plan.jobs,
         {"benchmark": plan.benchmark, "seeds": plan.seeds},
-        rcp_folder=Path("/nowhere"),
+        rcp_folders=[Path("/nowhere")],
         online=False,
         limit_seconds=limit,
         say=said.append,

@@ -112,7 +112,7 @@ def test_judging_a_campaign_imports_no_torch(begun):
     folder = str(begun.jobs[0].folder)
     code = (
         "import sys, pathlib\nfrom train_bench.judge.tree import judge_folder\n"
-        f"judge_folder(pathlib.Path({folder!r}), asked=None, rcp_folder=pathlib.Path('/nowhere'))\n"
+        f"judge_folder(pathlib.Path({folder!r}), asked=None, rcp_folders=[pathlib.Path('/nowhere')])\n"
         "print(sorted({'torch', 'hydra', 'mlperf_logging'} & set(sys.modules)))\n"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

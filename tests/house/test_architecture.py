@@ -11,7 +11,18 @@ from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 ROOT = Path(__file__).parents[2]
-LEAVES = {"bar", "errors", "progress", "quality", "event", "seeds", "papers", "plain_text", "job", "software"}
+LEAVES = {
+    "bar",
+    "errors",
+    "progress",
+    "quality",
+    "event",
+    "seeds",
+    "papers",
+    "plain_text",
+    "job",
+    "software",
+} | {"search_path"}
 CONTRACTS = {"task", "launcher", "parallel"}
 DOOR = {
     *(
@@ -190,7 +201,7 @@ def test_a_benchmark_has_rules_and_its_reference_exists(variant):
 
 
 def test_reference_convergence_points_belong_to_references():
-    for path in discover.RCP.glob("*/*.json"):
+    for path in (discover.PACKAGE / "rcp").glob("*/*.json"):
         assert path.stem in discover.references()
 
 

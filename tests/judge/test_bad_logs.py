@@ -178,7 +178,7 @@ def test_every_key_of_every_benchmark_may_have_any_value(name, ask, tmp_path):
             body = [(key, strange, {}) for key in keys if not key.startswith("submission_")]
             path.write_bytes(good_log(head + body * 2))
             (place,) = find(path, name).places
-            json.dumps(judge_entry(place, rcp_folder=tmp_path).as_json(), allow_nan=False)
+            json.dumps(judge_entry(place, rcp_folders=[tmp_path]).as_json(), allow_nan=False)
 
 
 def test_names_in_a_log_lead_to_no_file(judged, tmp_path):

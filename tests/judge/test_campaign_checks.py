@@ -30,8 +30,10 @@ def attempt(folder, run, number=1, outcome="finished", **changes):
     (folder / "attempts" / f"run_{run}_{number}.json").write_text(json.dumps(told))
 
 
-def judged(folder, changes=None, rcp_folder=None):
-    return judge_folder(folder, asked=None, rcp_folder=rcp_folder or folder / "no_points", changes=changes)
+def judged(folder, changes=None, rcp_folders=None):
+    return judge_folder(
+        folder, asked=None, rcp_folders=rcp_folders or [folder / "no_points"], changes=changes
+    )
 
 
 def found(judgement, check):
@@ -66,11 +68,11 @@ def test_points_that_changed_since_are_named(folder):
     (folder / "rcp" / MINI.ruleset).mkdir(parents=True)
     path = folder / "rcp" / MINI.ruleset / f"{MINI.reference}.json"
     path.write_text(json.dumps({"a": point}))
-    planned = rcp.digest(rcp.load(MINI, folder / "rcp"))
+    planned = rcp.digest(rcp.load(MINI, [folder / "rcp"]))
     plan(folder, **PLANNED | {"points_digest": planned})
-    assert found(judged(folder, rcp_folder=folder / "rcp"), "points_digest") == []
+    assert found(judged(folder, rcp_folders=[folder / "rcp"]), "points_digest") == []
     path.write_text(json.dumps({"a": point | {"Epochs to converge": [5, *[6] * 9]}}))
-    judgement = judged(folder, rcp_folder=folder / "rcp")
+    judgement = judged(folder, rcp_folders=[folder / "rcp"])
     ((grade, message),) = found(judgement, "points_digest")
     assert grade == "review"
     assert "points of resnet_mini changed since this was planned" in message

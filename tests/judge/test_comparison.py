@@ -102,7 +102,7 @@ def entry(folder, seconds, *, source="good", seeds_from=1000):
         file.write_text(file.read_text().replace('"value": 100', f'"value": {seeds_from // 10}'))
     jobs = [{"index": index, "seed": seeds_from + index} for index in range(len(seconds))]
     plan(folder, jobs=jobs)
-    return judge_folder(folder, asked=None, rcp_folder=folder).score
+    return judge_folder(folder, asked=None, rcp_folders=[folder]).score
 
 
 SECONDS = [60.0, 61.0, 62.0, 63.0, 64.0]
@@ -162,7 +162,7 @@ def test_a_run_that_did_not_converge_is_left_out_and_told(tmp_path):
     folder.mkdir()
     campaign(folder, ["good"] * 4 + ["died_in_a_line"], seconds=SECONDS)
     plan(folder)
-    a = judge_folder(folder, asked=None, rcp_folder=folder).score
+    a = judge_folder(folder, asked=None, rcp_folders=[folder]).score
     compared = compare("A", a, "B", entry(tmp_path / "b", SECONDS, seeds_from=2000))
     assert (compared.a.runs, compared.a.left_out) == (4, 1)
     assert any("1 run(s) of A" in line for line in explanation(told(compared.as_json(), 1)))

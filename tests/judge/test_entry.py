@@ -14,7 +14,7 @@ GOOD = ["good"] * MINI.runs
 
 
 def judge(folder, *, asked=None, rcp=None):
-    judged = judge_folder(folder, asked=asked, rcp_folder=rcp or folder / "no_points")
+    judged = judge_folder(folder, asked=asked, rcp_folders=[rcp or folder / "no_points"])
     json.dumps(judged.as_json(), allow_nan=False)
     return judged
 

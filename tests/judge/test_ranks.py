@@ -69,7 +69,7 @@ def of_five(folder, **values):
             kept.append(f":::MLLOG {json.dumps(line | {'value': values.get(line['key'], line['value'])})}")
     (folder / "result_0.txt").write_text("\n".join(kept) + "\n")
     (place,) = find(folder, None).places
-    return judge_entry(place, rcp_folder=discover.RCP)
+    return judge_entry(place, rcp_folders=discover.rcp_folders())
 
 
 def test_ranks_that_agreed_on_a_quiet_machine_are_no_finding(tmp_path):

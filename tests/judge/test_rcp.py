@@ -48,7 +48,7 @@ def rules_of(round_name, name):
 
 def both(round_name, name, tmp_path):
     rules = rules_of(round_name, name)
-    return rules, rcp.load(rules, tmp_path), RCP_Checker("training", round_name, name, False)
+    return rules, rcp.load(rules, [tmp_path]), RCP_Checker("training", round_name, name, False)
 
 
 @FILES
@@ -144,18 +144,18 @@ def ours(tmp_path):
 
 def judged(ours, convergences, batch_size=64):
     rules, folder = ours
-    return rcp.verdict(rcp.load(rules, folder), rules, batch_size, convergences)
+    return rcp.verdict(rcp.load(rules, [folder]), rules, batch_size, convergences)
 
 
 def test_only_points_of_the_benchmark_are_loaded(ours):
     rules, folder = ours
-    (point,) = rcp.load(rules, folder)
+    (point,) = rcp.load(rules, [folder])
     assert (point.batch_size, point.mean, point.count) == (64, 10, 10)
 
 
 def test_a_benchmark_without_points_says_so(ours, tmp_path):
     rules, _ = ours
-    verdict = rcp.verdict(rcp.load(rules, tmp_path / "nowhere"), rules, 64, [10] * 5)
+    verdict = rcp.verdict(rcp.load(rules, [tmp_path / "nowhere"]), rules, 64, [10] * 5)
     assert (verdict.verdict, verdict.factor) == ("none", 1.0)
     assert "too fast and too slow cannot be told" in verdict.message
 
@@ -267,7 +267,7 @@ def test_a_point_of_our_own_for_an_official_round_counts(tmp_path):
     path = tmp_path / FULL.ruleset / f"{FULL.reference}.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"own": dict(POINTS["near"], BS=131072)}))
-    assert rcp.verdict(rcp.load(FULL, tmp_path), FULL, 131072, [10] * 5).verdict == "pass"
+    assert rcp.verdict(rcp.load(FULL, [tmp_path]), FULL, 131072, [10] * 5).verdict == "pass"
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"a": {}}', '{"a": {"Benchmark": "resnet_mini", "BS": 64}}'])
@@ -275,4 +275,4 @@ def test_a_file_that_holds_no_points_is_an_error(ours, content):
     rules, folder = ours
     (folder / rules.ruleset / f"{rules.reference}.json").write_text(content)
     with pytest.raises(LogError):
-        rcp.load(rules, folder)
+        rcp.load(rules, [folder])

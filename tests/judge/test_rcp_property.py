@@ -82,7 +82,7 @@ def loaded(rules, records):
         path = Path(folder, "training-0.0.0", f"{rules.reference}.json")
         path.parent.mkdir()
         path.write_text(json.dumps(records))
-        return rcp.load(replace(rules, ruleset="training-0.0.0"), Path(folder))
+        return rcp.load(replace(rules, ruleset="training-0.0.0"), [Path(folder)])
 
 
 def logs_of(folder, rules, batch_size, values):

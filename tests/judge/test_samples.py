@@ -129,7 +129,7 @@ def test_the_same_shard_on_all_ranks_invalidates_a_campaign(tmp_path):
     for path in tmp_path.glob("result_*.txt"):
         path.write_text(path.read_text().replace('"repeated": 0', '"repeated": 448'))
     (place,) = find(tmp_path, None).places
-    score = judge_entry(place, rcp_folder=discover.RCP).score
+    score = judge_entry(place, rcp_folders=discover.rcp_folders()).score
     assert not score.valid
 
 

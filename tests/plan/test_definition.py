@@ -90,7 +90,7 @@ def test_a_configuration_of_another_shape_is_refused(content):
 
 def test_a_benchmark_that_nothing_defines_is_refused():
     with pytest.raises(
-        RequestError, match=r"Nothing defines the benchmark resnet_mini_bs32: conf/benchmark/"
+        RequestError, match=r"Nothing defines the benchmark resnet_mini_bs32: no conf/benchmark/"
     ):
         definition.changes("resnet_mini_bs32", asdict(composed()), 1)
 

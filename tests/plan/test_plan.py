@@ -284,11 +284,11 @@ def test_a_rule_file_that_is_missing_is_said_in_the_plan(monkeypatch):
 @pytest.fixture
 def sibling(tmp_path, monkeypatch):
     """A reference that has files, and nothing in them."""
-    folder = tmp_path / "references" / "hollow"
+    folder = tmp_path / "benchmarks" / "hollow"
     folder.mkdir(parents=True)
     for name in ("config", "data", "task"):
         (folder / f"{name}.py").write_text("Taskmaster = None\n")
-    monkeypatch.setattr(discover, "PACKAGE", tmp_path)
+    monkeypatch.setenv("TRAIN_BENCH_PATH", str(folder))
     monkeypatch.setattr(train_bench.references, "__path__", [str(folder.parent)])
     yield folder
     for name in [name for name in sys.modules if name.startswith("train_bench.references.hollow")]:
@@ -296,11 +296,11 @@ def sibling(tmp_path, monkeypatch):
 
 
 def test_what_a_reference_lacks_is_said_in_a_sentence(sibling):
-    with pytest.raises(RequestError, match=r"references/hollow/config\.py has no Config"):
+    with pytest.raises(RequestError, match=r"benchmarks/hollow/config\.py has no Config"):
         discover.reference_config("hollow")
-    with pytest.raises(RequestError, match=r"references/hollow/data\.py has no prepare"):
+    with pytest.raises(RequestError, match=r"benchmarks/hollow/data\.py has no prepare"):
         discover.prepare("hollow")
-    assert "references/hollow/task.py has no Task;" in discover.refuse_reference("hollow")
+    assert "benchmarks/hollow/task.py has no Task;" in discover.refuse_reference("hollow")
     (sibling / "task.py").write_text("class Task: ...\n")
     assert discover.refuse_reference("hollow") is None
 
@@ -308,7 +308,7 @@ def test_what_a_reference_lacks_is_said_in_a_sentence(sibling):
 def test_a_file_that_a_reference_lacks_is_said_in_a_sentence(sibling):
     for name in ("data", "task"):
         (sibling / f"{name}.py").unlink()
-    with pytest.raises(RequestError, match=r"references/hollow/data\.py cannot be imported: No module named"):
+    with pytest.raises(RequestError, match=r"benchmarks/hollow/data\.py cannot be imported: No module named"):
         discover.prepare("hollow")
     assert "has no Task" in discover.refuse_reference("hollow")
 

@@ -17,7 +17,7 @@ MINI = [name for name in discover.variants() if name.endswith("_mini")]
 
 def records_of(name):
     described = discover.describe_variant(name)
-    path = discover.RCP / described["ruleset"] / f"{described['reference']}.json"
+    path = discover.PACKAGE / "rcp" / described["ruleset"] / f"{described['reference']}.json"
     records = json.loads(path.read_text()).values()
     return [record for record in records if record["Benchmark"] == described["benchmark"]]
 

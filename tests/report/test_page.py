@@ -45,16 +45,16 @@ class Read(HTMLParser):
 
 
 def judged(path, asked="mini-1.0"):
-    return judge_tree(path, asked=asked, rcp_folder=discover.RCP)
+    return judge_tree(path, asked=asked, rcp_folders=discover.rcp_folders())
 
 
 def page_of(path, tree, asked=NO_PRICE):
-    return write.page([(path, tree)], asked=asked, rcp_folder=discover.RCP)
+    return write.page([(path, tree)], asked=asked, rcp_folders=discover.rcp_folders())
 
 
 def entries_of(tree, asked=NO_PRICE):
     return [
-        entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folder=discover.RCP)
+        entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folders=discover.rcp_folders())
         for number, judgement in enumerate(tree.entries)
     ]
 

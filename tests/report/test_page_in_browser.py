@@ -83,9 +83,12 @@ def visit(chromium):
 
 
 def written(folder, path, ruleset):
-    tree = judge_tree(path, asked=ruleset, rcp_folder=discover.RCP)
+    tree = judge_tree(path, asked=ruleset, rcp_folders=discover.rcp_folders())
     write.write(
-        [(path, tree)], folder / "report.html", asked=Asked(prices={"": 30.0}), rcp_folder=discover.RCP
+        [(path, tree)],
+        folder / "report.html",
+        asked=Asked(prices={"": 30.0}),
+        rcp_folders=discover.rcp_folders(),
     )
     return folder / "report.html"
 

@@ -17,7 +17,6 @@ from train_bench import (
     campaign,
     machine,
     reference_point,
-    software,
     submit,
     sweep,
 )
@@ -30,7 +29,6 @@ from train_bench.judge.campaign_checks import differences
 from train_bench.plain_text import plain
 from train_bench.plan import discover
 from train_bench.plan.config import OnFailure, OnViolation
-from train_bench.plan.launch import revision
 from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
 from train_bench.report.console import PlainConsole
 from train_bench.report.live import Terminal, Together, Watcher
@@ -47,12 +45,14 @@ def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool =
     """What a request comes to under the rules of its round, and with what it was planned."""
     asked = request.config
     rules = ruleset.load(asked.benchmark.ruleset)
-    points = rcp.load(rules.benchmark(asked.benchmark.benchmark), discover.RCP)
+    of_benchmark = rules.benchmark(asked.benchmark.benchmark)
+    points = rcp.load(of_benchmark, discover.rcp_folders())
+    ran_with = attempts.ran_with(asked.benchmark.reference, of_benchmark.digest)
     provenance = Provenance(
         now=datetime.now(UTC),
         version=__version__,
-        revision=revision(discover.ROOT),
-        software=software.found(),
+        revision=ran_with["revision"],
+        software=ran_with["software"],
         points_digest=rcp.digest(points),
         variant=request.variant,
         cache=discover.cache(),
@@ -102,7 +102,7 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
         batch = discover.batch(asked.launcher)
         planned = plan_of(request, reference_runs=reference_runs)
         if reference_runs:
-            reference_point.refuse(planned, discover.RCP, replace=asked.replace_point)
+            reference_point.refuse(planned, discover.rcp_folders(), replace=asked.replace_point)
     if batch is not None:
         submit.check(batch)
     if asked.resume is None:
@@ -137,7 +137,7 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
             name,
             planned.jobs,
             as_json(planned) | {"jobs": len(planned.jobs)},
-            rcp_folder=discover.RCP,
+            rcp_folders=discover.rcp_folders(),
             online=planned.request["tracking_online"],
             limit_seconds=planned.request["tracking_limit_seconds"],
             say=lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True),
@@ -152,7 +152,7 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
 def tell_differences(planned: Plan) -> None:
     """A campaign that goes on with other software than it was planned with says so before anything is run."""
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
-    found = differences(asdict(planned), attempts.ran_with(rules.digest))
+    found = differences(asdict(planned), attempts.ran_with(planned.reference, rules.digest))
     if found:
         worth = "no result" if rules.strict else "for review"
         print(

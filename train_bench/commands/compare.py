@@ -41,4 +41,6 @@ def main(words: Sequence[str]) -> int:
 
 
 def _one_score(path: Path, ruleset: str | None) -> Score:
-    return judge_folder(path, asked=ruleset, rcp_folder=discover.RCP, changes=definition.changes).score
+    return judge_folder(
+        path, asked=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
+    ).score

@@ -30,11 +30,11 @@ def _page(folder: Path, judged: Judgement) -> None:
     try:
         tree = Judged(entries=(judged,))
         path = folder / "report.html"
-        write.write([(folder, tree)], path, asked=Asked(prices={}), rcp_folder=discover.RCP)
+        write.write([(folder, tree)], path, asked=Asked(prices={}), rcp_folders=discover.rcp_folders())
         print(f"report: {path}")
     except Exception as error:
         print(f"train-bench: warning: no report was written: {error}", file=sys.stderr)
 
 
 def judgement(folder: Path) -> Judgement:
-    return judge_folder(folder, asked=None, rcp_folder=discover.RCP, changes=definition.changes)
+    return judge_folder(folder, asked=None, rcp_folders=discover.rcp_folders(), changes=definition.changes)

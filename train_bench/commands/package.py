@@ -27,7 +27,8 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     stated = description.read_stated(options.system_file) if options.system_file else {}
     campaigns = [
-        packaging.read_campaign(folder, discover.RCP) for folder in bar(options.campaigns, "judging")
+        packaging.read_campaign(folder, discover.rcp_folders())
+        for folder in bar(options.campaigns, "judging")
     ]
     source = packaging.Source(
         root=discover.ROOT,
@@ -40,7 +41,7 @@ def main(words: Sequence[str]) -> int:
     )
     print(f"The submission is in {folder}.")
     refused = False
-    for said in packaging.opinions(folder, campaigns[0].judgement.score.ruleset, discover.RCP):
+    for said in packaging.opinions(folder, campaigns[0].judgement.score.ruleset, discover.rcp_folders()):
         print(f"{said.checker}: {said.verdict}{f' ({said.message})' if said.message else ''}", flush=True)
         refused = refused or said.refused
     return INVALID if refused else VALID

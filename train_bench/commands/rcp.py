@@ -25,8 +25,10 @@ def main(words: Sequence[str]) -> int:
 
 def _point(folder: Path, *, replace: bool) -> int:
     """The folder may have been begun with leave to replace, in its plan, or get it now."""
-    asked = papers.read_json(folder / "plan.json")["request"]
-    replace = replace or asked.get("replace_point", False)  # older plans know no such option
-    path = reference_point.add(conclusion.judgement(folder), folder, discover.RCP, replace=replace)
+    plan = papers.read_json(folder / "plan.json")
+    replace = replace or plan["request"].get("replace_point", False)  # older plans know no such option
+    to = discover.rcp_folder_of(plan["reference"])
+    judged = conclusion.judgement(folder)
+    path = reference_point.add(judged, folder, to, discover.rcp_folders(), replace=replace)
     print(f"The reference convergence point is in {path}.")
     return VALID

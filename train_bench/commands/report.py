@@ -47,6 +47,6 @@ def main(words: Sequence[str]) -> int:
             told = asdict(summary.custom_summary(scores, weights, reference))
             summaries.append({"path": str(path), **told})
     asked = Asked(prices=prices, summaries=summaries)
-    write.write(judged, options.to, asked=asked, rcp_folder=discover.RCP)
+    write.write(judged, options.to, asked=asked, rcp_folders=discover.rcp_folders())
     print(f"The report is in {options.to}.")
     return VALID if all(tree.valid for _, tree in judged) else INVALID

@@ -30,7 +30,10 @@ def main(words: Sequence[str]) -> int:
     of_benchmark = held.benchmark(name)
     reference = discover.hyperparameters(name) if held.name == of_variant else {}
     told = law(
-        of_benchmark, asked.get("division", "closed"), points.load(of_benchmark, discover.RCP), reference
+        of_benchmark,
+        asked.get("division", "closed"),
+        points.load(of_benchmark, discover.rcp_folders()),
+        reference,
     )
     reading.tell(told, options.json, report.show)
     return VALID

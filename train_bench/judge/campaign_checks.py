@@ -114,6 +114,12 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             f"other source ({other.get('sources')}, revision {now.get('revision')}) than was planned "
             f"({software.get('sources')}, revision {then.get('revision')})"
         )
+    reference, another = (_mapping(told.get("reference")) for told in (software, other))
+    if reference.get("digest") != another.get("digest"):
+        found.append(
+            f"other source of the reference ({another.get('digest')}, revision {another.get('revision')}) than was "
+            f"planned ({reference.get('digest')}, revision {reference.get('revision')})"
+        )
     if then.get("ruleset_digest") != now.get("ruleset_digest"):
         found.append("other rules than were planned")
     versions = {"python": software.get("python")} | _mapping(software.get("packages"))

@@ -63,7 +63,7 @@ class Judgement:
         return score | self.origin | {"findings": [finding.as_json() for finding in self.findings]}
 
 
-def judge_entry(place: Place, *, rcp_folder: Path, changes: Changes | None = None) -> Judgement:
+def judge_entry(place: Place, *, rcp_folders: Sequence[Path], changes: Changes | None = None) -> Judgement:
     """Judge the logs of one entry, by the plan beside them where there is one.
 
     `changes` says what a planned configuration has changed of the benchmark as it is defined here.
@@ -86,7 +86,7 @@ def judge_entry(place: Place, *, rcp_folder: Path, changes: Changes | None = Non
     made = [tuple(campaign_checks.of_run(place, record, rules)) for record in records]
     verdicts = tuple(map(with_findings, records, judge_together(records, alone, rules, planned), made))
     beside = (*beside_the_logs(place, records, rules), *of_the_entry(place, planned, records, rules))
-    points = rcp.load(rules, rcp_folder)
+    points = rcp.load(rules, rcp_folders)
     points_digest = rcp.digest(points)
     changed = tuple(campaign_checks.of_campaign(place, rules, points_digest))
 

@@ -71,14 +71,18 @@ class RcpVerdict:
         return asdict(self)
 
 
-def load(rules: BenchmarkRules, folder: Path) -> tuple[Point, ...]:
-    """All points of a benchmark: ours from `folder`/<round>/<reference>.json, and those of official rounds
-    from the installed package, which count where both have a batch size. Empty where there are none."""
+def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...]:
+    """All points of a benchmark: those of official rounds from the installed package, and ours from
+    <folder>/<round>/<reference>.json of each of `rcp_folders`; what comes first counts where several have a batch
+    size. Empty where there are none."""
     absent = {size for erratum in rules.errata for size in erratum.without_points}
     theirs = official(rules)
     known = {point.batch_size for point in theirs}
-    path = folder / rules.ruleset / f"{rules.reference}.json"
-    ours = [point for point in _read(path, rules.drop, rules.name) if point.batch_size not in known]
+    ours: list[Point] = []
+    for folder in rcp_folders:
+        read = _read(folder / rules.ruleset / f"{rules.reference}.json", rules.drop, rules.name)
+        ours += [point for point in read if point.batch_size not in known]
+        known |= {point.batch_size for point in read}
     points = [point for point in (*ours, *theirs) if point.batch_size not in absent]
     return tuple(sorted(points, key=lambda point: point.batch_size))
 

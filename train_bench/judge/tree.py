@@ -54,7 +54,9 @@ class Judged:
         return {"entries": entries, "unjudged": list(self.unjudged), "skipped": list(self.skipped)}
 
 
-def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path, changes: Changes | None = None) -> Judged:
+def judge_tree(
+    path: Path, *, asked: str | None, rcp_folders: Sequence[Path], changes: Changes | None = None
+) -> Judged:
     """Judge everything below `path`, by the rules that its folders name or that were `asked` for. `changes` is
     `judge_entry`'s.
 
@@ -62,9 +64,9 @@ def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path, changes: Chan
     """
     found = find(path, asked)
     places = found.places
-    judge = partial(_judged_or_why_not, rcp_folder=rcp_folder, changes=changes)
+    judge = partial(_judged_or_why_not, rcp_folders=rcp_folders, changes=changes)
     if len(places) == 1 and not found.unjudged:
-        only = judge_entry(places[0], rcp_folder=rcp_folder, changes=changes)
+        only = judge_entry(places[0], rcp_folders=rcp_folders, changes=changes)
         return Judged(entries=(only,), skipped=found.skipped)
     small = _small(places)
     results = list(map(judge, bar(places, "judging"))) if small else _in_processes(judge, places)
@@ -75,22 +77,24 @@ def judge_tree(path: Path, *, asked: str | None, rcp_folder: Path, changes: Chan
     )
 
 
-def _judged_or_why_not(place: Place, *, rcp_folder: Path, changes: Changes | None) -> Judgement | str:
+def _judged_or_why_not(
+    place: Place, *, rcp_folders: Sequence[Path], changes: Changes | None
+) -> Judgement | str:
     """One entry of a tree that cannot be judged hides no other."""
     try:
-        return judge_entry(place, rcp_folder=rcp_folder, changes=changes)
+        return judge_entry(place, rcp_folders=rcp_folders, changes=changes)
     except (LogError, RequestError) as error:
         return str(error)
 
 
 def judge_folder(
-    folder: Path, *, asked: str | None, rcp_folder: Path, changes: Changes | None = None
+    folder: Path, *, asked: str | None, rcp_folders: Sequence[Path], changes: Changes | None = None
 ) -> Judgement:
     """Judge the one entry that lies in `folder`, or else below it. Raises as `judge_tree` does."""
     here = in_folder(folder, asked)
     if here is not None:
-        return judge_entry(here, rcp_folder=rcp_folder, changes=changes)
-    entries = judge_tree(folder, asked=asked, rcp_folder=rcp_folder, changes=changes).entries
+        return judge_entry(here, rcp_folders=rcp_folders, changes=changes)
+    entries = judge_tree(folder, asked=asked, rcp_folders=rcp_folders, changes=changes).entries
     if len(entries) != 1:
         raise RequestError(f"{folder} holds {len(entries)} entries; give the folder of one.")
     return entries[0]

@@ -1,5 +1,5 @@
-"""What a benchmark is: `conf/benchmark/<name>.yaml` of this checkout, under the name that its logs give. What differs
-from it, by whatever way it was asked for, makes another task."""
+"""What a benchmark is: `conf/benchmark/<name>.yaml`, here or in its own folder, under the name that its logs give.
+What differs from it, by whatever way it was asked for, makes another task."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _definition(benchmark: str) -> BenchmarkConfig:
     values = discover.values(benchmark) if benchmark in discover.variants() else {}
     if values.get("benchmark") != benchmark:
         raise RequestError(
-            f"Nothing defines the benchmark {benchmark}: conf/benchmark/ has no {benchmark}.yaml that says so."
+            f"Nothing defines the benchmark {benchmark}: no conf/benchmark/ has a {benchmark}.yaml that says so."
         )
     return cattrs.structure(values, discover.reference_config(values["reference"]))
 

@@ -1,5 +1,4 @@
-"""Folders to names: which references, launchers and benchmarks there are. The only place that knows
-where the repository's top level is; there is no other list of siblings."""
+"""Names to what they stand for: the configurations, schemas and code of references, launchers and benchmarks."""
 
 from __future__ import annotations
 
@@ -13,17 +12,16 @@ from typing import Any, cast
 
 import yaml
 
-from train_bench import papers
+from train_bench import papers, search_path
 from train_bench.errors import RequestError, UnknownName
 from train_bench.launcher import Batch, Launcher, LauncherConfig
+from train_bench.search_path import PACKAGE
 from train_bench.task import BenchmarkConfig, Prepare
 
-PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent
 """The checkout; where train_bench is installed, the folder that holds its package."""
 
 CONF = PACKAGE / "conf"
-RCP = PACKAGE / "rcp"
 
 
 def cache() -> Path:
@@ -33,29 +31,70 @@ def cache() -> Path:
 
 
 def references() -> tuple[str, ...]:
-    """Folders under `references/` that hold a benchmark."""
-    return _siblings("references")
+    """Names of reference implementations."""
+    return tuple(search_path.references())
 
 
 def launchers() -> tuple[str, ...]:
-    """Folders under `launchers/` that hold a launcher."""
-    return _siblings("launchers")
+    """What `launcher=` may be."""
+    return tuple(search_path.launchers())
 
 
 def variants() -> tuple[str, ...]:
-    """What `benchmark=` may be: the files of `conf/benchmark/`."""
-    return tuple(sorted(path.stem for path in (CONF / "benchmark").glob("*.yaml")))
+    """What `benchmark=` may be."""
+    return tuple(_files("benchmark"))
+
+
+def outside_conf() -> tuple[Path, ...]:
+    """The folders `conf/` of benchmarks and launchers that did not come with train_bench."""
+    found = (*search_path.references().values(), *search_path.launchers().values())
+    return tuple(one.folder / "conf" for one in found if not one.shipped and (one.folder / "conf").is_dir())
+
+
+def rcp_folders() -> tuple[Path, ...]:
+    """Where reference convergence points may lie, as `<round>/<reference>.json`; the first that has one of a batch
+    size counts: the user's own, those that came with train_bench, those in a benchmark's folder."""
+    outside = (one.folder / "rcp" for one in search_path.references().values() if not one.shipped)
+    return (_own_points(), PACKAGE / "rcp", *(folder for folder in outside if folder.is_dir()))
+
+
+def rcp_folder_of(reference: str) -> Path:
+    """Where new reference convergence points of a reference are written: beside those that it has, or where these
+    belong to an installed package, in the user's own folder."""
+    found = search_path.references()[reference]
+    if search_path.is_installed(found.folder):
+        return _own_points()
+    return PACKAGE / "rcp" if found.shipped else found.folder / "rcp"
+
+
+def _own_points() -> Path:
+    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return papers.own_path(home) / "train_bench" / "rcp"
+
+
+def _files(group: str) -> dict[str, Path]:
+    """The configurations of a group by name, each in the `conf/` of one folder. Raises `RequestError` where two have
+    the same name."""
+    found: dict[str, Path] = {}
+    for conf in (CONF, *outside_conf()):
+        for path in (conf / group).glob("*.yaml"):
+            if path.stem in found:
+                raise RequestError(
+                    f"{group}={path.stem} is two files: {found[path.stem]} and {path}. Rename one of them."
+                )
+            found[path.stem] = path
+    return dict(sorted(found.items()))
 
 
 def describe_variant(variant: str) -> dict[str, str]:
     """`benchmark`, `reference` and `ruleset` of a variant, read without Hydra, and the first sentence of comment in
     its file as `about`."""
-    path = CONF / "benchmark" / f"{variant}.yaml"
-    if not path.exists():
-        raise UnknownName(what="benchmark", name=variant, known=variants())
+    files = _files("benchmark")
+    if variant not in files:
+        raise UnknownName(what="benchmark", name=variant, known=files)
     found = values(variant)
     described = {key: found[key] for key in ("benchmark", "reference", "ruleset") if key in found}
-    return described | {"about": _about(path)}
+    return described | {"about": _about(files[variant])}
 
 
 def about(variant: str) -> str:
@@ -65,7 +104,7 @@ def about(variant: str) -> str:
 
 def describe_launcher(name: str) -> str:
     """The first sentence of comment in its file."""
-    return _about(CONF / "launcher" / f"{name}.yaml")
+    return _about(_files("launcher")[name])
 
 
 def defaults() -> dict[str, str]:
@@ -89,9 +128,10 @@ def _about(path: Path) -> str:
 
 def values(variant: str) -> dict[str, Any]:
     """What a variant's file says, over those that it builds on, read without Hydra."""
-    own = yaml.safe_load((CONF / "benchmark" / f"{variant}.yaml").read_text(encoding="utf-8")) or {}
+    own = yaml.safe_load(_files("benchmark")[variant].read_text(encoding="utf-8")) or {}
     found: dict[str, Any] = {}
-    for parent in own.pop("defaults", []):
+    parents = own.pop("defaults", [])
+    for parent in parents if "_self_" in parents else [*parents, "_self_"]:
         if parent == "_self_":
             found = _over(own, found)
         elif not parent.endswith("_schema"):
@@ -118,7 +158,7 @@ def hyperparameters(variant: str) -> dict[str, Any]:
 def reference_config(name: str) -> type[BenchmarkConfig]:
     """The configuration schema of a reference."""
     _refuse_unknown("reference", name, references())
-    return cast(type[BenchmarkConfig], _member(f"train_bench.references.{name}.config", "Config"))
+    return cast(type[BenchmarkConfig], _member("references", name, "config", "Config"))
 
 
 def game_records() -> Any:
@@ -128,25 +168,38 @@ def game_records() -> Any:
 
 def prepare(name: str) -> Prepare:
     """The data preparation of a reference. Imports what its data code needs."""
-    return cast(Prepare, _member(f"train_bench.references.{name}.data", "prepare"))
+    return cast(Prepare, _member("references", name, "data", "prepare"))
 
 
 def launcher_config(name: str) -> type[LauncherConfig]:
     """The configuration schema of a launcher."""
     _refuse_unknown("launcher", name, launchers())
-    return cast(type[LauncherConfig], _member(f"train_bench.launchers.{name}.config", "Config"))
+    return cast(type[LauncherConfig], _member("launchers", name, "config", "Config"))
 
 
 def launcher(config: LauncherConfig) -> Launcher:
     """The parent side of the launcher that `config` names."""
-    return cast(Launcher, _member(f"train_bench.launchers.{config.name}.start", "Launcher")(config))
+    return cast(Launcher, _member("launchers", config.name, "start", "Launcher")(config))
 
 
 def batch(config: LauncherConfig) -> Batch | None:
     """The login-node side of the launcher that `config` names; None where runs are started from here."""
-    if not (PACKAGE / "launchers" / config.name / "batch.py").exists():
+    if not (search_path.launchers()[config.name].folder / "batch.py").exists():
         return None
-    return cast(Batch, _member(f"train_bench.launchers.{config.name}.batch", "Batch")(config))
+    return cast(Batch, _member("launchers", config.name, "batch", "Batch")(config))
+
+
+def source_of(reference: str) -> Path | None:
+    """The folder of a reference that did not come with train_bench; None where it did."""
+    found = search_path.references()[reference]
+    return None if found.shipped else found.folder
+
+
+def folder_of(kind: str, name: str) -> str | None:
+    """What other processes have to be told to find a reference (`references`) or a launcher (`launchers`); None where
+    it is part of an installed package, or came with train_bench."""
+    found = getattr(search_path, kind)()[name]
+    return None if found.shipped or not found.module.startswith("train_bench.") else str(found.folder)
 
 
 def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
@@ -158,25 +211,23 @@ def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
 def refuse_reference(name: str) -> str | None:
     """Why a reference cannot be run, as a sentence; None if it can. Its task is looked for and not imported, because
     that imports torch."""
-    path = PACKAGE / "references" / name / "task.py"
+    path = search_path.references()[name].folder / "task.py"
     if path.is_file() and re.search(
         r"^(class Task\b|Task\b.*=|from .* import .*\bTask\b)", path.read_text(), re.MULTILINE
     ):
         return None
-    return f"references/{name}/task.py has no Task; a reference has Config, prepare and Task (train_bench/task.py)."
+    return f"{path} has no Task; a reference has Config, prepare and Task (train_bench/task.py)."
 
 
-def _member(module: str, name: str) -> Any:
-    """What a sibling's file has to have. Raises `RequestError` where the file or that is missing."""
-    file = f"{module.replace('.', '/')}.py"
+def _member(kind: str, name: str, file: str, member: str) -> Any:
+    """What a file of a reference (`references`) or of a launcher (`launchers`) has to have. Raises `RequestError`
+    where the file or that is missing."""
+    sibling = getattr(search_path, kind)()[name]
+    path = sibling.folder / f"{file}.py"
     try:
-        found = importlib.import_module(module)
+        found = importlib.import_module(f"{sibling.module}.{file}")
     except ImportError as error:
-        raise RequestError(f"{file} cannot be imported: {error}.") from error
-    if not hasattr(found, name):
-        raise RequestError(f"{file} has no {name}, which train_bench asks it for; see CONTRIBUTING.md.")
-    return getattr(found, name)
-
-
-def _siblings(folder: str) -> tuple[str, ...]:
-    return tuple(sorted(path.parent.name for path in (PACKAGE / folder).glob("[!_]*/config.py")))
+        raise RequestError(f"{path} cannot be imported: {error}.") from error
+    if not hasattr(found, member):
+        raise RequestError(f"{path} has no {member}, which train_bench asks it for; see CONTRIBUTING.md.")
+    return getattr(found, member)

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,11 +132,20 @@ def revision(root: Path) -> str | None:
         return None
 
 
-def differing(root: Path) -> tuple[str, ...]:
+def revision_of_folder(folder: Path) -> str | None:
+    """The same of a folder of somebody's checkout, all of whose files count."""
+    try:
+        head = _git(folder, "rev-parse", "HEAD")
+        return head + "+changes" if differing(folder, (".",)) else head
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def differing(root: Path, source: Sequence[str] = SOURCE) -> tuple[str, ...]:
     """Files of a checkout's source that differ from its revision, or are unknown to it; none without git. Results,
     tests and documents make no other program."""
     try:
-        listed = _git(root, "status", "--porcelain", "--untracked-files=all", "--", *SOURCE)
+        listed = _git(root, "status", "--porcelain", "--untracked-files=all", "--", *source)
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(line.split(maxsplit=1)[1].strip('"') for line in listed.splitlines())

@@ -36,7 +36,8 @@ class Plan:
     """What will be done: provenance, and one job per run. Paper 1, `plan.json`.
 
     request        the options that were asked for, but for those that the jobs hold
-    software       what planned it: `sources` (digest), `python`, `packages`
+    software       what planned it: `sources` (digest), `python`, `packages`, and where the reference did not come
+                   with train_bench, its `reference` (folder, digest, revision)
     points_digest  of the benchmark's reference convergence points; None where it has none
     """
 
@@ -139,6 +140,8 @@ def make_plan(
         unit=rules.unit,
         schedule=_schedule(config, rules),
         folder=folder,
+        reference_folder=discover.folder_of("references", config.reference),
+        launcher_folder=discover.folder_of("launchers", asked.launcher.name),
     )
     return Plan(
         created=provenance.now.isoformat(timespec="seconds"),

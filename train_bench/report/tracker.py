@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
@@ -148,7 +148,12 @@ TRACKERS: dict[str, type[Wandb] | type[TensorBoard]] = {"wandb": Wandb, "tensorb
 
 
 def track(
-    name: str, pipe: Connection, folder: Path, config: dict[str, Any], rcp_folder: Path, online: bool
+    name: str,
+    pipe: Connection,
+    folder: Path,
+    config: dict[str, Any],
+    rcp_folders: Sequence[Path],
+    online: bool,
 ) -> None:
     """Body of the process: do what the pipe tells until it ends. What the tool prints goes to a file. None goes back
     through the pipe when the tool is ready, and the text of an exception when it fails."""
@@ -162,13 +167,13 @@ def track(
     try:
         tracker = TRACKERS[name](folder, config, online=online)
         pipe.send(None)
-        _follow(tracker, pipe, folder, rcp_folder)
+        _follow(tracker, pipe, folder, rcp_folders)
     except Exception as error:
         pipe.send(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
         sys.exit(1)
 
 
-def _follow(tracker: Tracker, pipe: Connection, folder: Path, rcp_folder: Path) -> None:
+def _follow(tracker: Tracker, pipe: Connection, folder: Path, rcp_folders: Sequence[Path]) -> None:
     try:
         while True:
             try:
@@ -178,7 +183,7 @@ def _follow(tracker: Tracker, pipe: Connection, folder: Path, rcp_folder: Path) 
             if what == "end":
                 if not any(folder.glob("result_*.txt")):
                     return  # interrupted before there was anything to judge
-                score = judge_folder(folder, asked=None, rcp_folder=rcp_folder).score.as_json()
+                score = judge_folder(folder, asked=None, rcp_folders=rcp_folders).score.as_json()
                 tracker.score(score, _papers(folder))
                 return
             getattr(tracker, what)(*values)

@@ -58,7 +58,7 @@ class Tracking:
         jobs: Sequence[Job],
         config: dict[str, Any],
         *,
-        rcp_folder: Path,
+        rcp_folders: Sequence[Path],
         online: bool,
         limit_seconds: float,
         say: Callable[[str], None],
@@ -74,7 +74,7 @@ class Tracking:
         self._ours, theirs = context.Pipe()
         folder = jobs[0].folder
         self._process = context.Process(
-            target=target, args=(name, theirs, folder, config, rcp_folder, online), name=f"tracker {name}"
+            target=target, args=(name, theirs, folder, config, rcp_folders, online), name=f"tracker {name}"
         )
         self._theirs = theirs
 

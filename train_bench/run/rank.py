@@ -17,9 +17,10 @@ import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
-from train_bench import papers
+from train_bench import papers, search_path
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.parallel import Parallel
@@ -44,9 +45,8 @@ def main() -> None:
     threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
     torch.set_num_threads(threads)
     try:
-        parallel = cast(
-            Parallel, importlib.import_module(f"train_bench.launchers.{job.launcher}.parallel").join(job)
-        )
+        launcher = search_path.module_of("launchers", job.launcher, job.launcher_folder)
+        parallel = cast(Parallel, importlib.import_module(f"{launcher}.parallel").join(job))
     except TrainBenchError as error:  # it has no number yet under which its state could be found
         papers.write_json(arrived, {"error": str(error)})
         sys.exit(f"train-bench: {error}")
@@ -115,12 +115,17 @@ def _run(job: Job, parallel: Parallel, state: _State) -> None:
 def _config(job: Job) -> BenchmarkConfig:
     import cattrs
 
-    config_type = importlib.import_module(f"train_bench.references.{job.reference}.config").Config
+    config_type = _module(job, "config").Config
     return cast(BenchmarkConfig, cattrs.structure(job.config, config_type))
 
 
 def _task(job: Job, config: BenchmarkConfig) -> Task:
-    return cast(Task, importlib.import_module(f"train_bench.references.{job.reference}.task").Task(config))
+    return cast(Task, _module(job, "task").Task(config))
+
+
+def _module(job: Job, file: str) -> ModuleType:
+    package = search_path.module_of("references", job.reference, job.reference_folder)
+    return importlib.import_module(f"{package}.{file}")
 
 
 def _claim(log: Path) -> None:

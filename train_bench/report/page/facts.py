@@ -187,12 +187,12 @@ class Entry:
         return sorted(found, key=lambda item: list(GRADES).index(item[0]["grade"]))
 
 
-def entry_of(judgement: Judgement, *, anchor: str, asked: Asked, rcp_folder: Path) -> Entry:
+def entry_of(judgement: Judgement, *, anchor: str, asked: Asked, rcp_folders: Sequence[Path]) -> Entry:
     """Gather what a page tells of one entry. The logs are read once more, one at a time."""
     told = judgement.as_json()
     rules = ruleset.load(judgement.place.ruleset).benchmark(judgement.score.benchmark)
     division = told["division"] if told["division"] in DIVISIONS else DIVISIONS[0]
-    described = law(rules, division, rcp.load(rules, rcp_folder), {})
+    described = law(rules, division, rcp.load(rules, rcp_folders), {})
     courses = tuple(map(_course, judgement.records, told["runs"]))
     system = _system(judgement)
     price = asked.prices.get(told["system"] or "", asked.prices.get(""))

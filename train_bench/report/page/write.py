@@ -31,16 +31,18 @@ HERE = Path(__file__).parent
 SEVERAL = "several"
 
 
-def write(judged: Sequence[tuple[Path, Judged]], to: Path, *, asked: Asked, rcp_folder: Path) -> None:
+def write(
+    judged: Sequence[tuple[Path, Judged]], to: Path, *, asked: Asked, rcp_folders: Sequence[Path]
+) -> None:
     """Write the page of what was judged at each path."""
-    papers.write(to, page(judged, asked=asked, rcp_folder=rcp_folder))
+    papers.write(to, page(judged, asked=asked, rcp_folders=rcp_folders))
 
 
-def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folder: Path) -> str:
+def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folders: Sequence[Path]) -> str:
     """The page's HTML."""
     found = [judgement for _, tree in judged for judgement in tree.entries]
     entries = [
-        entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folder=rcp_folder)
+        entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folders=rcp_folders)
         for number, judgement in enumerate(found)
     ]
     entries = in_one_unit(told_apart(entries))

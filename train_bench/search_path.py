@@ -1,0 +1,146 @@
+"""Where benchmarks and launchers are: in this package, in the folders of `TRAIN_BENCH_PATH`, and in installed packages
+that announce theirs as entry points. There is no other list of them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from train_bench.errors import RequestError
+
+PACKAGE = Path(__file__).resolve().parent
+VARIABLE = "TRAIN_BENCH_PATH"
+"""Environment variable: folders, with `:` between them, each of which is a benchmark or a launcher, or holds some."""
+
+GROUPS = {"references": "train_bench.benchmarks", "launchers": "train_bench.launchers"}
+"""Kinds, and the entry points that announce them: any name, and a package with the files of one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A benchmark or a launcher: its folder, the package that its files are modules of, and whether it came with
+    train_bench."""
+
+    name: str
+    folder: Path
+    module: str
+    shipped: bool
+
+
+def references() -> dict[str, Found]:
+    """Benchmarks' folders by name. Raises `RequestError` where two have the same name, or a folder of the variable
+    is none."""
+    return _found("references", os.environ.get(VARIABLE, ""))
+
+
+def launchers() -> dict[str, Found]:
+    """Launchers' folders by name; errors as `references`."""
+    return _found("launchers", os.environ.get(VARIABLE, ""))
+
+
+def module_of(kind: str, name: str, folder: str | None) -> str:
+    """The package of a benchmark (`references`) or a launcher (`launchers`) that was found already, in this or in
+    another process. `folder` is where it was found if it lies in no package."""
+    if folder is not None:
+        add(Path(folder))
+        return f"train_bench.{kind}.{name}"
+    if (PACKAGE / kind / name).is_dir():
+        return f"train_bench.{kind}.{name}"
+    found = _found(kind, os.environ.get(VARIABLE, ""))
+    if name not in found:
+        raise RequestError(f"No installed package announces {name} as an entry point of {GROUPS[kind]} here.")
+    return found[name].module
+
+
+def add(folder: Path) -> None:
+    """Have this process, and those that it starts, find a folder too. Comes before the first import from it."""
+    known = os.environ.get(VARIABLE, "")
+    if str(folder) not in known.split(os.pathsep):
+        os.environ[VARIABLE] = f"{known}{os.pathsep}{folder}" if known else str(folder)
+
+
+def parents() -> list[str]:
+    """The folders that hold those of the variable: what makes `train_bench.references.NAME` a module, whatever folder
+    NAME lies in. A folder that is none is passed over; whoever asks for names is told."""
+    return list(dict.fromkeys(str(folder.parent) for folder in _of_variable(os.environ.get(VARIABLE, ""))))
+
+
+def is_installed(folder: Path) -> bool:
+    """Whether a folder is part of an installed package, where nothing is to be written."""
+    paths = sysconfig.get_paths()
+    return any(folder.is_relative_to(Path(paths[name]).resolve()) for name in ("purelib", "platlib"))
+
+
+@cache
+def _found(kind: str, variable: str) -> dict[str, Found]:
+    _refuse_what_is_none(variable)
+    found: dict[str, Found] = {}
+    for one in (*_shipped(kind), *_outside(kind, variable), *_announced(kind)):
+        other = found.get(one.name)
+        if other is not None and other.folder != one.folder:
+            raise RequestError(
+                f"Two {'benchmarks' if kind == 'references' else kind} are called {one.name}: {other.folder} and "
+                f"{one.folder}. Rename one folder, or take it from {VARIABLE}."
+            )
+        found.setdefault(one.name, one)
+    return dict(sorted(found.items()))
+
+
+def _shipped(kind: str) -> Iterator[Found]:
+    for path in (PACKAGE / kind).glob("[!_]*/config.py"):
+        name = path.parent.name
+        module = f"train_bench.{kind}.{name}"
+        yield Found(name=name, folder=path.parent.resolve(), module=module, shipped=True)
+
+
+def _outside(kind: str, variable: str) -> Iterator[Found]:
+    for folder in _of_variable(variable):
+        if _kind(folder) == kind:
+            module = f"train_bench.{kind}.{folder.name}"
+            yield Found(name=folder.name, folder=folder, module=module, shipped=False)
+
+
+def _announced(kind: str) -> Iterator[Found]:
+    for point in importlib.metadata.entry_points(group=GROUPS[kind]):
+        try:
+            found = importlib.util.find_spec(point.value)
+        except ImportError as error:
+            raise RequestError(
+                f"The entry point {point.name} of {GROUPS[kind]} is broken: {error}."
+            ) from error
+        if found is None or not found.submodule_search_locations:
+            raise RequestError(
+                f"The entry point {point.name} of {GROUPS[kind]} names {point.value}, which is no installed package."
+            )
+        folder = Path(next(iter(found.submodule_search_locations))).resolve()
+        yield Found(name=folder.name, folder=folder, module=point.value, shipped=False)
+
+
+def _of_variable(variable: str) -> Iterator[Path]:
+    """Of each folder of the variable itself, if it has a `config.py`, else those in it that have one."""
+    for word in filter(None, variable.split(os.pathsep)):
+        folder = Path(word).expanduser().resolve()
+        if (folder / "config.py").is_file():
+            yield folder
+        else:
+            yield from sorted(path.parent for path in folder.glob("[!_.]*/config.py"))
+
+
+def _refuse_what_is_none(variable: str) -> None:
+    for word in filter(None, variable.split(os.pathsep)):
+        if not Path(word).expanduser().is_dir():
+            raise RequestError(f"{VARIABLE} names {word}, which is no folder.")
+        if not any(_of_variable(word)):
+            raise RequestError(
+                f"{VARIABLE} names {word}, which is no benchmark and no launcher and holds none: no config.py there."
+            )
+
+
+def _kind(folder: Path) -> str:
+    return "launchers" if (folder / "start.py").is_file() else "references"
