@@ -36,6 +36,7 @@ from train_bench.cli import command
 from train_bench.errors import LaunchError
 from train_bench.exit_codes import guarded
 from train_bench.plan import discover, launch
+from train_bench.references.minigo import sgf
 
 LOGS = discover.ROOT / "tests" / "logs"
 LIMIT_SECONDS = 10
@@ -181,10 +182,10 @@ def fuzz_games(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
     folder.mkdir()
     (folder / "game.sgf").write_text(GAME, encoding="utf-8")
     with contextlib.redirect_stdout(io.StringIO()):
-        command("board")([str(folder / "game.sgf")])  # the rules are compiled at their first use
+        sgf.main([str(folder / "game.sgf")])  # the rules are compiled at their first use
     for _ in range(count):
         (folder / "game.sgf").write_bytes(_changed_bytes(rng, GAME.encode() * rng.choice((1, 1, 1, 500))))
-        fuzz.ask(folder, "board", str(folder / "game.sgf"))
+        fuzz.act(folder, "sgf", lambda: sgf.main([str(folder / "game.sgf")]))
 
 
 def fuzz_sources(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,7 +72,8 @@ def take_turns(
         for _, _, side in turns:
             next(campaigns[side])
         for campaign in campaigns:
-            deque(campaign, maxlen=0)  # to its end, where it tells its watcher so
+            for _ in campaign:  # to its end, where it tells its watcher so
+                pass
     except (LaunchError, Interrupted) as error:
         continued = f"train-bench run resume={folder} continues both campaigns."
         raise type(error)(f"{str(error).rstrip('.')}. {continued}") from error

@@ -27,7 +27,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from train_bench import machine, papers, sweep
+from train_bench import machine, papers, shell_completion, sweep
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig, register
@@ -80,7 +80,8 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
         else:
             codes.append(act(request))
 
-    sys.argv = [f"train-bench {verb}", *map(_quoted, words)]
+    completing = bool(words) and words[0] in shell_completion.FLAGS
+    sys.argv = ["train-bench" if completing else f"train-bench {verb}", *map(_quoted, words)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
     application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
     if together:

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import time
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -136,7 +135,8 @@ def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
 
 def run_all(plan: Plan, launcher: Launcher, watcher: Watcher, **options: Any) -> None:
     """`run_each`, to its end."""
-    deque(run_each(plan, launcher, watcher, **options), maxlen=0)
+    for _ in run_each(plan, launcher, watcher, **options):
+        pass
 
 
 def run_each(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from train_bench import __version__
+from train_bench import __version__, shell_completion
 from train_bench.errors import UnknownName
 from train_bench.exit_codes import VALID, guarded
 
@@ -28,12 +28,13 @@ train-bench VERB ...: how long does this machine and this software take to train
   report  PATH ... --to F   one page about campaigns or trees of results
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
   prepare [OVERRIDE ...]    prepare the data of a benchmark
-  board   FILE [MOVES]      a game of Go that self-play has left behind, as a board
   package DIR ... --to DIR  the tree of a submission, and what the official checkers think of it
 
 plan, run, rcp and prepare are Hydra applications. Their options are overrides: benchmark=resnet_mini,
-launcher=torchrun, launcher.nproc_per_node=2, runs=3, seed=1, output=DIR, resume=DIR, ...; --help lists
-them all, --cfg job prints the configuration, --multirun sweeps.
+launcher=torchrun, launcher.nproc_per_node=2, runs=3, seed=1, output=DIR, resume=DIR, ...; --help has a
+sentence for each, --cfg job prints the configuration, --multirun sweeps. Every verb has --help.
+
+eval "$(train-bench -sc install=bash)" completes verbs and options in this shell (also zsh and fish).
 
 Exit code 0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong.
 """
@@ -51,12 +52,23 @@ def main() -> NoReturn:
 def _carry_out(words: Sequence[str]) -> int:
     if words[:1] in ([], ["-h"], ["--help"]):
         print(HELP, end="")
-    elif words == ["--version"]:
+    elif "--version" in words:
         print(f"train-bench {__version__}")
+    elif words[0] in shell_completion.FLAGS:
+        return _complete(words)
     elif words[0] not in VERBS:
         raise UnknownName(what="verb", name=words[0], known=VERBS)
     else:
         return command(words[0])(words[1:])
+    return VALID
+
+
+def _complete(words: Sequence[str]) -> int:
+    verb, rest = shell_completion.verb_and_words(words, VERBS)
+    if verb is None:
+        print(" ".join(rest))
+    elif verb in COMPOSING:
+        return command(verb)(rest)
     return VALID
 
 
@@ -68,6 +80,11 @@ def command(verb: str) -> Callable[[Sequence[str]], int]:
 
 VERBS = tuple(line.split()[0] for line in HELP.splitlines() if line.startswith("  "))
 """Each is a file of `train_bench/commands/`, and only the one that is asked for is loaded."""
+
+COMPOSING = tuple(
+    line.split()[0] for line in HELP.splitlines() if line.startswith("  ") and "[OVERRIDE" in line
+)
+"""Verbs that compose a configuration of overrides."""
 
 
 def _interrupt(_number: int, _frame: object) -> None:

@@ -19,7 +19,9 @@ folder under the name of a module, for example `torch.py` in somebody else's cam
 class LauncherConfig:
     """What every launcher can be asked; a launcher adds its own fields.
 
-    threads_per_rank  CPU threads of each rank; None is what OMP_NUM_THREADS says, else the cores of the host divided
+    nodes             hosts
+    nproc_per_node    ranks on each host
+    threads_per_rank  CPU threads of each rank; null is what OMP_NUM_THREADS says, else the cores of the host divided
                       among its ranks
     """
 

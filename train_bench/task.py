@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Evaluation:
-    """When quality is looked at, in the benchmark's unit. What is None is taken from the ruleset."""
+    """When quality is looked at, in the benchmark's unit.
+
+    first   the first evaluation; null is what the ruleset asks
+    period  from one evaluation to the next; null is what the ruleset asks
+    until   a run that has not reached the target by then ends in vain
+    """
 
     first: float | None = None
     period: float | None = None
@@ -46,9 +51,10 @@ class BenchmarkConfig:
     benchmark      the name that the log gives, which is also the name of its rules
     reference      the folder under `references/`
     ruleset        the round whose rules hold
-    train_samples  size of the training set (None where there is none); `open_data` verifies it
+    train_samples  size of the training set (null where there is none); `open_data` verifies it
     eval_samples   size of the evaluation set (likewise)
-    data_dir       where the prepared data lie; None is the user's cache folder
+    data_dir       where the prepared data lie; null is the user's cache folder
+    compile        whether torch compiles the model, before the clock starts
     """
 
     benchmark: str

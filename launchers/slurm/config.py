@@ -19,7 +19,7 @@ class Starter(str, Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Config(LauncherConfig):
-    """What srun and sbatch are asked; None leaves a choice to the cluster.
+    """What srun and sbatch are asked; null leaves a choice to the cluster.
 
     starter        what starts the ranks inside the allocation
     wait           stay until the job has ended and show the score, instead of returning once it is submitted

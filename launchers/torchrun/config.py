@@ -24,8 +24,8 @@ class Config(LauncherConfig):
     master_addr  address of host 0 that the others can reach
     master_port  free port of host 0
     node_rank    which host this is; said by `train-bench join` alone
-    interface    network interface of Gloo and NCCL on this host; None lets them choose
-    local_addr   (c10d) address of this host that the others can reach; None is its name
+    interface    network interface of Gloo and NCCL on this host; null lets them choose
+    local_addr   (c10d) address of this host that the others can reach; null is its name
     """
 
     name: str = "torchrun"

@@ -1,16 +1,21 @@
 """Game records in SGF, the Smart Game Format FF[4] (Hollosi, 1999): one game of Go per file, without variations.
 
 Files of other people are text that is read, and whatever is wrong in them is said with its place.
+
+`python -m train_bench.references.minigo.sgf FILE [MOVES]` prints a board, the final one or that after so many moves.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from train_bench import papers
-from train_bench.errors import RequestError
+from train_bench.errors import RequestError, TrainBenchError
 from train_bench.references.minigo import game
 
 LETTERS = "abcdefghijklmnopqrs"
@@ -196,3 +201,24 @@ def board_after(record: GameRecord, moves: int) -> str:
     last = game.name_of(record.moves[moves - 1], record.size) if moves else "none"
     told = f"{moves} of {len(record.moves)} moves, the last one {last}; result {record.result or 'unknown'}"
     return f"{game.picture(positions, 0, record.size)}\n{told}\n"
+
+
+def main(words: Sequence[str]) -> int:
+    """Print a board; what is wrong is one sentence, and exit code 2."""
+    parser = argparse.ArgumentParser(
+        "python -m train_bench.references.minigo.sgf", description="A game as a board."
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="a record of a game in SGF")
+    parser.add_argument("moves", nargs="?", type=int, metavar="MOVES", help="after so many moves, not all")
+    options = parser.parse_args(words)
+    try:
+        record = read(options.file)
+        sys.stdout.write(board_after(record, len(record.moves) if options.moves is None else options.moves))
+    except TrainBenchError as error:
+        sys.stderr.write(f"train-bench: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -39,7 +39,7 @@ DOOR = {
         "reference_point",
         "package",
     ),
-    *("description", "exit_codes", "lock", "machine", "commands", "__main__"),
+    *("description", "exit_codes", "lock", "machine", "commands", "shell_completion", "__main__"),
 }
 
 MAY_SEE = {

@@ -22,23 +22,49 @@ from train_bench import (
 )
 from train_bench.ask import Request
 from train_bench.errors import RequestError
-from train_bench.exit_codes import guarded
+from train_bench.exit_codes import VALID, guarded
 from train_bench.job import Job
 from train_bench.judge import rcp
 from train_bench.judge.campaign_checks import differences
 from train_bench.plain_text import plain
-from train_bench.plan import discover
+from train_bench.plan import discover, options
 from train_bench.plan.config import OnFailure, OnViolation
 from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
+from train_bench.report import help as help_page
 from train_bench.report.console import PlainConsole
 from train_bench.report.live import Terminal, Together, Watcher
 from train_bench.report.tracking import Tracking, named
 from train_bench.rules import ruleset
 
+NOTES = """\
+Each is an override of Hydra: null is none, lists are [1,2]. Every other value of the configuration can be set, too.
+  benchmark.hyperparameters.KEY=VALUE   by the names of mllog; train-bench rules benchmark=NAME has what is allowed
+  --cfg job                 prints the whole configuration
+  -m, --multirun            one job for every combination of values with commas between them
+  --config-dir DIR          configurations of your own: DIR/benchmark/NAME.yaml
+  --hydra-help              what else Hydra can do
+  --shell-completion        see train-bench --help
+
+Other verbs: train-bench --help. Benchmarks and launchers: train-bench list.
+"""
+
 
 def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]) -> int:
-    """Errors of one job of a sweep are told at once, so that the other jobs still run."""
+    """Errors of one job of a sweep are told at once, so that the other jobs still run. `--help` is answered here:
+    Hydra's own page has no sentence for an option."""
+    if not {"-h", "--help"}.isdisjoint(words):
+        print(_help(verb), end="")
+        return VALID
     return ask.with_request(verb, words, lambda request: guarded(lambda: act(request)))
+
+
+def _help(verb: str) -> str:
+    about = sys.modules[f"train_bench.commands.{verb}"].__doc__ or ""
+    parts = {
+        heading: [(option.name, option.default, option.about) for option in found]
+        for heading, found in options.parts().items()
+    }
+    return help_page.page(f"train-bench {verb} [OPTION=VALUE ...]", about, parts, NOTES)
 
 
 def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool = True) -> Plan:

@@ -17,14 +17,22 @@ from train_bench.task import BenchmarkConfig
 
 @dataclass(slots=True, kw_only=True)
 class SystemConfig:
-    """The machine, as the log names it; None is answered by what is found there."""
+    """The machine.
+
+    submission_platform  its name in the log; null is what is found there
+    """
 
     submission_platform: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class SubmissionConfig:
-    """Who runs this, in which division and availability category."""
+    """Whose result it is.
+
+    submission_org       who runs this
+    submission_division  closed or open
+    submission_status    onprem, cloud, preview or research
+    """
 
     submission_org: str = MISSING
     submission_division: str = MISSING
@@ -47,12 +55,16 @@ class OnViolation(str, Enum):
 class RunConfig:
     """A request to `run`, `plan`, `rcp` or `prepare`.
 
+    benchmark     what is trained, and how; `train-bench list` has their names
+    launcher      what starts the ranks; `train-bench list` has their names
+    system        the machine, a file of conf/system
+    submission    whose result it is, a file of conf/submission
     device        auto, cpu or cuda
     precision     fp32, tf32, bf16 or fp16
-    runs          how many runs; None is what the ruleset asks. Of more, declared here before the first
+    runs          how many runs; null is what the ruleset asks. Of more, declared here before the first
                   of them, the window of consecutive runs whose score is the median makes the result
-    seed          base of the runs' seeds; None takes them from the operating system's entropy
-    output        folder of the campaign; None makes one under results/
+    seed          base of the runs' seeds; null takes them from the operating system's entropy
+    output        folder of the campaign; null makes one under results/
     resume        folder of a campaign to continue; only retry_failed, on_failure, on_violation and only go
                   with it
     only          numbers of the runs of a resumed campaign that are carried out here; it is not judged then
@@ -63,7 +75,7 @@ class RunConfig:
     stall_limit_seconds  how long a rank may do no step and no collective; then the run has failed
     replace_point a reference convergence point of the same benchmark and batch size may be written over
     drop_caches   drop the page caches before each run (needs root)
-    data_dir      folder of the prepared data; None is the user's cache folder
+    data_dir      folder of the prepared data; null is the user's cache folder
     source        folder of the raw data, for `prepare`
     against       overrides that make another configuration of this one; `run` takes turns with it and
                   compares the two

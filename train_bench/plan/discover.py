@@ -161,11 +161,6 @@ def reference_config(name: str) -> type[BenchmarkConfig]:
     return cast(type[BenchmarkConfig], _member("references", name, "config", "Config"))
 
 
-def game_records() -> Any:
-    """What reads records of games and draws their boards: `references/minigo/sgf.py`."""
-    return importlib.import_module("train_bench.references.minigo.sgf")
-
-
 def prepare(name: str) -> Prepare:
     """The data preparation of a reference. Imports what its data code needs."""
     return cast(Prepare, _member("references", name, "data", "prepare"))

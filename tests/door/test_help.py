@@ -1,0 +1,79 @@
+"""What people read before they run anything: help, versions, and what a shell completes."""
+
+import os
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from train_bench.cli import COMPOSING, VERBS, command
+from train_bench.plan import discover, options
+from train_bench.plan.config import RunConfig
+
+COMPLETE = """
+train-bench() { "$PYTHON" -m train_bench "$@"; }
+export -f train-bench
+query() { COMP_LINE="$1" COMP_POINT="${#1}" train-bench -sc query=bash; }
+for line in "$@"; do query "$line" | tr '\\n' ' '; echo; done
+"""
+
+
+def test_every_option_has_a_sentence_and_its_default():
+    told = {option.name: option for found in options.parts().values() for option in found}
+    assert {field.name for field in fields(RunConfig)} <= told.keys()
+    for name in discover.launchers():
+        own = {f"launcher.{field.name}" for field in fields(discover.launcher_config(name))} - {
+            "launcher.name"
+        }
+        assert own <= told.keys(), name
+    for option in told.values():
+        assert len(option.about) > 4, option
+    assert told["benchmark"].default == discover.defaults()["benchmark"]
+    assert told["runs"].default == "null"
+    assert told["launcher.extra"].default == "[]"
+
+
+@pytest.mark.parametrize("verb", COMPOSING)
+def test_a_verb_that_takes_overrides_answers_help_itself(verb, capsys):
+    assert command(verb)(["benchmark=bert", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"train-bench {verb} [OPTION=VALUE ...]\n")
+    assert "powered by Hydra" not in told
+    for field in fields(RunConfig):
+        assert f"\n  {field.name}=" in told, field.name
+
+
+def test_every_verb_has_help_and_knows_the_version():
+    for words in (["--help"], *([verb, "--version"] for verb in VERBS[:3])):
+        ran = subprocess.run([sys.executable, "-m", "train_bench", *words], capture_output=True, text=True)
+        assert ran.returncode == 0
+        assert (ran.stdout.count(".") if "--version" in words else ran.stdout.count("\n")) >= 2
+
+
+def test_a_shell_completes_verbs_options_and_their_values():
+    lines = [
+        "train-bench r",
+        "train-bench run benchmark=resnet_mi",
+        "train-bench prepare launcher=to",
+        "train-bench run see",
+    ]
+    ran = subprocess.run(
+        ["bash", "-c", COMPLETE, "bash", *lines],
+        env=os.environ | {"PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stderr == ""
+    verbs, benchmarks, launchers, seed = ran.stdout.splitlines()
+    assert {"run", "rules", "report", "rcp"} == set(verbs.split())
+    assert {"benchmark=resnet_mini", "benchmark=resnet_mini_lars"} <= set(benchmarks.split())
+    assert "launcher=torchrun" in launchers
+    assert "seed=" in seed
+
+
+def test_what_a_shell_has_to_be_told_is_printed_for_the_program_as_a_whole():
+    ran = subprocess.run(
+        [sys.executable, "-m", "train_bench", "-sc", "install=bash"], capture_output=True, text=True
+    )
+    assert ran.stdout.rstrip().endswith("-F hydra_bash_completion train-bench")

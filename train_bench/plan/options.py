@@ -1,0 +1,94 @@
+"""What can be asked of `run`, `plan`, `rcp` and `prepare`: every option with its default and a sentence, as the
+docstring of its class has it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
+from typing import Any
+
+from train_bench.launcher import LauncherConfig
+from train_bench.plan import discover
+from train_bench.plan.config import RunConfig, SubmissionConfig, SystemConfig
+from train_bench.task import BenchmarkConfig, Evaluation
+
+CHOSEN = ("benchmark", "launcher", "system", "submission")
+"""Options that name a file of `conf/`; what is below them has a part of its own."""
+
+MANDATORY = "???"
+"""What OmegaConf has where a value is to be given."""
+
+LINE = re.compile(r"^(\w+) +(.+)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """`name` as it is typed before the equals sign; `default` as it is typed behind it."""
+
+    name: str
+    default: str
+    about: str
+
+
+def parts() -> dict[str, list[Option]]:
+    """Options by the heading that they stand under."""
+    chosen = discover.defaults()
+    named = {name: about for name, about in _sentences(RunConfig).items() if name in CHOSEN}
+    found = {
+        "Options": [
+            *(Option(name=name, default=chosen[name], about=about) for name, about in named.items()),
+            *_of(RunConfig, ""),
+        ],
+        "Of every benchmark": [
+            *_of(BenchmarkConfig, "benchmark."),
+            *_of(Evaluation, "benchmark.evaluation."),
+        ],
+        "Of every launcher": list(_of(LauncherConfig, "launcher.")),
+    }
+    shared = {option.name for option in found["Of every launcher"]}
+    for name in discover.launchers():
+        own = [
+            option for option in _of(discover.launcher_config(name), "launcher.") if option.name not in shared
+        ]
+        if own:
+            found[f"Of launcher={name}"] = own
+    found["Of what the log says"] = [*_of(SystemConfig, "system."), *_of(SubmissionConfig, "submission.")]
+    return found
+
+
+def _of(kind: type[Any], prefix: str) -> Iterator[Option]:
+    about = _sentences(kind)
+    for field in fields(kind):
+        if field.name in about and field.name not in CHOSEN:
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            yield Option(name=prefix + field.name, default=_typed(default), about=about[field.name])
+
+
+def _sentences(kind: type[Any]) -> dict[str, str]:
+    """Fields and what the docstrings of their class, and of those that it is made from, say of them in lines such as
+    `seed   base of the runs' seeds`."""
+    names = {field.name for field in fields(kind)}
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__[:-1]):
+        last = None
+        for line in (one.__doc__ or "").expandtabs().splitlines():
+            told = LINE.match(line.removeprefix("    "))
+            if told and told[1] in names:
+                last = told[1]
+                found[last] = told[2]
+            elif last is not None and line.startswith("      "):
+                found[last] += " " + line.strip()
+            else:
+                last = None
+    return found
+
+
+def _typed(value: Any) -> str:
+    if value is MISSING or value == MANDATORY:
+        return ""
+    if isinstance(value, Enum):
+        return str(value.value)
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,29 @@
+"""Completion in a shell: Hydra completes options, and knows one program without verbs. What it is asked is the line
+without the verb; the verbs themselves are completed here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+FLAGS = ("-sc", "--shell-completion")
+LINE, POINT = "COMP_LINE", "COMP_POINT"
+"""Environment variables of shells: what is typed, and where in it the cursor stands."""
+
+
+def verb_and_words(words: Sequence[str], verbs: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Which verb's options a shell asks for with `words` (`-sc query=bash`), and what that verb has to be given; None
+    and the verbs that fit where the line has none yet. The line is changed to one that Hydra understands.
+
+    With `install=bash` any verb prints the same, because it is for the program as a whole.
+    """
+    action = words[1] if len(words) > 1 else ""
+    if not action.startswith("query="):
+        return "run", list(words)
+    program, _, rest = os.environ.get(LINE, "").partition(" ")
+    verb, blank, options = rest.lstrip().partition(" ")
+    if not blank:
+        return None, [name for name in verbs if name.startswith(verb)]
+    line = f"{program} {options}"
+    os.environ[LINE], os.environ[POINT] = line, str(len(line))
+    return verb, list(words)
