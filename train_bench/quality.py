@@ -72,7 +72,7 @@ class Target:
             given = ", ".join(answer.metrics) or "no metric"
             return (
                 f"evaluate() gave {given}, and the target {self} needs {' and '.join(lacking)}; spell the metric alike "
-                f"in the table of the round and in the reference."
+                f"in the rules of the round and in the reference."
             )
         return None
 

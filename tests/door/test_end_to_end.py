@@ -6,14 +6,10 @@ import sys
 
 import pytest
 import torch
-from mlperf_logging.compliance_checker import mlp_compliance
 
 from tests.door.conftest import ROOT
-from tests.door.judged_mini import checks_of
+from tests.door.judged_mini import checks_of, official_verdict
 from tests.door.test_bad_input import train_bench
-from train_bench.rules.ruleset import ROUNDS
-
-RULES = ROUNDS / "mini-1.0" / "resnet.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +22,6 @@ def campaign(tmp_path_factory):
         "alone": (alone, train_bench("run", "runs=2", *same, f"output={alone}", timeout=280)),
         "together": (together, train_bench("run", *two, "runs=1", *same, f"output={together}", timeout=280)),
     }
-
-
-def official_verdict(path):
-    mlp_compliance.enqueued_configs.clear()
-    checker = mlp_compliance.make_checker("training", "1.1.0", quiet=True, werror=False)
-    return mlp_compliance.main(str(path), str(RULES), checker)[0]
 
 
 @pytest.mark.parametrize(("name", "runs"), [("alone", 2), ("together", 1)])

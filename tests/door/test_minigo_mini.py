@@ -23,12 +23,12 @@ def test_a_run_of_two_generations_misses_the_target_and_nothing_else(run):
 
 def test_the_official_checker_misses_the_target_alone(run, tmp_path):
     log = run.folder / "result_0.txt"
-    assert not judged_mini.official_verdict(log, "minigo")
+    assert not judged_mini.official_verdict(log)
     reached = tmp_path / "result_0.txt"
     place = run.log.index('"value": ', run.log.rindex('"eval_accuracy"')) + len('"value": ')
     text = f"{run.log[:place]}0.8{run.log[run.log.index(',', place) :]}"
     reached.write_text(text.replace('"status": "aborted"', '"status": "success"'))
-    assert judged_mini.official_verdict(reached, "minigo")
+    assert judged_mini.official_verdict(reached)
 
 
 def test_every_generation_says_how_many_games_it_had(run):

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from train_bench.errors import UnknownName
+from train_bench.errors import RequestError, UnknownName
 from train_bench.event import Event
 from train_bench.quality import Quality
-from train_bench.rules import ruleset
+from train_bench.rules import ruleset, stated
 from train_bench.rules.checks import check
 
 ALL = [
@@ -116,14 +116,26 @@ def test_an_official_round_allows_neither_fixed_seeds_nor_warm_caches():
 
 
 @pytest.fixture
-def copied_rounds(tmp_path, monkeypatch):
+def copied(tmp_path, monkeypatch):
+    """Copies of the rounds and of what benchmarks state, read afresh before and after."""
     shutil.copytree(ruleset.ROUNDS, tmp_path / "rounds")
+    for folder in ruleset.folders():
+        (tmp_path / "references" / folder.name).mkdir(parents=True)
+        shutil.copy(folder / "rules.yaml", tmp_path / "references" / folder.name)
     monkeypatch.setattr(ruleset, "ROUNDS", tmp_path / "rounds")
-    return tmp_path / "rounds"
+    monkeypatch.setattr(ruleset, "folders", lambda: tuple(sorted((tmp_path / "references").iterdir())))
+    ruleset._table.cache_clear()
+    yield tmp_path
+    ruleset._table.cache_clear()
+
+
+def fresh(name="mini-1.0"):
+    stated.read.cache_clear()
+    return ruleset.load.__wrapped__(name)
 
 
 def fresh_digest(name="mini-1.0", benchmark="resnet_mini"):
-    return ruleset.load.__wrapped__(name).benchmark(benchmark).digest
+    return fresh(name).benchmark(benchmark).digest
 
 
 def change(path, old, new):
@@ -132,45 +144,39 @@ def change(path, old, new):
     ruleset._table.cache_clear()
 
 
-@pytest.fixture
-def copied_table(copied_rounds):
-    """The copied rounds, read afresh before and after."""
-    ruleset._table.cache_clear()
-    yield copied_rounds
-    ruleset._table.cache_clear()
-
-
-def test_the_digest_is_the_same_for_the_same_rules(copied_table):
+def test_the_digest_is_the_same_for_the_same_rules(copied):
     assert fresh_digest() == fresh_digest() == ruleset.load("mini-1.0").benchmark("resnet_mini").digest
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("mini.yaml", "metric: top1, value: 0.86}", "metric: top1, value: 0.87}"),
-        ("mini.yaml", "strict: true", "strict: false"),
-        ("mini.yaml", "closed: 30", "closed: 31"),
-        ("mini-1.0/resnet.yaml", "\n- ", "\n\n- "),
+        ("references/resnet/rules.yaml", "at_least: 0.86", "at_least: 0.87"),
+        ("references/resnet/rules.yaml", "exactly: 0.9", "exactly: 0.8"),
+        ("rounds/mini.yaml", "strict: true", "strict: false"),
+        ("rounds/mini.yaml", "closed: 30", "closed: 31"),
+        ("rounds/mini-1.0/every_log.yaml", "\n- ", "\n\n- "),
     ],
 )
-def test_the_digest_changes_with_the_rules_of_the_benchmark(file, old, new, copied_table):
+def test_the_digest_changes_with_the_rules_of_the_benchmark(file, old, new, copied):
     before = fresh_digest()
-    change(copied_table / file, old, new)
+    change(copied / file, old, new)
     assert fresh_digest() != before
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new"),
+    ("file", "old", "new", "other"),
     [
-        ("mini.yaml", "metric: AUC, value: 0.88", "metric: AUC, value: 0.8"),
-        ("mini-1.0/dlrm.yaml", "\n- ", "\n\n- "),
+        ("dlrm", "at_least: 0.88", "at_least: 0.8", "dlrm_mini"),
+        ("dlrm", "exactly: 2", "exactly: 3", "dlrm_mini"),
+        ("resnet", "at_least: 0.56", "at_least: 0.6", "resnet_cifar10"),
     ],
 )
-def test_the_digest_does_not_change_with_the_rules_of_another(file, old, new, copied_table):
-    before = fresh_digest(), fresh_digest(benchmark="dlrm_mini")
-    change(copied_table / file, old, new)
+def test_the_digest_does_not_change_with_the_rules_of_another(file, old, new, other, copied):
+    before = fresh_digest(), fresh_digest(benchmark=other)
+    change(copied / "references" / file / "rules.yaml", old, new)
     assert fresh_digest() == before[0]
-    assert fresh_digest(benchmark="dlrm_mini") != before[1]
+    assert fresh_digest(benchmark=other) != before[1]
 
 
 def test_the_digest_of_an_official_round_changes_with_the_version_of_the_package(monkeypatch):
@@ -180,20 +186,51 @@ def test_the_digest_of_an_official_round_changes_with_the_version_of_the_package
     assert fresh_digest() == before[1]
 
 
-@pytest.mark.parametrize("change", [("runs: 5", "rnus: 5"), ("start:", "begin:"), ("    unit: epoch\n", "")])
-def test_a_misspelt_or_missing_field_of_a_table_is_refused(change, copied_rounds):
-    path = copied_rounds / "mini.yaml"
+@pytest.mark.parametrize("change", [("strict: true", "strikt: true"), ("rule_files:", "files:")])
+def test_a_misspelt_or_missing_field_of_a_round_is_refused(change, copied):
+    path = copied / "rounds" / "mini.yaml"
     path.write_text(path.read_text().replace(*change, 1))
     with pytest.raises(ValueError, match="unknown or missing"):
-        ruleset.load.__wrapped__("mini-1.0")
+        fresh()
 
 
-def test_a_benchmark_given_twice_in_a_table_is_refused(copied_rounds):
-    path = copied_rounds / "mini.yaml"
+@pytest.mark.parametrize("change", [("runs: 5", "rnus: 5"), ("    unit: epoch\n", "")])
+def test_a_misspelt_or_missing_field_of_an_official_benchmark_is_refused(change, copied):
+    path = copied / "rounds" / "training.yaml"
+    path.write_text(path.read_text().replace(*change, 1))
+    with pytest.raises(ValueError, match="unknown or missing"):
+        fresh("training-1.1.0")
+
+
+def test_a_benchmark_given_twice_in_a_table_is_refused(copied):
+    path = copied / "rounds" / "training.yaml"
     rows = path.read_text().partition("benchmarks:\n")[2]
     path.write_text(path.read_text() + rows.replace("runs: 5", "runs: 1"))
     with pytest.raises(ValueError):
-        ruleset.load.__wrapped__("mini-1.0")
+        fresh("training-1.1.0")
+
+
+def test_two_folders_that_state_one_benchmark_are_both_named(copied):
+    change(copied / "references/ssd/rules.yaml", "ssd_mini:", "bert_mini:")
+    with pytest.raises(RequestError, match=r"bert_mini: .*/bert/rules\.yaml and .*/ssd/rules\.yaml"):
+        fresh()
+
+
+@pytest.mark.parametrize("wrong", ["mini-2.0", "training-1.1.0"])
+def test_a_folder_names_a_round_of_ours(wrong, copied):
+    change(copied / "references/ssd/rules.yaml", "mini-1.0", wrong)
+    with pytest.raises(UnknownName, match=rf"ssd/rules\.yaml: round.*'{wrong}'.*mini-1\.0"):
+        fresh()
+
+
+def test_wrong_rules_of_one_benchmark_are_in_the_way_of_no_other(copied):
+    change(copied / "references/ssd/rules.yaml", "max_samples: {one_of", "max_samples: {oneof")
+    rules = fresh()
+    assert rules.benchmark("bert_mini").runs == 5
+    with pytest.raises(
+        RequestError, match=r"ssd/rules\.yaml: hyperparameters\.max_samples is .*oneof.*one_of"
+    ):
+        rules.benchmark("ssd_mini")
 
 
 def test_the_rules_load_without_the_packages_that_are_slow_to_import():

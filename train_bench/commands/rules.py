@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 from collections.abc import Sequence
 
 from train_bench.commands import reading
@@ -13,13 +14,20 @@ from train_bench.judge.law import law
 from train_bench.plan import discover
 from train_bench.report import rules as report
 from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
 
 
 def main(words: Sequence[str]) -> int:
     """The command: its words to its exit code."""
     parser = argparse.ArgumentParser("train-bench rules", description=__doc__)
     parser.add_argument("options", nargs="+", metavar="benchmark=NAME [ruleset=ROUND] [division=closed|open]")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    form.add_argument(
+        "--official-file",
+        action="store_true",
+        help="the rule file that the official compliance checker reads",
+    )
     options = parser.parse_args(words)
     asked = _named(options.options, ("benchmark", "ruleset", "division"))
     if "benchmark" not in asked:
@@ -28,6 +36,9 @@ def main(words: Sequence[str]) -> int:
     of_variant = discover.describe_variant(name)["ruleset"] if name in discover.variants() else None
     held = ruleset.load(ruleset.full_name(asked.get("ruleset") or of_variant or _only_round(name)))
     of_benchmark = held.benchmark(name)
+    if options.official_file:
+        print(_official_file(of_benchmark), end="")
+        return VALID
     reference = discover.hyperparameters(name) if held.name == of_variant else {}
     told = law(
         of_benchmark,
@@ -37,6 +48,16 @@ def main(words: Sequence[str]) -> int:
     )
     reading.tell(told, options.json, report.show)
     return VALID
+
+
+def _official_file(rules: BenchmarkRules) -> str:
+    if rules.generated is None:
+        file = f"compliance_checker/{rules.ruleset.replace('-', '_')}/{rules.start}"
+        raise RequestError(
+            f"No file is made for {rules.name} under {rules.ruleset}: its rules are {file} of the installed "
+            f"mlperf-logging {importlib.metadata.version('mlperf-logging')}, and the files that it names."
+        )
+    return rules.generated
 
 
 def _named(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 A file is a list of records: at most one BEGIN (CODE that fills the shared state `s`), any number of KEY
 (what a log line of that key has to satisfy), at most one END (checks after the last line). In an
 expression `v` is the line's value and metadata, `ll` the line, `s` the state. Only files of the installed
-mlperf-logging package and of our own rounds are ever compiled.
+mlperf-logging package, and what `generated` makes of a round of ours, are ever compiled.
 """
 
 from __future__ import annotations
@@ -93,7 +93,14 @@ def read(path: Path, *, written_twice: Sequence[str] = (), repeated: Sequence[st
 
     Errata allow the keys `written_twice` to have a field twice, and the keys `repeated` two records.
     """
-    records = yaml.load(path.read_text(encoding="utf-8"), Loader=_RuleLoader) or []
+    return parse(path.read_text(encoding="utf-8"), path, written_twice=written_twice, repeated=repeated)
+
+
+def parse(
+    text: str, path: Path, *, written_twice: Sequence[str] = (), repeated: Sequence[str] = ()
+) -> RuleFile:
+    """The same of the text of a file, which errors call `path`."""
+    records = yaml.load(text, Loader=_RuleLoader) or []
     begins, ends = _records(records, "BEGIN"), _records(records, "END")
     keys: dict[str, KeyRule] = {}
     for record in _records(records, "KEY"):

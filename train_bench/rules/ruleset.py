@@ -1,9 +1,10 @@
-"""A round's rules as one frozen object: the rule files, and the table of what they leave unsaid.
+"""A round's rules as one frozen object: the rule files, and what they leave unsaid.
 
-A table `rounds/<family>.yaml` lists its rounds and, per logged benchmark name, the run count, how many runs
-are dropped at each end, the unit of progress, the target and the evaluation schedule; plan, judge and
-score use the same values. The rule files of official rounds are read from the installed mlperf-logging
-package, those of our rounds from a folder beside the table.
+A table `rounds/<family>.yaml` says what holds in its rounds. Those of official rounds list, per logged benchmark name,
+the run count, how many runs are dropped at each end, the unit of progress, the target and the evaluation schedule, and
+their rule files are read from the installed mlperf-logging package. In our rounds each benchmark's folder states all
+this of itself, hyperparameters included (`stated`), and its rule file is made of that and of the round's part
+(`generated`). Plan, judge and score use the same values.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,24 @@ import yaml
 from train_bench.errors import RequestError, UnknownName
 from train_bench.progress import Unit
 from train_bench.quality import Target, Threshold
-from train_bench.rules import errata, rulefile, schedule
+from train_bench.rules import errata, generated, rulefile, schedule, stated
 from train_bench.rules.errata import Erratum
 from train_bench.rules.rulefile import RuleFile, RuleFileError
 from train_bench.rules.schedule import ScheduleRule
 
 ROUNDS = Path(__file__).parent / "rounds"
+REFERENCES = Path(__file__).resolve().parents[1] / "references"
 
-FAMILY_FIELDS = {
-    *("rounds", "rule_files", "start", "strict", "fixed_seeds_allowed", "uncleared_cache_allowed"),
-    "benchmarks",
-}
+FAMILY_FIELDS = {"rounds", "rule_files", "strict", "fixed_seeds_allowed", "uncleared_cache_allowed"}
+OFFICIAL_FIELDS = {"start", "benchmarks"}
 ROUND_FIELDS = {"init_minutes", "factor"}
 BENCHMARK_FIELDS = {"name", "runs", "unit", "target"}
 OPTIONAL_FIELDS = {"rounds", "reference", "drop", "counted", "schedule", "rcp_allowance"}
+
+
+def folders() -> tuple[Path, ...]:
+    """The folders of benchmarks that state their rules."""
+    return tuple(sorted(path.parent for path in REFERENCES.glob(f"*/{stated.FILE}")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +59,9 @@ class BenchmarkRules:
     strict        a run that breaks a rule invalidates the result instead of counting as the slowest, and
                   checks that official rounds do not have are rules
     files         the rule files by the name that other files enqueue them under; `start` is the first
-    digest        sha256 of all of this: the benchmark's row of the table, the round, the rule files, and for an
-                  official round the errata and the version of mlperf-logging
+    generated     the text of the only rule file, which was made from what the benchmark states; None in official rounds
+    digest        sha256 of all of this: what the benchmark states or its row of the table, the round, the rule
+                  files, and for an official round the errata and the version of mlperf-logging
     """
 
     name: str
@@ -75,6 +81,7 @@ class BenchmarkRules:
     uncleared_cache_allowed: bool
     start: str
     files: Callable[[str], RuleFile]
+    generated: str | None
     errata: tuple[Erratum, ...]
     digest: str
 
@@ -98,6 +105,26 @@ class Ruleset:
         if name not in self.benchmarks:
             raise UnknownName(what=f"benchmark of {self.name}", name=name, known=self.benchmarks)
         return self.benchmarks[name]
+
+
+class _WhenAsked(Mapping[str, BenchmarkRules]):
+    """Makes the rules of a benchmark when they are asked for: it takes time, and those of one that are wrong are in
+    the way of no other."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], BenchmarkRules]]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, name: str) -> BenchmarkRules:
+        return self._makers[name]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 def names() -> tuple[str, ...]:
@@ -125,21 +152,56 @@ def load(name: str) -> Ruleset:
     family, _, number = name.partition("-")
     path = ROUNDS / f"{family}.yaml"
     table = _table(path)
-    folder = _folder(table["rule_files"].format(round=number))
+    if not _is_official(table):
+        made = {
+            benchmark: cache(partial(_own, name, number, table, folder, benchmark))
+            for benchmark, folder in _stated_for(name).items()
+        }
+        return Ruleset(name=name, benchmarks=_WhenAsked(made))
     rows = [row for row in table["benchmarks"] if _holds(row, number, list(table["rounds"]))]
-    benchmarks = {row["name"]: _benchmark(name, number, table, row, folder) for row in rows}
-    if len(benchmarks) != len(rows):
+    made = {row["name"]: cache(partial(_official, name, number, table, row)) for row in rows}
+    if len(made) != len(rows):
         raise RuleFileError(f"{path}: a benchmark of {name} has two rows")
-    return Ruleset(name=name, benchmarks=benchmarks)
+    return Ruleset(name=name, benchmarks=_WhenAsked(made))
+
+
+def _stated_for(name: str) -> dict[str, Path]:
+    """The benchmarks that folders state for a round of ours, each with its folder."""
+    found: dict[str, Path] = {}
+    for folder in folders():
+        said = stated.read(folder)
+        if said["round"] not in _own_rounds():
+            where = f"{folder / stated.FILE}: round"
+            raise UnknownName(
+                what=f"round of our own ({where})", name=str(said["round"]), known=_own_rounds()
+            )
+        for benchmark in said["benchmarks"] if said["round"] == name else ():
+            if benchmark in found:
+                both = f"{found[benchmark] / stated.FILE} and {folder / stated.FILE}"
+                raise RequestError(f"Two folders state rules for {benchmark}: {both}; give one another name.")
+            found[benchmark] = folder
+    return found
+
+
+def _own_rounds() -> tuple[str, ...]:
+    return tuple(
+        name for name in names() if not _is_official(_table(ROUNDS / f"{name.partition('-')[0]}.yaml"))
+    )
+
+
+def _is_official(table: Mapping[str, Any]) -> bool:
+    """Whether the rule files are those of a folder of the installed package, `mlperf-logging/FOLDER`."""
+    return str(table["rule_files"]).startswith("mlperf-logging/")
 
 
 @cache
 def _table(path: Path) -> dict[str, Any]:
     table: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=rulefile.UniqueKeyLoader)
-    _refuse_strange(table, FAMILY_FIELDS, path)
+    official = "rule_files" in table and _is_official(table)
+    _refuse_strange(table, FAMILY_FIELDS | (OFFICIAL_FIELDS if official else set()), path)
     for row in table["rounds"].values():
         _refuse_strange(row, ROUND_FIELDS, path)
-    for row in table["benchmarks"]:
+    for row in table.get("benchmarks", ()):
         _refuse_strange(
             {name: row[name] for name in row if name not in OPTIONAL_FIELDS}, BENCHMARK_FIELDS, path
         )
@@ -152,21 +214,64 @@ def _holds(row: Mapping[str, Any], number: str, numbers: list[str]) -> bool:
     return numbers.index(first) <= numbers.index(number) <= numbers.index(last)
 
 
+def _own(ruleset: str, number: str, table: Mapping[str, Any], folder: Path, name: str) -> BenchmarkRules:
+    row = stated.benchmark(folder, name)
+    every_log = (ROUNDS / table["rule_files"].format(round=number)).read_text(encoding="utf-8")
+    where = f"{folder / stated.FILE}: hyperparameters"
+    init_minutes = table["rounds"][number]["init_minutes"]["closed"]
+    made = generated.text(row, every_log, init_minutes, where)
+    start = f"{name}.yaml"
+
+    @cache
+    def files(enqueued: str) -> RuleFile:
+        if enqueued != start:
+            raise FileNotFoundError(enqueued)
+        return rulefile.parse(made, Path(start))
+
+    own = {"start": start, "files": files, "generated": made, "errata": ()}
+    digest = _digest(ruleset, number, table, row)
+    digest.update(every_log.encode())
+    return _benchmark(ruleset, number, table, row, digest=digest.hexdigest(), **own)
+
+
+def _official(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any]) -> BenchmarkRules:
+    folder = (
+        package_folder("compliance_checker") / str(table["rule_files"]).format(round=number).partition("/")[2]
+    )
+    of_the_files = errata.of(number)
+    start = _start(table, row)
+    digest = _digest(ruleset, number, table, row)
+    digest.update(importlib.metadata.version("mlperf-logging").encode())
+    others = {_start(table, other) for other in table["benchmarks"]} - {start}
+    for path in (errata.FILE, *sorted(folder.glob("*.yaml"))):
+        if path.name not in others:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return _benchmark(
+        ruleset,
+        number,
+        table,
+        row,
+        start=start,
+        files=lambda enqueued: _rule_file(folder, Path(enqueued).name, of_the_files),
+        generated=None,
+        errata=errata.of(number, row["name"]),
+        digest=digest.hexdigest(),
+    )
+
+
 def _benchmark(
-    ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any], folder: Path
+    ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any], **of_its_kind: Any
 ) -> BenchmarkRules:
-    reference = row.get("reference", row["name"])
-    official = folder.parent != ROUNDS
-    of_the_files = errata.of(number) if official else ()
+    """What rows have in common, whoever wrote them."""
     return BenchmarkRules(
         name=row["name"],
         ruleset=ruleset,
-        reference=reference,
+        reference=row.get("reference", row["name"]),
         runs=row["runs"],
         drop=row.get("drop", 1),
         unit=Unit(row["unit"]),
         counted=row.get("counted", "epoch_num"),
-        target=Target(thresholds=tuple(Threshold(**threshold) for threshold in row["target"])),
+        target=Target(thresholds=tuple(_threshold(threshold) for threshold in row["target"])),
         schedule=schedule.named(row["schedule"]) if "schedule" in row else None,
         rcp_allowance=row.get("rcp_allowance", 0),
         init_minutes=table["rounds"][number]["init_minutes"],
@@ -174,11 +279,12 @@ def _benchmark(
         strict=table["strict"],
         fixed_seeds_allowed=table["fixed_seeds_allowed"],
         uncleared_cache_allowed=table["uncleared_cache_allowed"],
-        start=_start(table, row),
-        files=lambda enqueued: _rule_file(folder, Path(enqueued).name, of_the_files),
-        errata=errata.of(number, row["name"]) if official else (),
-        digest=_digest(ruleset, number, table, row, folder, official=official),
+        **of_its_kind,
     )
+
+
+def _threshold(row: Mapping[str, Any]) -> Threshold:
+    return Threshold(**{field: value for field, value in row.items() if field != "best"})
 
 
 @cache
@@ -196,12 +302,6 @@ def _rule_file(folder: Path, name: str, corrections: tuple[Erratum, ...]) -> Rul
     )
 
 
-def _folder(rule_files: str) -> Path:
-    """`mlperf-logging/FOLDER` is a folder of the installed package's rules, anything else one of ours."""
-    owner, _, folder = rule_files.rpartition("/")
-    return package_folder("compliance_checker") / folder if owner else ROUNDS / folder
-
-
 def package_folder(name: str) -> Path:
     """A folder of the installed mlperf-logging package, found without importing it."""
     spec = importlib.util.find_spec("mlperf_logging")
@@ -210,28 +310,13 @@ def package_folder(name: str) -> Path:
     return Path(spec.submodule_search_locations[0]) / name
 
 
-def _digest(
-    ruleset: str,
-    number: str,
-    table: Mapping[str, Any],
-    row: Mapping[str, Any],
-    folder: Path,
-    *,
-    official: bool,
-) -> str:
-    """Ties a plan and a verdict to the rules that they were made by. The rows of other benchmarks, and the files that
-    theirs start from, are none of them."""
-    starts = {_start(table, other) for other in table["benchmarks"]} - {_start(table, row)}
-    general = {key: table[key] for key in FAMILY_FIELDS - {"rounds", "benchmarks"}}
-    digest = hashlib.sha256(
+def _digest(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
+    """Ties a plan and a verdict to the rules that they were made by: the round and the row of one benchmark, to which
+    rule files are added. What is said of other benchmarks is no part of it."""
+    general = {key: table.get(key) for key in FAMILY_FIELDS | {"start"} if key != "rounds"}
+    return hashlib.sha256(
         json.dumps([ruleset, table["rounds"][number], general, row], sort_keys=True).encode()
     )
-    if official:
-        digest.update(importlib.metadata.version("mlperf-logging").encode())
-    files = [path for path in sorted(folder.glob("*.yaml")) if path.name not in starts]
-    for path in (*([errata.FILE] if official else []), *files):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def _start(table: Mapping[str, Any], row: Mapping[str, Any]) -> str:

@@ -78,7 +78,18 @@ class _Names(ast.NodeTransformer):
 
 
 def _words(node: ast.expr) -> str | None:
-    for shape in (_conditional, _either, _range, _minutes, _comparison, _present, _whole, _state, _listed):
+    for shape in (
+        _conditional,
+        _either,
+        _range,
+        _minutes,
+        _sorted,
+        _comparison,
+        _present,
+        _whole,
+        _state,
+        _listed,
+    ):
         found = shape(node)
         if found:
             return found
@@ -128,6 +139,18 @@ def _minutes(node: ast.expr) -> str | None:
     factors = ast.unparse(node.comparators[0]).removesuffix(" * 60 * 1000.0").removesuffix(" * 60 * 1000")
     limit = f"{factors} minutes" if factors.isdecimal() else "the minutes that the division allows"
     return f"less than {limit} after {event}"
+
+
+def _sorted(node: ast.expr) -> str | None:
+    """`v['value'] == sorted(v['value'])`, `sorted(v['value']) == ['a', 'b']`."""
+    if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Eq) or len(node.ops) != 1:
+        return None
+    left, right = ast.unparse(node.left), node.comparators[0]
+    if (left, ast.unparse(right)) == ("v['value']", "sorted(v['value'])"):
+        return "in ascending order"
+    if left == "sorted(v['value'])" and isinstance(right, ast.List):
+        return "an object with " + " and ".join(_value(item) for item in right.elts)
+    return None
 
 
 def _comparison(node: ast.expr) -> str | None:
@@ -187,6 +210,8 @@ def _state(node: ast.expr) -> str | None:
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
         if ast.unparse(node.left).startswith("s['values'].setdefault("):
             return "the same in every line"
+        if ast.unparse(node.left).startswith("s['values'].get(") and isinstance(node.left, ast.Call):
+            return f"only with {literal(node.left.args[0])} {_value(node.comparators[0])}"
         if _is_state(node.left):
             if _subject(node.comparators[0]) is not None:
                 return f"{_subject(node.comparators[0]) or 'value'} only {_value(node.left)}"
@@ -204,6 +229,8 @@ def _listed(node: ast.expr) -> str | None:
     text = ast.unparse(node)
     if text == "isinstance(v['value'], int)":
         return "a whole number"
+    if text == "isinstance(v['value'], (int, float))":
+        return "a number"
     if text == "v['value']":
         return "only True"
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "all":
@@ -225,11 +252,18 @@ def _of_all(node: ast.expr) -> str | None:
     """`epoch > 0 for epoch in v['value']`."""
     if not isinstance(node, ast.GeneratorExp) or ast.unparse(node.generators[0].iter) != "v['value']":
         return None
-    test = node.elt
-    if not isinstance(test, ast.Compare) or ast.unparse(test.left) != ast.unparse(node.generators[0].target):
-        return None
-    word = COMPARISONS.get(type(test.ops[0]))
-    return f"each {word} {_value(test.comparators[0])}" if word else None
+    said = _words(_Items(ast.unparse(node.generators[0].target)).visit(node.elt))
+    return f"each {said}" if said else None
+
+
+class _Items(ast.NodeTransformer):
+    """What is said of the items of a value, as if it were said of the value."""
+
+    def __init__(self, item: str) -> None:
+        self._item = item
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.parse("v['value']", mode="eval").body if node.id == self._item else node
 
 
 def _is_state(node: ast.expr) -> bool:

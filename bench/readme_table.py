@@ -1,0 +1,53 @@
+"""The table of benchmarks in README.md, made from `conf/benchmark/` and the rules.
+
+python bench/readme_table.py           # write it
+python bench/readme_table.py --check   # exit code 1 if README.md has another one
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from train_bench import search_path
+from train_bench.plan import discover
+from train_bench.rules import ruleset
+
+README = discover.ROOT / "README.md"
+HEADING = "| | Task | Target | Unit | Runs |\n|---|---|---|---|---|\n"
+TABLE = re.compile(r"(?:\| \| Task .*\n)(?:\|.*\n)+")
+
+
+def table() -> str:
+    """A row for each name that logs of shipped benchmarks have."""
+    shipped = {name for name, found in search_path.references().items() if found.shipped}
+    every = {variant: discover.describe_variant(variant) for variant in discover.variants()}
+    described = {name: one for name, one in every.items() if one["reference"] in shipped}
+    own = [name for name, one in described.items() if one["benchmark"] == name]
+    own.sort(key=lambda name: (described[name]["reference"], described[name]["ruleset"] == "mini-1.0"))
+    return HEADING + "".join(_row(name, described[name], {*described}) for name in own)
+
+
+def _row(name: str, described: dict[str, str], variants: set[str]) -> str:
+    rules = ruleset.load(described["ruleset"]).benchmark(name)
+    sizes = [variant for variant in variants if re.fullmatch(rf"{name}_bs\d+", variant)]
+    names = f"`{name}`" + (f", `{name}_bs*`" if sizes else "")
+    task = described["about"].partition(";")[0].removesuffix(".")
+    return f"| {names} | {task} | {rules.target} | {rules.unit.value} | {rules.runs} |\n"
+
+
+def main() -> int:
+    """Write or check."""
+    text = README.read_text(encoding="utf-8")
+    made = TABLE.sub(lambda _: table(), text)
+    if "--check" not in sys.argv[1:]:
+        README.write_text(made, encoding="utf-8")
+        return 0
+    if made == text and len(TABLE.findall(text)) == 1:
+        return 0
+    print("The table of benchmarks in README.md is not what python bench/readme_table.py makes of them.")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
