@@ -131,7 +131,7 @@ def copied(tmp_path, monkeypatch):
 
 def fresh(name="mini-1.0"):
     stated.read.cache_clear()
-    return ruleset.load.__wrapped__(name)
+    return ruleset._load.__wrapped__(name, ruleset.folders())
 
 
 def fresh_digest(name="mini-1.0", benchmark="resnet_mini"):

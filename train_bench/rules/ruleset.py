@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from train_bench import search_path
 from train_bench.errors import RequestError, UnknownName
 from train_bench.progress import Unit
 from train_bench.quality import Target, Threshold
@@ -30,7 +31,6 @@ from train_bench.rules.rulefile import RuleFile, RuleFileError
 from train_bench.rules.schedule import ScheduleRule
 
 ROUNDS = Path(__file__).parent / "rounds"
-REFERENCES = Path(__file__).resolve().parents[1] / "references"
 
 FAMILY_FIELDS = {"rounds", "rule_files", "strict", "fixed_seeds_allowed", "uncleared_cache_allowed"}
 OFFICIAL_FIELDS = {"start", "benchmarks"}
@@ -41,7 +41,8 @@ OPTIONAL_FIELDS = {"rounds", "reference", "drop", "counted", "schedule", "rcp_al
 
 def folders() -> tuple[Path, ...]:
     """The folders of benchmarks that state their rules."""
-    return tuple(sorted(path.parent for path in REFERENCES.glob(f"*/{stated.FILE}")))
+    found = (one.folder for one in search_path.references().values())
+    return tuple(folder for folder in found if (folder / stated.FILE).is_file())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +145,13 @@ def full_name(name: str) -> str:
     return name
 
 
-@cache
 def load(name: str) -> Ruleset:
     """A round by name."""
+    return _load(name, folders())
+
+
+@cache
+def _load(name: str, where: tuple[Path, ...]) -> Ruleset:
     if name not in names():
         raise UnknownName(what="ruleset", name=name, known=names())
     family, _, number = name.partition("-")
@@ -155,7 +160,7 @@ def load(name: str) -> Ruleset:
     if not _is_official(table):
         made = {
             benchmark: cache(partial(_own, name, number, table, folder, benchmark))
-            for benchmark, folder in _stated_for(name).items()
+            for benchmark, folder in _stated_for(name, where).items()
         }
         return Ruleset(name=name, benchmarks=_WhenAsked(made))
     rows = [row for row in table["benchmarks"] if _holds(row, number, list(table["rounds"]))]
@@ -165,16 +170,14 @@ def load(name: str) -> Ruleset:
     return Ruleset(name=name, benchmarks=_WhenAsked(made))
 
 
-def _stated_for(name: str) -> dict[str, Path]:
+def _stated_for(name: str, where: tuple[Path, ...]) -> dict[str, Path]:
     """The benchmarks that folders state for a round of ours, each with its folder."""
     found: dict[str, Path] = {}
-    for folder in folders():
+    for folder in where:
         said = stated.read(folder)
         if said["round"] not in _own_rounds():
-            where = f"{folder / stated.FILE}: round"
-            raise UnknownName(
-                what=f"round of our own ({where})", name=str(said["round"]), known=_own_rounds()
-            )
+            what = f"round of our own ({folder / stated.FILE}: round)"
+            raise UnknownName(what=what, name=str(said["round"]), known=_own_rounds())
         for benchmark in said["benchmarks"] if said["round"] == name else ():
             if benchmark in found:
                 both = f"{found[benchmark] / stated.FILE} and {folder / stated.FILE}"
