@@ -21,13 +21,8 @@ import torch
 from tests.launchers import faults as of_launchers
 from tests.references.tasks import OPENED
 from train_bench.job import read_job
-from train_bench.references._parts import lamb
+from train_bench.references._parts import lamb, stream, training
 from train_bench.run import rank
-
-ORDERS = (
-    *("train_bench.references._parts.stream", "train_bench.references.maskrcnn.order"),
-    *(f"train_bench.references.{name}.data" for name in ("bert", "dlrm", "rnnt", "unet3d")),
-)
 
 NO_AUGMENTATION: dict[str, dict[str, Any]] = {
     "resnet": {"crop_area": [1.0, 1.0], "crop_aspect": [1.0, 1.0], "flip": 0.0},
@@ -44,13 +39,9 @@ def no_average(reference: str, launcher: str) -> None:
 
 def same_shard(reference: str, launcher: str) -> None:
     """Every rank trains on the samples of rank 0."""
-    for module in ORDERS:
-        order = importlib.import_module(module).Order
-        order.__init__ = _with_rank_zero(order.__init__)
-
-
-def _with_rank_zero(proper: Callable[..., None]) -> Callable[..., None]:
-    return lambda self, **named: proper(self, **{**named, "rank": 0})
+    sampler: Any = stream.Sampler
+    proper = sampler.__init__
+    sampler.__init__ = lambda self, **named: proper(self, **{**named, "rank": 0})
 
 
 def train_is_eval(reference: str, launcher: str) -> None:
@@ -124,8 +115,9 @@ def other_seed(reference: str, launcher: str) -> None:
     if os.environ["RANK"] == "0":
         return
     task = importlib.import_module(f"train_bench.references.{reference}.task")
-    proper = task.derive
-    task.derive = lambda seed, *words: proper(seed + int(words[0] == "weights"), *words)
+    module: Any = training if issubclass(task.Task, training.TrainingTask) else task
+    proper = module.derive
+    module.derive = lambda seed, *words: proper(seed + int(words[0] == "weights"), *words)
 
 
 def _quietly(change: Callable[[Any], None]) -> None:

@@ -125,16 +125,15 @@ def bare(config: Config, job: Job, epochs: int) -> float:
 
     start = time.perf_counter()
     train, val = data.open_images(config)
-    order = stream.Order(
-        samples=len(train.labels),
-        seed=SEED,
+    sampler = stream.Sampler(
+        order=stream.Shuffled(samples=len(train.labels), seed=SEED),
         global_batch_size=batch_size,
         microbatches=1,
         rank=0,
         ranks=1,
     )
     training = data.TrainingSet(images=train, data=config.data, seed=derive(SEED, "augmentation"))
-    batches = iter(DataLoader(training, batch_sampler=order))
+    batches = iter(DataLoader(training, batch_sampler=sampler))
     evaluation = DataLoader(
         data.EvaluationSet(images=val, data=config.data),
         batch_sampler=stream.evaluation_order(len(val.labels), config.data.eval_batch_size, 0, 1),

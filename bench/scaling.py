@@ -155,16 +155,15 @@ def bare(job: Job) -> float:
 
     start = time.perf_counter()
     train, val = data.open_images(config)
-    order = stream.Order(
-        samples=len(train.labels),
-        seed=job.seed,
+    sampler = stream.Sampler(
+        order=stream.Shuffled(samples=len(train.labels), seed=job.seed),
         global_batch_size=batch_size,
         microbatches=1,
         rank=rank,
         ranks=ranks,
     )
     training = data.TrainingSet(images=train, data=config.data, seed=derive(job.seed, "augmentation"))
-    batches = iter(DataLoader(training, batch_sampler=order))
+    batches = iter(DataLoader(training, batch_sampler=sampler))
     step = 0
     while step * batch_size < job.schedule.marks()[-1].count:
         train_step(step, *next(batches))

@@ -24,7 +24,7 @@ class Samples(Protocol):
     """A set of samples as training or evaluation reads them: augmented, decoded, collated."""
 
     def __getitem__(self, item: Any) -> Any:
-        """What an item of the order stands for."""
+        """What an item of the sampler stands for."""
 
     @property
     def stored(self) -> Stored:
@@ -70,13 +70,13 @@ class Loader:
     def __init__(
         self,
         samples: Samples,
-        order: Iterable[Any],
+        sampler: Iterable[Any],
         loading: DataLoader,
         *,
         numbers: Callable[[Any], np.ndarray],
         padding_from: int | None,
     ) -> None:
-        self.samples, self.order, self.loading = samples, order, loading
+        self.samples, self.sampler, self.loading = samples, sampler, loading
         self.record = Record()
         self._numbers, self._padding_from = numbers, padding_from
 
@@ -95,13 +95,13 @@ def loader(
     samples: Samples,
     asked: Asked,
     device: torch.device,
-    order: Iterable[Any],
+    sampler: Iterable[Any],
     *,
     collate: Callable[[list[Any]], Any] | None = default_collate,
     numbers: Callable[[Any], np.ndarray] = numbers_of,
     padding_from: int | None = None,
 ) -> Loader:
-    """Batches of `samples`, one for each list of items in `order`, from as many processes as asked. Where that is
+    """Batches of `samples`, one for each list of items in `sampler`, from as many processes as asked. Where that is
     None, on a GPU one for every processor of the rank but one, and on a CPU none, as training takes them all there.
 
     collate       makes a batch of the samples of all items; None: `samples` makes it of the list
@@ -114,14 +114,14 @@ def loader(
     loading = DataLoader(
         _WithItems(samples, collate),
         batch_size=None,
-        sampler=order,
+        sampler=sampler,
         collate_fn=_unchanged,
         num_workers=workers,
         prefetch_factor=asked.prefetch if workers else None,
         persistent_workers=workers > 0,
         pin_memory=device.type == "cuda",
     )
-    return Loader(samples, order, loading, numbers=numbers, padding_from=padding_from)
+    return Loader(samples, sampler, loading, numbers=numbers, padding_from=padding_from)
 
 
 class _WithItems(Dataset):
@@ -147,13 +147,13 @@ def fingerprint_of(train: Loader, evaluation: Loader, *, eval_left_out: int = 0)
 
 def samples_taken(train: Loader, evaluation: Loader) -> SamplesTaken:
     """What a rank took from its loaders."""
-    order: Any = train.order
+    sampler: Any = train.sampler
     return SamplesTaken(
         trained=sum(train.record.counts),
-        order=train.record.beginning(order.ranks),
-        start=order.first_step * order.global_batch_size,
-        epoch=order.epoch,
-        carried=order.carried,
+        order=train.record.beginning(sampler.ranks),
+        start=sampler.first_iteration * sampler.global_batch_size,
+        epoch=sampler.order.epoch,
+        carried=sampler.order.carried,
         evaluated=evaluation.record.counts,
-        evaluation=evaluation.record.beginning(order.ranks),
+        evaluation=evaluation.record.beginning(sampler.ranks),
     )

@@ -1,36 +1,31 @@
-"""The order of a run where every example counts alike: epochs follow each other in one endless stream.
+"""Which samples a rank trains and evaluates on, and when.
 
-Every epoch is a fresh random permutation, and step k trains on positions k GBS to (k + 1) GBS of the stream.
-A batch may so span two epochs (rules, "Data": mixed batch); every example comes exactly once per epoch and
-every batch is full. The order is a function of the seed and the position alone, never of the number of
-ranks, of micro-batches or of loader processes.
+Training: an `Order` says what stands at each position of one endless stream that all ranks share, and iteration k
+trains on positions k GBS to (k + 1) GBS of it, so that every batch is full. `Sampler` gives each rank its part. Both
+are functions of the seed and the position alone, never of the number of ranks, of micro-batches or of loader
+processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from train_bench.errors import RequestError
 from train_bench.seeds import derive
-from train_bench.task import BenchmarkConfig
+from train_bench.task import Hyperparameters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingOrder:
-    """What one rank trains on, a list of items per micro-batch, from `first_step` on."""
-
-    global_batch_size: int
-    microbatches: int
-    rank: int
-    ranks: int
-    first_step: int = 0
+class Order(ABC):
+    """What stands at positions 0, 1, 2, ... of a run."""
 
     @property
     def epoch(self) -> int | None:
-        """Samples of an epoch, in which none comes twice; None where none ever does."""
+        """Samples within which none comes twice; None where one may."""
         return None
 
     @property
@@ -38,10 +33,38 @@ class TrainingOrder:
         """Samples of an epoch that may come again in the next one's length."""
         return 0
 
+    @abstractmethod
+    def items(self, parts: Iterable[range]) -> Iterator[list[Any]]:
+        """For each part, a range of positions within a global batch, what the data set is asked for. Parts come in
+        ascending order, each once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order(TrainingOrder):
-    """The order described above."""
+class Sampler:
+    """What one rank trains on: the items of each of its micro-batches, from iteration `first_iteration` on, without
+    end. A micro-batch is `global_batch_size` / (`microbatches` x `ranks`) neighbouring positions."""
+
+    order: Order
+    global_batch_size: int
+    microbatches: int
+    rank: int
+    ranks: int
+    first_iteration: int = 0
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return self.order.items(self._parts())
+
+    def _parts(self) -> Iterator[range]:
+        local = self.global_batch_size // (self.microbatches * self.ranks)
+        start = self.first_iteration * self.global_batch_size + self.rank * local
+        while True:
+            yield range(start, start + local)
+            start += local * self.ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffled(Order):
+    """Every epoch is a fresh random permutation, and a batch may span two epochs (rules, "Data": mixed batch)."""
 
     samples: int
     seed: int
@@ -51,33 +74,44 @@ class Order(TrainingOrder):
         """Every example comes once in an epoch."""
         return self.samples
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        """Micro-batches of (index of the example, its position in the stream), without end."""
-        share = self.global_batch_size // (self.microbatches * self.ranks)
-        epoch, order = -1, np.zeros(0, dtype=np.int64)
-        start = self.first_step * self.global_batch_size + self.rank * share
-        while True:
-            batch = []
-            for position in range(start, start + share):
-                if position // self.samples != epoch:
-                    epoch = position // self.samples
-                    order = np.random.default_rng(derive(self.seed, "order", epoch)).permutation(self.samples)
-                batch.append((int(order[position % self.samples]), position))
-            yield batch
-            start += share * self.ranks
+    def items(self, parts: Iterable[range]) -> Iterator[list[tuple[int, int]]]:
+        """Pairs of an example's index and its position."""
+
+        def permutation(epoch: int) -> np.ndarray:
+            return np.random.default_rng(derive(self.seed, "order", epoch)).permutation(self.samples)
+
+        return epoch_by_epoch(parts, self.samples, permutation)
 
 
-def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[int]]:
-    """Every index once over all ranks, in full batches; what fills the last one is >= `samples`."""
+def epoch_by_epoch(
+    parts: Iterable[range], samples: int, epoch_order: Callable[[int], np.ndarray]
+) -> Iterator[list[tuple[int, int]]]:
+    """Pairs (index, position), where epoch e = 0, 1, ... goes through `epoch_order(e)`, an int64 array (samples,)."""
+    epoch, order = -1, np.zeros(0, dtype=np.int64)
+    for part in parts:
+        batch = []
+        for position in part:
+            if position // samples != epoch:
+                epoch = position // samples
+                order = epoch_order(epoch)
+            batch.append((int(order[position % samples]), position))
+        yield batch
+
+
+def evaluation_order(
+    samples: int, batch_size: int, rank: int, ranks: int, *, padded: bool = True
+) -> list[list[int]]:
+    """The batches of indices of one rank; over all ranks every index comes once. The last batch is short, or with
+    `padded` filled with the index `samples`, which stands for none."""
     mine = list(range(rank, samples, ranks))
-    mine += [samples] * (-len(mine) % batch_size)
+    if padded:
+        mine += [samples] * (-len(mine) % batch_size)
     return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
 
 
-def refuse_uneven_batches(config: BenchmarkConfig, ranks: int) -> None:
+def refuse_uneven_batches(asked: Hyperparameters, ranks: int) -> None:
     """Ranks and micro-batches have to share the global batch evenly."""
-    total = config.hyperparameters.global_batch_size
-    steps = config.hyperparameters.gradient_accumulation_steps
+    total, steps = asked.global_batch_size, asked.gradient_accumulation_steps
     if total % (ranks * steps) or total < ranks * steps:
         raise RequestError(
             f"global_batch_size {total} cannot be divided among {ranks} ranks with {steps} micro-batches each; "

@@ -119,11 +119,6 @@ class Config(task.BenchmarkConfig):
         *("data.pack", "warm_up_steps"),
     )
 
-    def local_batch_size(self, ranks: int) -> int:
-        """Samples per rank and micro-batch, rounded down."""
-        asked = self.hyperparameters
-        return asked.global_batch_size // (ranks * asked.gradient_accumulation_steps)
-
     def refuse(self) -> str | None:
         """What is missing or contradicts itself, as a sentence."""
         asked = self.hyperparameters

@@ -8,7 +8,7 @@ prepared examples, as in the reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,12 +137,21 @@ def open_examples(config: Config) -> tuple[packed.Examples, packed.Examples]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shuffle:
+class Shuffle(stream.Order):
     """The examples of the stream by position, in constant memory: every epoch another bijection of the set
     onto itself (Luby and Rackoff 1988, a Feistel network; numbers beyond the set are mapped again)."""
 
     samples: int
     seed: int
+
+    @property
+    def epoch(self) -> int:
+        """Every example comes once in an epoch."""
+        return self.samples
+
+    def items(self, parts: Iterable[range]) -> Iterator[list[int]]:
+        """Indices of examples."""
+        return (list(map(self, part)) for part in parts)
 
     def __call__(self, position: int) -> int:
         """The index of the example at a position of the endless stream."""
@@ -164,28 +173,6 @@ def _permuted(value: int, bits: int, keys: list[int]) -> int:
         mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
         left, right = right, left ^ (mixed ^ mixed >> 32) & mask
     return left << bits | right
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order(stream.TrainingOrder):
-    """Indices of the examples that one rank trains on."""
-
-    samples: int
-    seed: int
-
-    @property
-    def epoch(self) -> int:
-        """Every example comes once in an epoch."""
-        return self.samples
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Micro-batches of indices, without end."""
-        share = self.global_batch_size // (self.microbatches * self.ranks)
-        start = self.first_step * self.global_batch_size + self.rank * share
-        shuffle = Shuffle(samples=self.samples, seed=self.seed)
-        while True:
-            yield [shuffle(position) for position in range(start, start + share)]
-            start += share * self.ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from train_bench.errors import RequestError
-from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
-from train_bench.references._parts import checkpoint, loading, stream
-from train_bench.references._parts.warm_up import without_trace
+from train_bench.references._parts import loading, stream
+from train_bench.references._parts.training import TrainingTask
 from train_bench.references.bert import data
 from train_bench.references.bert.config import Config
 from train_bench.references.bert.loss import pretraining_loss
@@ -24,118 +23,58 @@ from train_bench.references.bert.quality import count_words
 from train_bench.references.bert.recipe import optimizer_of, schedule_of
 from train_bench.references.bert.weights import load_start_weights
 from train_bench.seeds import derive
-from train_bench.task import DataFacts, SamplesTaken
+from train_bench.task import DataFacts
 
 
-class Task:
-    """The benchmark `bert` and its smaller scales; see `train_bench.task.Task` for the contract."""
+class Task(TrainingTask[Config, data.Batch]):
+    """The benchmark `bert` and its smaller scales."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self._taken = 0
-        self._step = 0
-        self._train: loading.Loader | None = None
-        self._eval: loading.Loader | None = None
-        self._batches: Iterator[data.Batch] | None = None
-
-    def build(self, seed: int, parallel: Parallel) -> None:
-        """Model, start weights, optimizer, schedule, warm-up. Reads sizes from the configuration only."""
+    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config = self.config
-        asked = config.hyperparameters
-        self._seed, self._parallel = seed, parallel
-        self._microbatches = asked.gradient_accumulation_steps
-        stream.refuse_uneven_batches(config, parallel.size)
         _refuse_shapes(config)
-        self._share = config.local_batch_size(parallel.size)
-        self._schedule = schedule_of(asked)
-        torch.manual_seed(derive(seed, "weights"))
+        self._schedule = schedule_of(config.hyperparameters)
         model = Bert(config.model)
         if config.start_weights is not None:
             load_start_weights(model, Path(config.start_weights))
-        self._model: nn.Module = model.to(parallel.device)
-        self._names = tensor_names(self._model)
-        if config.compile:
-            self._model.compile()
-        self._optimizer = optimizer_of(self._model, asked)
-        self._forward = parallel.wrap(
-            self._model, self._optimizer, gradient_accumulation_steps=self._microbatches
-        )
-        self._last_loss = torch.zeros((), device=parallel.device)
-        self._warm_up()
+        model.to(self._parallel.device)
+        return model, optimizer_of(model, config.hyperparameters)
 
     def _warm_up(self) -> None:
-        """Steps and an evaluation batch on synthetic data, undone (rules: initialisation may not touch the
-        data set)."""
-        config, parallel = self.config, self._parallel
-        with without_trace(self._model, self._optimizer, parallel):
-            micro = data.synthetic(config, self._share)
-            for _ in range(config.warm_up_steps):
-                self._train_step(iter([micro] * self._microbatches))
-            if config.warm_up_steps:
-                self._forward.eval()
-                self._count(data.synthetic(config, config.data.eval_batch_size))
-        self._taken = self._step = 0
-        self._last_loss = torch.zeros((), device=parallel.device)
+        self._rehearse(data.synthetic(self.config, self._local_batch_size))
+        self._count(data.synthetic(self.config, self.config.data.eval_batch_size))
 
     def initialized_tensors(self) -> Sequence[str]:
         """All parameters, as the rules name them (398 for BERT-Large)."""
-        return self._names
+        return tensor_names(self._model)
 
     def open_data(self) -> DataFacts:
         """Find and check the examples, start the loaders."""
         config, parallel = self.config, self._parallel
         train, val = data.open_examples(config)
-        packed = config.data.pack
-        self._examples = data.BatchSet(examples=train, permuted=config.data.permute_labels, pack=packed)
-        mine = stream.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
+        packed, device = config.data.pack, parallel.device
+        train_set = data.BatchSet(examples=train, permuted=config.data.permute_labels, pack=packed)
         eval_set = data.BatchSet(examples=val, pack=packed)
-        self._eval = loading.loader(
-            eval_set, config.data, parallel.device, mine, collate=None, padding_from=len(val)
+        order = data.Shuffle(samples=len(train), seed=self._seed)
+        mine = stream.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
+        fingerprint = self._use_loaders(
+            loading.loader(train_set, config.data, device, self._sampler(order), collate=None),
+            loading.loader(eval_set, config.data, device, mine, collate=None, padding_from=len(val)),
         )
-        self._train = self._from_here()
-        self._batches = iter(self._train)
-        return replace(data.facts(config), fingerprint=loading.fingerprint_of(self._train, self._eval))
-
-    def _from_here(self) -> loading.Loader:
-        """The endless stream of this rank's micro-batches from the present step on."""
-        order = data.Order(
-            samples=len(self._examples.examples),
-            seed=self._seed,
-            global_batch_size=self.config.hyperparameters.global_batch_size,
-            microbatches=self._microbatches,
-            rank=self._parallel.rank,
-            ranks=self._parallel.size,
-            first_step=self._taken,
-        )
-        device = self._parallel.device
-        return loading.loader(self._examples, self.config.data, device, order, collate=None)
+        return replace(data.facts(config), fingerprint=fingerprint)
 
     def train_until(self, mark: Mark) -> Progress:
-        """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
-        was skipped for an overflow; the data do not. Dropout follows the seed, the rank and the step that the
-        call begins with, so that a run continues exactly from a checkpoint between calls."""
-        assert self._batches is not None, "open_data comes first"
-        torch.manual_seed(derive(self._seed, "dropout", self._parallel.rank, self._taken))
-        batch_size = self.config.hyperparameters.global_batch_size
-        self._forward.train()
-        for _ in range(self._taken, math.ceil(mark.count / batch_size)):
-            self._train_step(self._batches)
-        return Progress(samples=self._taken * batch_size)
+        """Dropout follows the seed, the rank and the iteration that the call begins with, so that a run continues
+        exactly from a checkpoint between calls."""
+        torch.manual_seed(derive(self._seed, "dropout", self._parallel.rank, self._iterations))
+        return super().train_until(mark)
 
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
-        """One step of the global batch."""
-        parallel = self._parallel
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._schedule(self._step)
-        for microbatch in range(1, self._microbatches + 1):
-            batch = self._on_device(next(batches))
-            with parallel.forward(last_microbatch=microbatch == self._microbatches):
-                logits = self._logits(batch)
-                loss = pretraining_loss(logits, batch.words, batch.weights, batch.random_next)
-                parallel.backward(loss / self._microbatches)
-        self._last_loss = loss.detach()
-        self._step += int(parallel.step(clip_norm=self.config.clip_norm))
-        self._taken += 1
+        """Masked words and the next sentence: each loss is a mean over its predictions in the micro-batch."""
+        for micro_batch in self._micro_batches(batches):
+            batch = self._on_device(micro_batch)
+            logits = self._logits(batch)
+            self._backward(pretraining_loss(logits, batch.words, batch.weights, batch.random_next))
+        self._optimizer_step(self._schedule(self._optimizer_steps), clip_norm=self.config.clip_norm)
 
     def _on_device(self, batch: data.Batch) -> data.Batch:
         device = self._parallel.device
@@ -155,13 +94,11 @@ class Task:
     def evaluate(self) -> Quality:
         """`MLM_accuracy`: the share of all masked words of the evaluation set that are most likely to the
         model; NaN once the loss or a logit is not finite."""
-        assert self._eval is not None, "open_data comes first"
-        self._forward.eval()
         counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
         counts[2] = ~torch.isfinite(self._last_loss)
-        for batch in self._eval:
-            counts += self._count(batch)
-        self._forward.train()
+        with self._evaluation() as batches:
+            for batch in batches:
+                counts += self._count(batch)
         right, masked, broken = self._parallel.sum(counts).tolist()
         return Quality(metrics={"MLM_accuracy": math.nan if broken else right / masked})
 
@@ -170,28 +107,6 @@ class Task:
         with self._parallel.inference():
             logits = self._logits(batch)
         return count_words(logits.words, batch.words, batch.weights)
-
-    def samples_taken(self) -> SamplesTaken:
-        """Which samples this rank has trained and evaluated on."""
-        assert self._train is not None and self._eval is not None, "open_data comes first"
-        return loading.samples_taken(self._train, self._eval)
-
-    def save(self, folder: Path) -> None:
-        """Called by every rank; rank 0 writes, in one step."""
-        counters = {"seed": self._seed, "step": self._step, "taken": self._taken}
-        checkpoint.save(folder, self._parallel, self._model, self._optimizer, counters)
-
-    def load(self, folder: Path) -> None:
-        """Called by every rank after `build`, before or after `open_data`. The order follows the
-        seed of the run that was saved."""
-        counters = checkpoint.load(folder, self._parallel, self._model, self._optimizer)
-        self._seed, self._step, self._taken = (counters[name] for name in ("seed", "step", "taken"))
-        if self._batches is not None:
-            self.open_data()
-
-    def close(self) -> None:
-        """Stop the loaders' processes."""
-        self._batches = self._train = self._eval = None
 
 
 def _refuse_shapes(config: Config) -> None:

@@ -9,7 +9,7 @@ never of the number of ranks, of micro-batches or of loader processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,36 +113,34 @@ def open_records(config: Config) -> tuple[records.Records, records.Records]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order(stream.TrainingOrder):
-    """Stretches (first record, count) that one rank trains on."""
+class ShuffledBlocks(stream.Order):
+    """Blocks of one global batch of records, permuted in every epoch."""
 
     samples: int
     seed: int
+    global_batch_size: int
 
     @property
     def epoch(self) -> int:
         """Every record comes once in an epoch."""
         return self.samples
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        """Micro-batches, without end."""
-        share = self.global_batch_size // (self.microbatches * self.ranks)
-        start = self.first_step * self.global_batch_size + self.rank * share
+    def items(self, parts: Iterable[range]) -> Iterator[list[tuple[int, int]]]:
+        """Stretches (first record, count)."""
         epoch, blocks = -1, np.zeros(0, dtype=np.int64)
-        while True:
-            stretches, position = [], start
-            while position < start + share:
+        for part in parts:
+            stretches, position = [], part.start
+            while position < part.stop:
                 if position // self.samples != epoch:
                     epoch = position // self.samples
                     blocks = self._blocks(epoch)
                 block, inside = divmod(position % self.samples, self.global_batch_size)
                 first = int(blocks[block]) * self.global_batch_size
                 length = min(self.global_batch_size, self.samples - first) - inside
-                count = min(length, start + share - position)
+                count = min(length, part.stop - position)
                 stretches.append((first + inside, count))
                 position += count
             yield stretches
-            start += share * self.ranks
 
     def _blocks(self, epoch: int) -> np.ndarray:
         """The order of an epoch's blocks, a short one last."""

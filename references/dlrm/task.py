@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -11,70 +12,58 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench import papers
-from train_bench.parallel import Parallel
-from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
-from train_bench.references._parts import loading, stream
+from train_bench.references._parts import loading
+from train_bench.references._parts.training import TrainingTask
 from train_bench.references._parts.warm_up import without_trace
 from train_bench.references.dlrm import data
 from train_bench.references.dlrm.config import Config
 from train_bench.references.dlrm.model import DLRM, tensor_names
 from train_bench.references.dlrm.quality import roc_auc
 from train_bench.references.dlrm.recipe import learning_rate
-from train_bench.seeds import derive
-from train_bench.task import DataFacts, SamplesTaken
+from train_bench.task import DataFacts
 
 CHECKPOINT = "checkpoint.pt"
 
 
-class Task:
-    """The benchmark `dlrm` and its smaller scales; see `train_bench.task.Task` for the contract."""
+class Task(TrainingTask[Config, data.Batch]):
+    """The benchmark `dlrm` and its smaller scales. Embedding tables are divided among ranks."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self._taken = 0
-        self._step = 0
-        self._train: loading.Loader | None = None
-        self._eval: loading.Loader | None = None
-        self._batches: Iterator[data.Batch] | None = None
+    _model: DLRM
 
-    def build(self, seed: int, parallel: Parallel) -> None:
-        """Model, optimizer, warm-up. Reads sizes from the configuration only."""
-        config = self.config
-        asked = config.hyperparameters
-        self._seed, self._parallel = seed, parallel
-        self._microbatches = asked.gradient_accumulation_steps
-        stream.refuse_uneven_batches(config, parallel.size)
-        self._share = asked.global_batch_size // (parallel.size * self._microbatches)
-        torch.manual_seed(derive(seed, "weights"))
-        self._model = DLRM(
-            config.model, seed=seed, rank=parallel.rank, ranks=parallel.size, device=parallel.device
+    def _build_model(self) -> tuple[DLRM, torch.optim.Optimizer]:
+        parallel = self._parallel
+        model = DLRM(
+            self.config.model,
+            seed=self._seed,
+            rank=parallel.rank,
+            ranks=parallel.size,
+            device=parallel.device,
         )
-        if config.compile:
+        return model, torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def _wrapped(self) -> nn.Module:
+        """All but the tables is compiled if that is asked for, and averaged over ranks."""
+        if self.config.compile:
             self._model.dense.compile()
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.0)
-        self._forward: nn.Module = parallel.wrap(
+        return self._parallel.wrap(
             self._model,
             self._optimizer,
             gradient_accumulation_steps=self._microbatches,
             local_params=self._model.tables.parameters(),
         )
-        self._last_loss = torch.zeros((), device=parallel.device)
-        self._warm_up()
+
+    @contextmanager
+    def _without_trace(self) -> Iterator[None]:
+        """Of the tables, the rows of the synthetic batch are put back; all ranks look up the same ones."""
+        rows = data.synthetic(self.config, self._local_batch_size)[2].to(self._parallel.device)
+        dense = self._model.dense
+        with self._model.tables.kept(rows), without_trace(dense, self._optimizer, self._parallel):
+            yield
 
     def _warm_up(self) -> None:
-        """Steps and an evaluation batch on synthetic data, undone (rules: initialisation may not touch the
-        data set). All ranks look up the same rows."""
-        config, parallel = self.config, self._parallel
-        micro = data.synthetic(config, self._share)
-        kept = self._model.tables.kept(micro[2].to(parallel.device))
-        with kept, without_trace(self._model.dense, self._optimizer, parallel):
-            for _ in range(config.warm_up_steps):
-                self._train_step(iter([micro] * self._microbatches))
-            if config.warm_up_steps:
-                self._score(data.synthetic(config, config.data.eval_batch_size))
-        self._taken = self._step = 0
-        self._last_loss = torch.zeros((), device=parallel.device)
+        self._rehearse(data.synthetic(self.config, self._local_batch_size))
+        self._score(data.synthetic(self.config, self.config.data.eval_batch_size))
 
     def initialized_tensors(self) -> Sequence[str]:
         """All tables as one and every layer, as the rules name them (9 for the full model)."""
@@ -84,58 +73,28 @@ class Task:
         """Find and check the records, start the loaders."""
         config, parallel = self.config, self._parallel
         train, val = data.open_records(config)
-        self._train_set = data.RecordSet(records=train, model=config.model)
-        batches = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
-        self._mine = sum(count for ((_, count),) in batches)
-        eval_set = data.RecordSet(records=val, model=config.model)
-        self._eval = self._loader(eval_set, batches)
-        self._train = self._from_here()
-        self._batches = iter(self._train)
-        return DataFacts(
-            train_samples=len(train),
-            eval_samples=len(val),
-            fingerprint=loading.fingerprint_of(self._train, self._eval),
-        )
-
-    def _loader(self, dataset: data.RecordSet, order: Iterable[list[tuple[int, int]]]) -> loading.Loader:
-        device, asked = self._parallel.device, self.config.data
-        return loading.loader(dataset, asked, device, order, collate=None, numbers=data.numbers_of)
-
-    def _from_here(self) -> loading.Loader:
-        """The endless stream of this rank's micro-batches from the present step on."""
-        order = data.Order(
-            samples=len(self._train_set.records),
+        train_set, eval_set = (data.RecordSet(records=each, model=config.model) for each in (train, val))
+        order = data.ShuffledBlocks(
+            samples=len(train),
             seed=self._seed,
-            global_batch_size=self.config.hyperparameters.global_batch_size,
-            microbatches=self._microbatches,
-            rank=self._parallel.rank,
-            ranks=self._parallel.size,
-            first_step=self._taken,
+            global_batch_size=config.hyperparameters.global_batch_size,
         )
-        return self._loader(self._train_set, order)
-
-    def train_until(self, mark: Mark) -> Progress:
-        """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step
-        was skipped for an overflow; the data do not."""
-        assert self._batches is not None, "open_data comes first"
-        batch_size = self.config.hyperparameters.global_batch_size
-        for _ in range(self._taken, math.ceil(mark.count / batch_size)):
-            self._train_step(self._batches)
-        return Progress(samples=self._taken * batch_size)
+        mine = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
+        self._mine = sum(count for ((_, count),) in mine)
+        train_loader, eval_loader = (
+            loading.loader(each, config.data, parallel.device, sampler, collate=None, numbers=data.numbers_of)
+            for each, sampler in ((train_set, self._sampler(order)), (eval_set, mine))
+        )
+        fingerprint = self._use_loaders(train_loader, eval_loader)
+        return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
 
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
-        """One step of the global batch: the loss is the mean over it."""
-        parallel = self._parallel
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(self._step + 1, self.config.hyperparameters)
-        for microbatch in range(1, self._microbatches + 1):
-            labels, dense, rows = self._on_device(next(batches))
-            with parallel.forward(last_microbatch=microbatch == self._microbatches):
-                loss = functional.binary_cross_entropy_with_logits(self._forward(dense, rows), labels)
-                parallel.backward(loss / self._microbatches)
-        self._last_loss = loss.detach()
-        self._step += int(parallel.step())
-        self._taken += 1
+        """The loss is the mean over the global batch."""
+        for batch in self._micro_batches(batches):
+            labels, dense, rows = self._on_device(batch)
+            logits = self._forward(dense, rows)
+            self._backward(functional.binary_cross_entropy_with_logits(logits, labels))
+        self._optimizer_step(learning_rate(self._optimizer_steps + 1, self.config.hyperparameters))
 
     def _on_device(self, batch: data.Batch) -> data.Batch:
         device = self._parallel.device
@@ -145,15 +104,15 @@ class Task:
     def evaluate(self) -> Quality:
         """`AUC`, the exact area under the ROC curve over all evaluation samples; NaN once the loss or a score is
         not finite. A rank's scores leave its device once, at the end."""
-        assert self._eval is not None, "open_data comes first"
         scores = torch.empty(self._mine, device=self._parallel.device)
         labels = torch.empty(self._mine, dtype=torch.bool)
         seen = 0
-        for batch in self._eval:
-            found = self._score(batch)
-            end = seen + len(batch[0])
-            scores[seen:end], labels[seen:end] = found, batch[0].bool()
-            seen = end
+        with self._evaluation() as batches:
+            for batch in batches:
+                found = self._score(batch)
+                end = seen + len(batch[0])
+                scores[seen:end], labels[seen:end] = found, batch[0].bool()
+                seen = end
         broken = ~torch.isfinite(scores).all() | ~torch.isfinite(self._last_loss)
         if int(self._parallel.sum(broken.long())):
             return Quality(metrics={"AUC": math.nan})
@@ -171,30 +130,25 @@ class Task:
             )
         return logits[:count]
 
-    def samples_taken(self) -> SamplesTaken:
-        """Which samples this rank has trained and evaluated on."""
-        assert self._train is not None and self._eval is not None, "open_data comes first"
-        return loading.samples_taken(self._train, self._eval)
-
     def save(self, folder: Path) -> None:
-        """Called by every rank. Each writes its tables under names of this step, then rank 0 the rest, which
-        names the step, then the tables of earlier steps go: whenever this ends, a whole checkpoint is left."""
+        """Called by every rank. Each writes its tables under names of this iteration, then rank 0 the rest, which
+        names the iteration, then the tables of earlier ones go: whenever this ends, a whole checkpoint is left."""
         folder.mkdir(parents=True, exist_ok=True)
         for table, weight in self._model.tables.weights.items():
-            with papers.whole_file(_table_file(folder, table, self._taken)) as file:
+            with papers.whole_file(_table_file(folder, table, self._iterations)) as file:
                 torch.save(weight.detach(), file)
         self._parallel.barrier()
         if self._parallel.rank == 0:
             state = {
                 "dense": self._model.dense.state_dict(),
                 "parallel": self._parallel.state_dict(),
-                "seed": self._seed,
-                "step": self._step,
-                "taken": self._taken,
+                **self._counters(),
             }
             with papers.whole_file(folder / CHECKPOINT) as file:
                 torch.save(state, file)
-            now = {_table_file(folder, table, self._taken) for table in range(len(self.config.model.rows))}
+            now = {
+                _table_file(folder, table, self._iterations) for table in range(len(self.config.model.rows))
+            }
             for old in set(folder.glob("table_*.pt")) - now:
                 old.unlink()
         self._parallel.barrier()
@@ -210,14 +164,8 @@ class Task:
                 file = _table_file(folder, table, state["taken"])
                 weight.copy_(torch.load(file, map_location="cpu", weights_only=True, mmap=True))
         self._parallel.load_state_dict(state["parallel"])
-        self._seed, self._step, self._taken = state["seed"], state["step"], state["taken"]
-        if self._batches is not None:
-            self.open_data()
-
-    def close(self) -> None:
-        """Stop the loaders' processes."""
-        self._batches = self._train = self._eval = None
+        self._continue_from(state)
 
 
-def _table_file(folder: Path, table: str | int, taken: int) -> Path:
-    return folder / f"table_{table}_step_{taken}.pt"
+def _table_file(folder: Path, table: str | int, iterations: int) -> Path:
+    return folder / f"table_{table}_step_{iterations}.pt"

@@ -142,11 +142,6 @@ class Config(task.BenchmarkConfig):
         *("model.channels_last", "warm_up_steps", "warmup_method"),
     )
 
-    def local_batch_size(self, ranks: int) -> int:
-        """Images per rank and micro-batch, rounded down."""
-        asked = self.hyperparameters
-        return asked.global_batch_size // (ranks * asked.gradient_accumulation_steps)
-
     def start_weights_file(self) -> Path | None:
         """Where the backbone's start weights have to be; None if it starts from random ones."""
         if self.model.start_weights is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from train_bench.references._parts.stream import TrainingOrder
+from train_bench.references._parts.stream import Order
 from train_bench.seeds import derive
 
 
@@ -18,19 +18,17 @@ def tall(sizes: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order(TrainingOrder):
-    """Micro-batches of one rank, each a list of (image, position), from `first_step` on, without end.
-
-    Every epoch is a random permutation without replacement, in which images of one orientation are put
+class ByOrientation(Order):
+    """Every epoch is a random permutation without replacement, in which images of one orientation are put
     together: the next global batch is that of the orientation which has its images complete first. The
     few that are left of an orientation at the end of an epoch make the start of its next batch, so every
-    batch is full, and an epoch has floor or ceil(images / batch) of them. `position` numbers the images
-    trained on since the start, in the order of the stream.
+    batch is full, and an epoch has floor or ceil(images / batch) of them.
     """
 
     tall: np.ndarray
     """bool (images,): see `tall`."""
     seed: int
+    global_batch_size: int
 
     @property
     def epoch(self) -> int:
@@ -42,15 +40,15 @@ class Order(TrainingOrder):
         """Less than a batch of each orientation."""
         return 2 * (self.global_batch_size - 1) if self.tall.any() and not self.tall.all() else 0
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        share = self.global_batch_size // (self.microbatches * self.ranks)
-        for step, batch in enumerate(self._batches()):
-            if step < self.first_step:
-                continue
-            for microbatch in range(self.microbatches):
-                start = (microbatch * self.ranks + self.rank) * share
-                places = range(start, start + share)
-                yield [(batch[place], step * self.global_batch_size + place) for place in places]
+    def items(self, parts: Iterable[range]) -> Iterator[list[tuple[int, int]]]:
+        """Pairs of an image and its position."""
+        batches = enumerate(self._batches())
+        number, batch = -1, []
+        for part in parts:
+            while number < part.start // self.global_batch_size:
+                number, batch = next(batches)
+            first = number * self.global_batch_size
+            yield [(batch[position - first], position) for position in part]
 
     def _batches(self) -> Iterator[list[int]]:
         """Global batches of images."""

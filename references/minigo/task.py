@@ -302,7 +302,7 @@ def _compile_games(config: Config) -> None:
 
 def _refuse(config: Config, ranks: int) -> None:
     """Raises RequestError for what this number of ranks or this search cannot do."""
-    stream.refuse_uneven_batches(config, ranks)
+    stream.refuse_uneven_batches(config.hyperparameters, ranks)
     search = config.search
     for name, value in (
         ("search.readouts", search.readouts),

@@ -10,7 +10,7 @@ begins also depends on the longest utterance that the rank has in the batch, as 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -198,33 +198,37 @@ def epoch_order(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order(stream.TrainingOrder):
-    """(Index of the utterance, its position in the run) that one rank trains on."""
+class Bucketed(stream.Order):
+    """Utterances of like duration together, as the head of this file says.
+
+    lengths       (utterances,) their durations, in any unit
+    microbatches  per iteration, which divide the global batch over all ranks
+    """
 
     lengths: np.ndarray
     buckets: int
     seed: int
+    global_batch_size: int
+    microbatches: int
 
     @property
     def epoch(self) -> int:
         """Utterances in whole global batches."""
         return len(self.lengths) // self.global_batch_size * self.global_batch_size
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        """Micro-batches of (index of the utterance, its position in the run), without end."""
-        batch = self.global_batch_size // self.microbatches
-        share = batch // self.ranks
-        kept = self.epoch
-        epoch, skipped = divmod(self.first_step * self.global_batch_size, kept)
-        while True:
-            rng = np.random.default_rng(derive(self.seed, "order", epoch))
-            order = epoch_order(self.lengths, buckets=self.buckets, batch=batch, kept=kept, rng=rng)
-            for number in range(skipped // batch, len(order)):
-                start = self.rank * share
-                mine = order[number, start : start + share]
-                first = epoch * kept + number * batch + start
-                yield [(int(index), first + place) for place, index in enumerate(mine)]
-            epoch, skipped = epoch + 1, 0
+    def items(self, parts: Iterable[range]) -> Iterator[list[tuple[int, int]]]:
+        """Pairs of an utterance's index and its position."""
+
+        def order(epoch: int) -> np.ndarray:
+            return epoch_order(
+                self.lengths,
+                buckets=self.buckets,
+                batch=self.global_batch_size // self.microbatches,
+                kept=self.epoch,
+                rng=np.random.default_rng(derive(self.seed, "order", epoch)),
+            ).flatten()
+
+        return stream.epoch_by_epoch(parts, self.epoch, order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,12 +296,6 @@ class EvaluationSet(Dataset):
 
 def _stacked(utterances: list[Tensor], data: Data) -> Tensor:
     return torch.tensor([-(-len(seen) // data.frame_stack) for seen in utterances])
-
-
-def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[int]]:
-    """Every index once over all ranks, in order."""
-    mine = list(range(rank, samples, ranks))
-    return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

@@ -8,7 +8,7 @@ of micro-batches or of loader processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -159,17 +159,12 @@ def open_volumes(config: Config) -> tuple[cases.Cases, cases.Cases]:
     return train, val
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order(stream.TrainingOrder):
-    """Positions of the stream that one rank trains on."""
+class Positions(stream.Order):
+    """The positions themselves, by which `TrainingSet` draws cases."""
 
-    def __iter__(self) -> Iterator[list[int]]:
-        """Micro-batches of positions, without end."""
-        share = self.global_batch_size // (self.microbatches * self.ranks)
-        start = self.first_step * self.global_batch_size + self.rank * share
-        while True:
-            yield list(range(start, start + share))
-            start += share * self.ranks
+    def items(self, parts: Iterable[range]) -> Iterator[list[int]]:
+        """Positions."""
+        return map(list, parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

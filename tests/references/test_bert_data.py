@@ -17,7 +17,7 @@ import torch
 from tests.references.configs import bert
 from tests.references.distributed import framed, tf_example
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references._parts import prepared
+from train_bench.references._parts import prepared, stream
 from train_bench.references.bert import data, grammar, packed, sources, tfrecord
 from train_bench.references.bert.config import Config
 from train_bench.references.bert.examples import CLS, MASK, SEP, SPECIAL, UNKNOWN, pack
@@ -321,9 +321,8 @@ def test_the_order_is_that_of_the_stream_whatever_the_ranks_and_micro_batches() 
     def first_steps(ranks: int, microbatches: int) -> list[set[int]]:
         orders = [
             iter(
-                data.Order(
-                    samples=100,
-                    seed=1,
+                stream.Sampler(
+                    order=data.Shuffle(samples=100, seed=1),
                     global_batch_size=8,
                     microbatches=microbatches,
                     rank=rank,

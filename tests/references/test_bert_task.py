@@ -16,6 +16,7 @@ from tests.references.configs import bert
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
 from train_bench.errors import RequestError
+from train_bench.references._parts import stream
 from train_bench.references.bert import data
 from train_bench.references.bert.config import Config
 from train_bench.references.bert.model import Bert, tensor_name
@@ -188,9 +189,11 @@ def test_batches_are_the_same_from_loader_processes(tiny: Config, workers: int) 
     task.open_data()
     assert task._batches is not None
     found = [next(task._batches) for _ in range(3)]
-    order = iter(data.Order(samples=16384, seed=1, global_batch_size=4, microbatches=1, rank=0, ranks=1))
+    order = data.Shuffle(samples=16384, seed=1)
+    sampler = iter(stream.Sampler(order=order, global_batch_size=4, microbatches=1, rank=0, ranks=1))
+    assert task._train is not None
     for batch in found:
-        expected = task._examples[next(order)]
+        expected = task._train.samples[next(sampler)]
         assert all(torch.equal(one, other) for one, other in zip(batch, expected, strict=True))
     assert 0.0 <= task.evaluate().metrics["MLM_accuracy"] <= 1.0
     task.close()

@@ -15,7 +15,7 @@ import torch
 
 from tests.references.configs import dlrm
 from train_bench.errors import RequestError
-from train_bench.references._parts import loading, prepared
+from train_bench.references._parts import loading, prepared, stream
 from train_bench.references.dlrm import criteo, data, records
 from train_bench.references.dlrm.clicks import clicks
 from train_bench.references.dlrm.config import Config
@@ -271,15 +271,14 @@ def test_an_unknown_origin_and_a_missing_source_are_refused(tmp_path: Path) -> N
         data.prepare(dlrm("dlrm"), tmp_path, None)
 
 
-def order(ranks: int = 1, rank: int = 0, samples: int = 23, batch: int = 4, **asked: int) -> data.Order:
-    return data.Order(
-        samples=samples,
-        seed=5,
+def sampler(ranks: int = 1, rank: int = 0, samples: int = 23, batch: int = 4, **asked: int) -> stream.Sampler:
+    return stream.Sampler(
+        order=data.ShuffledBlocks(samples=samples, seed=5, global_batch_size=batch),
         global_batch_size=batch,
         microbatches=asked.get("microbatches", 1),
         rank=rank,
         ranks=ranks,
-        first_step=asked.get("first_step", 0),
+        first_iteration=asked.get("first_iteration", 0),
     )
 
 
@@ -288,23 +287,24 @@ def indices(stretches: list[tuple[int, int]]) -> list[int]:
 
 
 def test_every_record_comes_once_per_epoch_in_another_order_each() -> None:
-    stream = [index for stretches in islice(order(), 46) for index in indices(stretches)]
+    stream = [index for stretches in islice(sampler(), 46) for index in indices(stretches)]
     first, second = (stream[epoch * 23 : epoch * 23 + 23] for epoch in range(2))
     assert sorted(first) == sorted(second) == list(range(23))
     assert first != second
 
 
 def test_the_order_does_not_depend_on_ranks_or_micro_batches_and_continues_anywhere() -> None:
-    batches = [indices(stretches) for stretches in islice(order(), 20)]
+    batches = [indices(stretches) for stretches in islice(sampler(), 20)]
     for ranks, microbatches in ((2, 1), (4, 1), (2, 2)):
         shares = [
-            islice(order(ranks, rank, microbatches=microbatches), 20 * microbatches) for rank in range(ranks)
+            islice(sampler(ranks, rank, microbatches=microbatches), 20 * microbatches)
+            for rank in range(ranks)
         ]
         parts = [[indices(stretches) for stretches in share] for share in shares]
         for step, batch in enumerate(batches):
             steps = range(step * microbatches, (step + 1) * microbatches)
             assert batch == [index for at in steps for part in parts for index in part[at]]
-    assert [indices(stretches) for stretches in islice(order(first_step=7), 13)] == batches[7:]
+    assert [indices(stretches) for stretches in islice(sampler(first_iteration=7), 13)] == batches[7:]
 
 
 @pytest.mark.parametrize(("samples", "ranks"), [(10, 1), (10, 3), (2, 4), (12, 2)])
@@ -323,11 +323,11 @@ def test_loader_processes_change_nothing(mini_dlrm: Config, workers: int) -> Non
     train, _ = data.open_records(mini_dlrm)
     mini_dlrm.data.workers = workers
     dataset = data.RecordSet(records=train, model=mini_dlrm.model)
-    batches = order(samples=len(train), batch=64)
+    batches = sampler(samples=len(train), batch=64)
     loaded = loading.loader(
         dataset, mini_dlrm.data, torch.device("cpu"), batches, collate=None, numbers=data.numbers_of
     )
-    for stretches, batch in islice(zip(order(samples=len(train), batch=64), loaded, strict=False), 5):
+    for stretches, batch in islice(zip(sampler(samples=len(train), batch=64), loaded, strict=False), 5):
         assert all(torch.equal(one, other) for one, other in zip(dataset[stretches], batch, strict=True))
 
 

@@ -17,7 +17,7 @@ from pycocotools import mask as rle
 from tests.references.configs import maskrcnn
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
-from train_bench.references._parts import coco
+from train_bench.references._parts import coco, stream
 from train_bench.references.maskrcnn import data
 from train_bench.references.maskrcnn.config import Config
 from train_bench.references.maskrcnn.images import (
@@ -27,7 +27,7 @@ from train_bench.references.maskrcnn.images import (
     resized,
     to_network,
 )
-from train_bench.references.maskrcnn.order import Order, tall
+from train_bench.references.maskrcnn.order import ByOrientation, tall
 from train_bench.references.maskrcnn.proposals import Detected
 from train_bench.references.maskrcnn.quality import results
 from train_bench.references.maskrcnn.targets import Objects
@@ -35,9 +35,10 @@ from train_bench.references.maskrcnn.targets import Objects
 TALL = np.arange(100) % 3 == 0
 
 
-def order(**changed: object) -> Order:
-    asked = {"tall": TALL, "seed": 1, "global_batch_size": 8, "microbatches": 1, "rank": 0, "ranks": 1}
-    return Order(**{**asked, **changed})  # type: ignore[arg-type]
+def sampler(*, tall: np.ndarray = TALL, seed: int = 1, **changed: int) -> stream.Sampler:
+    asked = {"microbatches": 1, "rank": 0, "ranks": 1, **changed}
+    order = ByOrientation(tall=tall, seed=seed, global_batch_size=8)
+    return stream.Sampler(order=order, global_batch_size=8, **asked)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_a_batch_is_padded_with_zeros_to_a_multiple_of_32() -> None:
 
 
 def test_every_image_comes_once_per_epoch_in_batches_of_one_orientation() -> None:
-    batches = list(itertools.islice(order(), 50))
+    batches = list(itertools.islice(sampler(), 50))
     images = [image for batch in batches for image, _ in batch]
     assert [position for batch in batches for _, position in batch] == list(range(400))
     assert all(len({bool(TALL[image]) for image, _ in batch}) == 1 for batch in batches)
@@ -84,15 +85,15 @@ def test_every_image_comes_once_per_epoch_in_batches_of_one_orientation() -> Non
 
 
 def test_the_order_does_not_depend_on_ranks_and_continues_where_it_was() -> None:
-    whole = list(itertools.islice(order(), 6))
-    parts = [list(itertools.islice(order(rank=rank, ranks=2, microbatches=2), 12)) for rank in range(2)]
+    whole = list(itertools.islice(sampler(), 6))
+    parts = [list(itertools.islice(sampler(rank=rank, ranks=2, microbatches=2), 12)) for rank in range(2)]
     joined = [
         parts[0][2 * step] + parts[1][2 * step] + parts[0][2 * step + 1] + parts[1][2 * step + 1]
         for step in range(6)
     ]
     assert joined == whole
-    assert list(itertools.islice(order(first_step=4), 2)) == whole[4:]
-    assert list(itertools.islice(order(seed=2), 6)) != whole
+    assert list(itertools.islice(sampler(first_iteration=4), 2)) == whole[4:]
+    assert list(itertools.islice(sampler(seed=2), 6)) != whole
 
 
 def test_square_images_are_grouped_with_those_that_are_higher_than_wide() -> None:
@@ -165,9 +166,9 @@ def test_loader_processes_change_no_example(mini_maskrcnn: Config) -> None:
         mini_maskrcnn.data.workers = workers
         examples = training_set(mini_maskrcnn)
         tall = np.zeros(len(examples.split.images), dtype=bool)
-        stream = iter(data.loader(examples, mini_maskrcnn.data, torch.device("cpu"), order(tall=tall)))
-        batches.append([next(stream) for _ in range(3)])
-        del stream
+        loaded = iter(data.loader(examples, mini_maskrcnn.data, torch.device("cpu"), sampler(tall=tall)))
+        batches.append([next(loaded) for _ in range(3)])
+        del loaded
     for alone, helped in zip(*batches, strict=True):
         assert torch.equal(alone.images, helped.images) and alone.indices == helped.indices
         assert all(alike(one, other) for one, other in zip(alone.objects, helped.objects, strict=True))

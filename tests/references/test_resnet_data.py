@@ -269,8 +269,9 @@ def test_worker_processes_deliver_the_same_batches_in_the_same_order(mini: Confi
     seen = {}
     for workers in (0, 2):
         mini.data.workers = workers
-        order = stream.Order(samples=897, seed=7, global_batch_size=12, microbatches=1, rank=0, ranks=1)
-        batches = iter(loading.loader(items, mini.data, torch.device("cpu"), order))
+        order = stream.Shuffled(samples=897, seed=7)
+        sampler = stream.Sampler(order=order, global_batch_size=12, microbatches=1, rank=0, ranks=1)
+        batches = iter(loading.loader(items, mini.data, torch.device("cpu"), sampler))
         seen[workers] = [next(batches) for _ in range(4)]
         del batches
     for (images, labels), (other_images, other_labels) in zip(seen[0], seen[2], strict=True):

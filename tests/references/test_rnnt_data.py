@@ -19,7 +19,7 @@ import torch
 
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName, WriteError
-from train_bench.references._parts import loading, prepared
+from train_bench.references._parts import loading, prepared, stream
 from train_bench.references.rnnt import data, letters, recordings, tokens
 from train_bench.references.rnnt.config import Config
 from train_bench.references.rnnt.quality import word_errors
@@ -400,20 +400,33 @@ def test_an_epoch_has_every_utterance_at_most_once_and_whole_batches() -> None:
     assert any(ranks[one].mean() > ranks[other].mean() for one, other in itertools.pairwise(order))
 
 
-def order_of(lengths: np.ndarray, ranks: int, microbatches: int, first_step: int = 0) -> list[list[tuple]]:
+def sampler(
+    lengths: np.ndarray, *, seed: int, global_batch_size: int, microbatches: int = 1, **asked: int
+) -> stream.Sampler:
+    """Of two buckets."""
+    order = data.Bucketed(
+        lengths=lengths, buckets=2, seed=seed, global_batch_size=global_batch_size, microbatches=microbatches
+    )
+    return stream.Sampler(
+        order=order, global_batch_size=global_batch_size, microbatches=microbatches, **asked
+    )
+
+
+def order_of(
+    lengths: np.ndarray, ranks: int, microbatches: int, first_iteration: int = 0
+) -> list[list[tuple]]:
     """The first four steps, each the sorted union over ranks."""
     streams = [
         iter(
-            data.Order(
-                lengths=lengths, buckets=2, seed=3, global_batch_size=8, microbatches=microbatches,
-                rank=rank, ranks=ranks, first_step=first_step,
+            sampler(
+                lengths, seed=3, global_batch_size=8, microbatches=microbatches,
+                rank=rank, ranks=ranks, first_iteration=first_iteration,
             )
         )
         for rank in range(ranks)
     ]  # fmt: skip
     return [
-        sorted(item for _ in range(microbatches) for stream in streams for item in next(stream))
-        for _ in range(4)
+        sorted(item for _ in range(microbatches) for each in streams for item in next(each)) for _ in range(4)
     ]
 
 
@@ -422,7 +435,7 @@ def test_ranks_share_the_order_without_gaps_and_epochs_differ() -> None:
     alone = order_of(lengths, 1, 1)
     assert alone == order_of(lengths, 2, 1) == order_of(lengths, 4, 1)
     assert order_of(lengths, 1, 2) == order_of(lengths, 2, 2)
-    assert order_of(lengths, 2, 1, first_step=2)[:2] == alone[2:]
+    assert order_of(lengths, 2, 1, first_iteration=2)[:2] == alone[2:]
     assert [position for step in alone for _, position in sorted(step, key=lambda item: item[1])] == list(
         range(32)
     )
@@ -432,7 +445,7 @@ def test_ranks_share_the_order_without_gaps_and_epochs_differ() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 64])
 def test_every_utterance_is_evaluated_once_over_all_ranks(ranks: int) -> None:
-    orders = [data.evaluation_order(42, 4, rank, ranks) for rank in range(ranks)]
+    orders = [stream.evaluation_order(42, 4, rank, ranks, padded=False) for rank in range(ranks)]
     assert sorted(index for batches in orders for batch in batches for index in batch) == list(range(42))
     assert all(len(batch) <= 4 for batches in orders for batch in batches)
 
@@ -455,10 +468,7 @@ def test_loader_processes_change_no_batch(mini_rnnt: Config) -> None:
     for workers in (0, 2):
         mini_rnnt.data.workers = workers
         utterances = training_set(mini_rnnt)
-        order = data.Order(
-            lengths=utterances.utterances.lengths, buckets=2, seed=1, global_batch_size=4, microbatches=1,
-            rank=0, ranks=1,
-        )  # fmt: skip
+        order = sampler(utterances.utterances.lengths, seed=1, global_batch_size=4, rank=0, ranks=1)
         device, collate = torch.device("cpu"), utterances.collate
         found = iter(loading.loader(utterances, mini_rnnt.data, device, order, collate=collate))
         batches.append([next(found) for _ in range(3)])

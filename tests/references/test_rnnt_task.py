@@ -47,9 +47,9 @@ def test_a_skipped_step_holds_the_schedule_and_the_average_and_not_the_data(tiny
     task = built(tiny, parallel=Overflowing())
     before = [weight.clone() for weight in task._average.parameters()]
     task.open_data()
-    assert task.train_until(mark(4)).samples == 4 and task._step == 0
+    assert task.train_until(mark(4)).samples == 4 and task._optimizer_steps == 0
     assert same(before, list(task._average.parameters()))
-    assert task.train_until(mark(16)).samples == 16 and task._step == 3
+    assert task.train_until(mark(16)).samples == 16 and task._optimizer_steps == 3
     assert not same(before, list(task._average.parameters()))
     task.close()
 

@@ -152,11 +152,12 @@ def training_set(config: Config) -> data.TrainingSet:
 
 def test_examples_follow_the_position_and_not_the_loader(mini_ssd: Config) -> None:
     examples = training_set(mini_ssd)
-    order = stream.Order(samples=160, seed=3, global_batch_size=8, microbatches=1, rank=0, ranks=1)
+    order = stream.Shuffled(samples=160, seed=3)
+    sampler = stream.Sampler(order=order, global_batch_size=8, microbatches=1, rank=0, ranks=1)
     for workers in (0, 2):
         mini_ssd.data.workers = workers
-        batch = next(iter(loading.loader(examples, mini_ssd.data, torch.device("cpu"), order)))
-        alone = [examples[item] for item in next(iter(order))]
+        batch = next(iter(loading.loader(examples, mini_ssd.data, torch.device("cpu"), sampler)))
+        alone = [examples[item] for item in next(iter(sampler))]
         for part, values in zip(batch, zip(*alone, strict=True), strict=True):
             assert torch.equal(part, torch.stack(values))
     first, second = examples[0, 0], examples[0, 1]

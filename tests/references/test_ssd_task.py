@@ -50,7 +50,7 @@ def test_micro_batches_add_up_to_the_batch_where_batch_norm_stands_still(tiny: C
         task._forward.eval()
         batch = data.synthetic(tiny, 8)
         parts = [tuple(part.tensor_split(steps)[number] for part in batch) for number in range(steps)]
-        task._step = 10
+        task._optimizer_steps = 10
         task._train_step(iter(parts))
         ends.append(torch.cat([weight.detach().flatten() for weight in task._model.parameters()]))
     torch.testing.assert_close(ends[0], ends[1], atol=1e-5, rtol=1e-4)
@@ -164,7 +164,7 @@ task = Task(config)
 task.build(1, OneRank())
 assert len(task.initialized_tensors()) == 119
 before = [weight.detach().clone() for weight in task._model.parameters()]
-task._step = config.hyperparameters.opt_learning_rate_warmup_steps
+task._optimizer_steps = config.hyperparameters.opt_learning_rate_warmup_steps
 task._train_step(iter([data.synthetic(config, 1)]))
 assert math.isfinite(float(task._last_loss))
 after = list(task._model.parameters())

@@ -9,17 +9,17 @@ import pytest
 from train_bench.references._parts import stream
 
 
-def order(**changes: int) -> stream.Order:
-    asked = {"samples": 50, "seed": 7, "global_batch_size": 12, "microbatches": 1, "rank": 0, "ranks": 1}
-    return stream.Order(**{**asked, **changes})
+def sampler(*, seed: int = 7, **changes: int) -> stream.Sampler:
+    asked = {"global_batch_size": 12, "microbatches": 1, "rank": 0, "ranks": 1}
+    return stream.Sampler(order=stream.Shuffled(samples=50, seed=seed), **{**asked, **changes})
 
 
-def take(items: stream.Order, count: int) -> list[list[tuple[int, int]]]:
+def take(items: stream.Sampler, count: int) -> list[list[tuple[int, int]]]:
     return list(itertools.islice(items, count))
 
 
 def test_every_epoch_visits_every_example_once_in_another_order() -> None:
-    flat = [index for batch in take(order(), 25) for index, _ in batch]
+    flat = [index for batch in take(sampler(), 25) for index, _ in batch]
     epochs = [flat[first : first + 50] for first in range(0, 300, 50)]
     assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
     assert epochs[0] != epochs[1]
@@ -27,9 +27,9 @@ def test_every_epoch_visits_every_example_once_in_another_order() -> None:
 
 @pytest.mark.parametrize(("ranks", "microbatches"), [(2, 1), (3, 2), (1, 4)])
 def test_ranks_and_microbatches_share_the_same_global_batches(ranks: int, microbatches: int) -> None:
-    whole = take(order(), 10)
+    whole = take(sampler(), 10)
     parts = [
-        take(order(rank=r, ranks=ranks, microbatches=microbatches), 10 * microbatches) for r in range(ranks)
+        take(sampler(rank=r, ranks=ranks, microbatches=microbatches), 10 * microbatches) for r in range(ranks)
     ]
     for step, batch in enumerate(whole):
         mine = [parts[r][step * microbatches + m] for m in range(microbatches) for r in range(ranks)]
@@ -37,8 +37,8 @@ def test_ranks_and_microbatches_share_the_same_global_batches(ranks: int, microb
 
 
 def test_the_order_follows_the_seed_and_can_start_anywhere() -> None:
-    assert take(order(), 9)[5:] == take(order(first_step=5), 4)
-    assert take(order(), 3) != take(order(seed=8), 3)
+    assert take(sampler(), 9)[5:] == take(sampler(first_iteration=5), 4)
+    assert take(sampler(), 3) != take(sampler(seed=8), 3)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])

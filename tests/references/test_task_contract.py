@@ -238,7 +238,7 @@ def test_a_skipped_step_holds_the_schedule_and_not_the_data(mini: Mini) -> None:
     task = mini.built(parallel=Overflowing())
     task.open_data()
     assert task.train_until(mini.mark(3)).samples == 3 * mini.batch
-    assert task._step == 2
+    assert task._optimizer_steps == 2
     task.close()
 
 

@@ -18,7 +18,7 @@ from scipy import ndimage
 
 from tests.references.configs import unet3d
 from train_bench.errors import RequestError, UnknownName, WriteError
-from train_bench.references._parts import loading, prepared
+from train_bench.references._parts import loading, prepared, stream
 from train_bench.references.unet3d import cases, data, sources, volumes
 from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.organs import organs
@@ -500,12 +500,12 @@ def test_a_crop_follows_the_seed_and_the_position_alone(mini_unet3d: Config) -> 
 
 
 def test_loader_processes_change_no_crop_and_share_the_boxes_that_they_find(mini_unet3d: Config) -> None:
-    order = data.Order(global_batch_size=8, microbatches=1, rank=0, ranks=1)
+    sampler = stream.Sampler(order=data.Positions(), global_batch_size=8, microbatches=1, rank=0, ranks=1)
     batches, known = [], []
     for workers in (0, 2):
         mini_unet3d.data.workers = workers
         crops = training_set(mini_unet3d)
-        loaded = iter(loading.loader(crops, mini_unet3d.data, torch.device("cpu"), order))
+        loaded = iter(loading.loader(crops, mini_unet3d.data, torch.device("cpu"), sampler))
         batches.append([next(loaded) for _ in range(4)])
         known.append(int(crops.known.sum()))
         del loaded
@@ -521,15 +521,16 @@ def test_oversampled_crops_hold_foreground(mini_unet3d: Config) -> None:
 
 
 def test_ranks_and_micro_batches_share_the_stream_without_gaps() -> None:
-    def first_steps(ranks: int, microbatches: int, first_step: int = 0) -> list[list[int]]:
+    def first_steps(ranks: int, microbatches: int, first_iteration: int = 0) -> list[list[int]]:
         streams = [
             iter(
-                data.Order(
+                stream.Sampler(
+                    order=data.Positions(),
                     global_batch_size=8,
                     microbatches=microbatches,
                     rank=rank,
                     ranks=ranks,
-                    first_step=first_step,
+                    first_iteration=first_iteration,
                 )
             )
             for rank in range(ranks)
@@ -541,7 +542,7 @@ def test_ranks_and_micro_batches_share_the_stream_without_gaps() -> None:
 
     expected = [list(range(8)), list(range(8, 16))]
     assert first_steps(1, 1) == first_steps(2, 1) == first_steps(4, 2) == expected
-    assert first_steps(2, 2, first_step=1) == [list(range(8, 16)), list(range(16, 24))]
+    assert first_steps(2, 2, first_iteration=1) == [list(range(8, 16)), list(range(16, 24))]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 64])

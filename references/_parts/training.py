@@ -1,0 +1,253 @@
+"""Training step by step on a data set, without what makes a benchmark that benchmark: `class Task(TrainingTask[...])`.
+
+A benchmark says, in the order of a run:
+
+    _build_model()          model and optimizer, with random weights from torch's generator, which is seeded
+    _warm_up()              steps and an evaluation batch on synthetic data; what it does is undone
+    initialized_tensors()   names for the log, if the parameters' own are not those of the rules
+    open_data()             opens the data sets and ends with `self._use_loaders(train, evaluation)`
+    _train_step(batches)    one iteration: micro-batches, losses, optimizer step, learning rate
+    evaluate()              the metrics over `with self._evaluation() as batches`
+
+and this class does the rest of `train_bench.task.Task`: it counts, undoes the warm-up, saves, continues. Public names
+are those of the contract; the others are between this class and a benchmark. A training step is written as
+
+    for images, labels in self._micro_batches(batches):
+        loss = cross_entropy(self._forward(images.to(self._parallel.device)), ...)
+        self._backward(loss)
+    self._optimizer_step(rate(self._optimizer_steps))
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from train_bench.parallel import Parallel
+from train_bench.progress import Mark, Progress
+from train_bench.quality import Quality
+from train_bench.references._parts import checkpoint, loading, stream
+from train_bench.references._parts.warm_up import without_trace
+from train_bench.seeds import derive
+from train_bench.task import DataFacts, DataFingerprint, Hyperparameters, SamplesTaken
+
+
+class TrainingConfig(Protocol):
+    """What is read here of a benchmark's configuration.
+
+    warm_up_steps  iterations on synthetic batches before the clock, which are undone; 0 is no warm-up
+    """
+
+    @property
+    def hyperparameters(self) -> Hyperparameters: ...
+    @property
+    def compile(self) -> bool: ...
+    @property
+    def warm_up_steps(self) -> int: ...
+
+
+C = TypeVar("C", bound=TrainingConfig)
+B = TypeVar("B")
+
+
+class TrainingTask(ABC, Generic[C, B]):
+    """Training with configuration `C` on micro-batches of type `B`.
+
+    config               the configuration
+    _seed, _parallel     of the run, since `build`
+    _microbatches        per iteration and rank
+    _local_batch_size    samples of a micro-batch
+    _model, _optimizer   what `_build_model` gave
+    _forward             the module whose forward is called in training and evaluation
+    _last_loss           () the loss of the latest micro-batch, 0 before the first
+    _iterations          global batches that were taken
+    _optimizer_steps     iterations but for those whose step was skipped for an overflow
+    """
+
+    _seed: int
+    _parallel: Parallel
+    _microbatches: int
+    _local_batch_size: int
+    _model: nn.Module
+    _optimizer: torch.optim.Optimizer
+    _forward: nn.Module
+    _last_loss: Tensor
+
+    def __init__(self, config: C) -> None:
+        self.config = config
+        self._iterations = 0
+        self._optimizer_steps = 0
+        self._train: loading.Loader | None = None
+        self._eval: loading.Loader | None = None
+        self._batches: Iterator[B] | None = None
+
+    # To be said by a benchmark.
+
+    @abstractmethod
+    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The model on `self._parallel.device` and its optimizer. Reads no data. Torch's generator was seeded with
+        the run's seed just before; `_seed`, `_parallel` and the sizes of batches are known."""
+
+    @abstractmethod
+    def _warm_up(self) -> None:
+        """`self._rehearse(synthetic batch)`, then an evaluation batch, so that nothing is compiled on the clock. Not
+        called if `warm_up_steps` is 0."""
+
+    @abstractmethod
+    def open_data(self) -> DataFacts:
+        """Open the data sets, then `self._use_loaders(...)`. Called again when a run is continued from a checkpoint: order
+        and augmentation follow `self._seed`, and `self._sampler(order)` begins at the present iteration."""
+
+    @abstractmethod
+    def _train_step(self, batches: Iterator[B]) -> None:
+        """One iteration, as the head of this file shows; takes `_microbatches` of `batches`, in training mode."""
+
+    @abstractmethod
+    def evaluate(self) -> Quality:
+        """Metrics of the whole evaluation set, which `self._evaluation()` gives, on rank 0 at least; NaN once
+        `_last_loss` is not finite on any rank."""
+
+    # The contract.
+
+    def build(self, seed: int, parallel: Parallel) -> None:
+        """Model, optimizer, compilation, warm-up."""
+        asked = self.config.hyperparameters
+        stream.refuse_uneven_batches(asked, parallel.size)
+        self._seed, self._parallel = seed, parallel
+        self._microbatches = asked.gradient_accumulation_steps
+        self._local_batch_size = asked.global_batch_size // (parallel.size * self._microbatches)
+        self._last_loss = torch.zeros((), device=parallel.device)
+        torch.manual_seed(derive(seed, "weights"))
+        self._model, self._optimizer = self._build_model()
+        self._forward = self._wrapped()
+        if self.config.warm_up_steps:
+            with self._without_trace():
+                self._warm_up()
+        self._iterations = self._optimizer_steps = 0
+        self._last_loss = torch.zeros((), device=parallel.device)
+
+    def initialized_tensors(self) -> Sequence[str]:
+        """All parameters, by their names in the model."""
+        return [name for name, _ in self._model.named_parameters()]
+
+    def train_until(self, mark: Mark) -> Progress:
+        """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step was skipped
+        for an overflow; the data do not."""
+        assert self._batches is not None, "open_data comes first"
+        batch_size = self.config.hyperparameters.global_batch_size
+        self._forward.train()
+        for _ in range(self._iterations, math.ceil(mark.count / batch_size)):
+            self._train_step(self._batches)
+        return Progress(samples=self._iterations * batch_size)
+
+    def samples_taken(self) -> SamplesTaken:
+        """Which samples this rank has trained and evaluated on."""
+        assert self._train is not None and self._eval is not None, "open_data comes first"
+        return loading.samples_taken(self._train, self._eval)
+
+    def save(self, folder: Path) -> None:
+        """Called by every rank; rank 0 writes, in one step."""
+        checkpoint.save(folder, self._parallel, self._model, self._optimizer, self._counters())
+
+    def load(self, folder: Path) -> None:
+        """Called by every rank after `build`, before or after `open_data`. All that is drawn follows the seed of the
+        run that was saved."""
+        self._continue_from(checkpoint.load(folder, self._parallel, self._model, self._optimizer))
+
+    def close(self) -> None:
+        """Stop the loaders' processes."""
+        self._batches = self._train = self._eval = None
+
+    # What a benchmark calls, and may do otherwise.
+
+    def _wrapped(self) -> nn.Module:
+        """The model, compiled if that is asked for, as all ranks train it."""
+        if self.config.compile:
+            self._model.compile()
+        return self._parallel.wrap(
+            self._model, self._optimizer, gradient_accumulation_steps=self._microbatches
+        )
+
+    @contextmanager
+    def _without_trace(self) -> Iterator[None]:
+        """Afterwards model, optimizer and generators are as they were (rules: initialisation may not change them)."""
+        with without_trace(self._model, self._optimizer, self._parallel):
+            yield
+
+    def _rehearse(self, batch: B) -> None:
+        """`warm_up_steps` iterations on a synthetic micro-batch, then evaluation mode."""
+        for _ in range(self.config.warm_up_steps):
+            self._train_step(iter([batch] * self._microbatches))
+        self._forward.eval()
+
+    def _sampler(self, order: stream.Order) -> stream.Sampler:
+        """This rank's micro-batches of `order` from the present iteration on."""
+        return stream.Sampler(
+            order=order,
+            global_batch_size=self.config.hyperparameters.global_batch_size,
+            microbatches=self._microbatches,
+            rank=self._parallel.rank,
+            ranks=self._parallel.size,
+            first_iteration=self._iterations,
+        )
+
+    def _use_loaders(
+        self, train: loading.Loader, evaluation: loading.Loader, *, eval_left_out: int = 0
+    ) -> DataFingerprint:
+        """Train and evaluate on these loaders from now on. `eval_left_out` samples of the evaluation set count and are
+        not read."""
+        self._train, self._eval, self._batches = train, evaluation, iter(train)
+        return loading.fingerprint_of(train, evaluation, eval_left_out=eval_left_out)
+
+    def _micro_batches(self, batches: Iterator[B]) -> Iterator[B]:
+        """The micro-batches of an iteration, as the loader gives them. The body of the loop over them runs in the
+        job's numerics and ends with `_backward`."""
+        for number in range(1, self._microbatches + 1):
+            batch = next(batches)
+            with self._parallel.forward(last_microbatch=number == self._microbatches):
+                yield batch
+
+    def _backward(self, loss: Tensor) -> None:
+        """Add the gradients of () `loss`, the mean over this rank's micro-batch."""
+        self._last_loss = loss.detach()
+        self._parallel.backward(loss / self._microbatches)
+
+    def _optimizer_step(self, rate: float | None = None, *, clip_norm: float | None = None) -> bool:
+        """Average the gradients of all ranks, clip their global norm, update with learning rate `rate`, or as the
+        optimizer's groups say. False if the step was skipped for an overflow."""
+        if rate is not None:
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate
+        stepped = self._parallel.step(clip_norm=clip_norm)
+        self._iterations += 1
+        self._optimizer_steps += int(stepped)
+        return stepped
+
+    @contextmanager
+    def _evaluation(self) -> Iterator[loading.Loader]:
+        """This rank's batches of the evaluation set, with the model in evaluation mode and batch-norm statistics
+        averaged over ranks; forward passes are made in `self._parallel.inference()`."""
+        assert self._eval is not None, "open_data comes first"
+        self._parallel.sync_buffers()
+        self._forward.eval()
+        yield self._eval
+        self._forward.train()
+
+    def _counters(self) -> dict[str, int]:
+        """What a checkpoint holds beside weights and state."""
+        return {"seed": self._seed, "step": self._optimizer_steps, "taken": self._iterations}
+
+    def _continue_from(self, counters: dict[str, int]) -> None:
+        """Go on as the run with these counters would."""
+        self._seed, self._optimizer_steps, self._iterations = (
+            counters[name] for name in ("seed", "step", "taken")
+        )
+        if self._batches is not None:
+            self.open_data()
