@@ -188,10 +188,6 @@ def _is_a(kind: type, value: Any) -> bool:
     return isinstance(value, kind)
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) < 2**63)
-
-
 def _short(value: Any) -> str:
     return repr(value)[:40] if type(value) is not int or abs(value) < 2**63 else "of more than 63 bits"
 
@@ -240,18 +236,13 @@ def _boxes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """float64 (rows, 4) corners clipped to the images, and (rows,) pixels that each reached over the border."""
     for row, annotation in enumerate(rows):
-        if len(annotation["bbox"]) != 4 or not all(_is_number(part) for part in annotation["bbox"]):
+        box = annotation["bbox"]
+        if len(box) != 4 or not _numbers(box, 2.0**63) or min(box[2:]) < 0:
             raise RequestError(
-                f"{path}: annotation {ids[row]} has bbox {annotation['bbox']}; x, y, width, height are needed."
+                f"{path}: the bbox of annotation {ids[row]} (image {annotation['image_id']}) is {box}; finite x and "
+                "y, and a width and a height of 0 or more are needed."
             )
     boxes = np.array([row["bbox"] for row in rows], dtype=np.float64).reshape(-1, 4)
-    wrong = ~np.isfinite(boxes).all(axis=1) | (boxes[:, 2:] < 0).any(axis=1)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise RequestError(
-            f"{path}: the bbox of annotation {ids[row]} (image {rows[row]['image_id']}) is {rows[row]['bbox']}; "
-            "finite x and y, and a width and a height of 0 or more are needed."
-        )
     boxes[:, 2:] += boxes[:, :2]
     limits = sizes[:, ::-1].astype(np.float64)
     inside = np.clip(boxes, 0.0, np.concatenate([limits, limits], axis=1))

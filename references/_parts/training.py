@@ -102,8 +102,8 @@ class TrainingTask(ABC, Generic[C, B]):
 
     @abstractmethod
     def open_data(self) -> DataFacts:
-        """Open the data sets, then `self._use_loaders(...)`. Called again when a run is continued from a checkpoint: order
-        and augmentation follow `self._seed`, and `self._sampler(order)` begins at the present iteration."""
+        """Open the data sets, then `self._use_loaders(...)`. Called again when a run is continued from a checkpoint:
+        order and augmentation follow `self._seed`, and `self._sampler(order)` begins at the present iteration."""
 
     @abstractmethod
     def _train_step(self, batches: Iterator[B]) -> None:

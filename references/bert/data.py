@@ -25,7 +25,6 @@ from train_bench.references._parts import prepared, stream
 from train_bench.references.bert import packed, sources
 from train_bench.references.bert.config import Config
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
 
 ROUNDS = 6
 """Of the Feistel network that shuffles; four make a pseudo-random permutation."""
@@ -51,11 +50,6 @@ class Batch(NamedTuple):
     weights: Tensor
     random_next: Tensor
     packing: Tensor | None = None
-
-
-def facts(config: Config) -> DataFacts:
-    """Sizes of the data set as configured; touches nothing. `open_examples` verifies them."""
-    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -60,7 +59,8 @@ class Task(TrainingTask[Config, data.Batch]):
             loading.loader(train_set, config.data, device, self._sampler(order), collate=None),
             loading.loader(eval_set, config.data, device, mine, collate=None, padding_from=len(val)),
         )
-        return replace(data.facts(config), fingerprint=fingerprint)
+        # At full scale the training set has no stated size: there the log says how many samples training took.
+        return DataFacts(train_samples=config.train_samples, eval_samples=len(val), fingerprint=fingerprint)
 
     def train_until(self, mark: Mark) -> Progress:
         """Dropout follows the seed, the rank and the iteration that the call begins with, so that a run continues

@@ -28,15 +28,9 @@ from train_bench.references.dlrm import criteo, records
 from train_bench.references.dlrm.clicks import clicks
 from train_bench.references.dlrm.config import Config, Model
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """float32 (b,) labels, float32 (b, features) dense features as ln(x + 1), int64 (b, tables) rows."""
-
-
-def facts(config: Config) -> DataFacts:
-    """Sizes of the data set as configured; touches nothing. `open_records` verifies them."""
-    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:

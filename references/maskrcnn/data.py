@@ -34,7 +34,6 @@ from train_bench.references.maskrcnn.images import (
 from train_bench.references.maskrcnn.proposals import Size
 from train_bench.references.maskrcnn.targets import Objects, Polygons
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
 
 SCENES = digit_scenes.Scenes(
     side=64, train=160, val=60, categories=3, objects=(1, 3), enlarge=(3, 4), filled=True
@@ -51,11 +50,6 @@ FILES = {
 
 ONE_PIXEL = 1.0 + 1e-4
 """A side of a pixel, and what corners in float32 may add to it in an image of some thousand pixels."""
-
-
-def facts(config: Config) -> DataFacts:
-    """Sizes of the data set as configured; touches nothing. `open_splits` verifies them."""
-    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:

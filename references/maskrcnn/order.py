@@ -43,7 +43,7 @@ class ByOrientation(Order):
     def items(self, parts: Iterable[range]) -> Iterator[list[tuple[int, int]]]:
         """Pairs of an image and its position."""
         batches = enumerate(self._batches())
-        number, batch = -1, []
+        number, batch = -1, list[int]()
         for part in parts:
             while number < part.start // self.global_batch_size:
                 number, batch = next(batches)

@@ -19,7 +19,6 @@ from train_bench.references._parts.fingerprint import mapped
 from train_bench.references.resnet import shards, sources
 from train_bench.references.resnet.config import Config, Data
 from train_bench.references.resnet.images import decode, for_evaluation, for_training
-from train_bench.task import DataFacts
 
 PADDING_LABEL = -1
 """The label of examples that fill the last evaluation batch; no prediction equals it."""
@@ -29,11 +28,6 @@ PERMUTATION_SEED = 0
 
 Batch = tuple[Tensor, Tensor]
 """float32 (samples, 3, image_size, image_size) from 0 to 255, and int64 (samples,) labels."""
-
-
-def facts(config: Config) -> DataFacts:
-    """Sizes of the data set as configured; touches nothing. `open_images` verifies them."""
-    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:

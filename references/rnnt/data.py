@@ -28,7 +28,6 @@ from train_bench.references.rnnt import features, recordings, sources
 from train_bench.references.rnnt.config import Config, Data, Hyperparameters
 from train_bench.references.rnnt.tokens import text_of, tokenizer
 from train_bench.seeds import derive
-from train_bench.task import DataFacts
 
 SCRATCH = "unpacked"
 LEAST_SECONDS = 0.1
@@ -59,12 +58,6 @@ class EvaluationBatch(NamedTuple):
     features: Tensor
     frame_counts: Tensor
     transcripts: list[str]
-
-
-def facts(config: Config) -> DataFacts:
-    """Sizes of the data set as configured; touches nothing. `open_recordings` verifies them. As the rules
-    count them, the training samples are those of an epoch."""
-    return DataFacts(train_samples=config.samples_per_epoch, eval_samples=config.eval_samples)
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:

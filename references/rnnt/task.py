@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -82,7 +81,10 @@ class Task(TrainingTask[Config, data.Batch]):
             loading.loader(train_set, config.data, device, self._sampler(order), collate=train_set.collate),
             loading.loader(eval_set, config.data, device, mine, collate=eval_set.collate),
         )
-        return replace(data.facts(config), fingerprint=fingerprint)
+        # As the rules count them, the training samples are those of an epoch.
+        return DataFacts(
+            train_samples=config.samples_per_epoch, eval_samples=len(val), fingerprint=fingerprint
+        )
 
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
         """The loss is the mean over the global batch. What is dropped follows the seed, the rank and the iteration,

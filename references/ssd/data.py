@@ -21,18 +21,12 @@ from train_bench.references.ssd import start_weights
 from train_bench.references.ssd.config import Config, Data
 from train_bench.references.ssd.images import for_evaluation, for_training
 from train_bench.references.ssd.priors import match, priors
-from train_bench.task import DataFacts
 
 ORIGINS = ("coco", "digits", "bccd")
 BCCD = "BCCD.zip"
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """uint8 (samples, 3, side, side), float32 (samples, priors, 4) offsets, int64 (samples, priors) classes."""
-
-
-def facts(config: Config) -> DataFacts:
-    """Sizes of the data set as configured; touches nothing. `open_splits` verifies them."""
-    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
 
 
 def scenes(config: Config) -> digit_scenes.Scenes:

@@ -34,15 +34,9 @@ from train_bench.references.unet3d.volumes import (
     random_place,
     resample,
 )
-from train_bench.task import DataFacts
 
 Batch = tuple[Tensor, Tensor]
 """float32 (samples, 1, d, h, w) images and uint8 (samples, 1, d, h, w) labels."""
-
-
-def facts(config: Config) -> DataFacts:
-    """Sizes of the data set as configured; touches nothing. `open_volumes` verifies them."""
-    return DataFacts(train_samples=config.train_samples, eval_samples=config.eval_samples)
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:

@@ -62,7 +62,7 @@ def test_boxes_become_corners_grouped_by_image_and_categories_count_from_one(tmp
         ("annotations", {"id": 2}, "the id 2 occurs more than once in 'annotations'"),
         ("annotations", {"bbox": [1, 2, -3, 4]}, r"bbox of annotation 1 \(image 3\) is \[1, 2, -3, 4\]"),
         ("annotations", {"bbox": [1, float("nan"), 3, 4]}, "bbox of annotation 1 .* finite x and y"),
-        ("annotations", {"bbox": [1, 2, 3]}, "annotation 1 has bbox"),
+        ("annotations", {"bbox": [1, 2, 3]}, r"bbox of annotation 1 \(image 3\)"),
         ("images", {"id": 3}, "the id 3 occurs more than once in 'images'"),
         ("images", {"height": 0}, "image 7 has a side below 1 pixel"),
         ("images", {"height": 10**6}, "image 7 has a side above 32768 pixels"),
@@ -77,8 +77,8 @@ def test_boxes_become_corners_grouped_by_image_and_categories_count_from_one(tmp
         ("categories", {"id": [9]}, r"entry 0 of 'categories' has id \[9\]; a whole number"),
         ("annotations", {"area": "large"}, "annotation 1 has area 'large'"),
         ("annotations", {"bbox": "1234"}, "entry 0 of 'annotations' has bbox '1234'; a list"),
-        ("annotations", {"bbox": [1, 2, "3", 4]}, "annotation 1 has bbox"),
-        ("annotations", {"bbox": [10**400, 2, 3, 4]}, "annotation 1 has bbox"),
+        ("annotations", {"bbox": [1, 2, "3", 4]}, r"bbox of annotation 1 \(image 3\)"),
+        ("annotations", {"bbox": [10**400, 2, 3, 4]}, r"bbox of annotation 1 \(image 3\)"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_id(tmp_path, table, fields, sentence):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from pathlib import Path
 
@@ -108,7 +107,7 @@ def test_a_task_trains_on_real_images(tmp_path: Path) -> None:
     data.prepare(config, tmp_path, NUCLEI)
     task = built(config)
     facts = task.open_data()
-    assert dataclasses.replace(facts, fingerprint=None) == data.facts(config)
+    assert (facts.train_samples, facts.eval_samples) == (config.train_samples, config.eval_samples)
     assert facts.fingerprint is not None and facts.fingerprint.samples_in_common == 0
     losses = []
     for step in range(1, 13):

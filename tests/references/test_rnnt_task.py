@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import subprocess
 import sys
@@ -102,7 +101,7 @@ def test_several_ranks_find_the_quality_that_one_finds(tiny: Config, tmp_path: P
 @pytest.mark.parametrize(("batch", "whole"), [(1024, 278528), (2048, 278528), (3072, 276480)])
 def test_an_epoch_has_whole_batches_and_leaves_out_the_rest(batch: int, whole: int) -> None:
     config = rnnt("rnnt", f"hyperparameters.global_batch_size={batch}")
-    assert config.samples_per_epoch == whole and data.facts(config).train_samples == whole
+    assert config.samples_per_epoch == whole
 
 
 def test_the_averaged_weights_are_evaluated_and_start_as_the_weights_do(tiny: Config) -> None:
@@ -165,7 +164,7 @@ def test_a_task_trains_on_real_speech(tmp_path: Path) -> None:
     data.prepare(config, tmp_path, FSDD)
     task = built(config)
     facts = task.open_data()
-    assert dataclasses.replace(facts, fingerprint=None) == data.facts(config)
+    assert (facts.train_samples, facts.eval_samples) == (config.train_samples, config.eval_samples)
     assert facts.fingerprint is not None and facts.fingerprint.samples_in_common == 0
     assert len({word for _, _, texts in task._eval for text in texts for word in text.split()}) == 10
     losses = []

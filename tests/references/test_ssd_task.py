@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import subprocess
 import sys
@@ -188,7 +187,7 @@ def test_a_task_trains_on_blood_cells(tmp_path: Path) -> None:
     data.prepare(config, tmp_path, BCCD)
     task = built(config)
     facts = task.open_data()
-    assert dataclasses.replace(facts, fingerprint=None) == data.facts(config)
+    assert (facts.train_samples, facts.eval_samples) == (config.train_samples, config.eval_samples)
     assert facts.fingerprint is not None and facts.fingerprint.samples_in_common == 0
     losses = []
     for step in range(1, 13):

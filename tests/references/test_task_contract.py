@@ -145,11 +145,10 @@ def test_building_touches_no_data_and_opening_does(mini: Mini) -> None:
 def test_opening_the_data_announces_their_sizes_and_that_both_sets_differ(mini: Mini) -> None:
     task = mini.built()
     facts = task.open_data()
-    told = importlib.import_module(f"train_bench.references.{mini.reference}.data").facts(mini.config)
-    assert replace(facts, fingerprint=None) == told
     train, evaluation = facts.fingerprint.train, facts.fingerprint.evaluation
+    assert mini.config.train_samples == train.samples + train.left_out
     assert train.samples - facts.train_samples in range(mini.batch)
-    assert evaluation.samples + evaluation.left_out == facts.eval_samples
+    assert mini.config.eval_samples == evaluation.samples + evaluation.left_out == facts.eval_samples
     assert facts.fingerprint.files_in_common == 0
     assert facts.fingerprint.samples_in_common <= 0.002 * evaluation.compared
     task.close()
@@ -176,19 +175,15 @@ def test_an_evaluation_set_opened_from_the_training_files_shows(
 
 def test_the_order_is_told_as_it_was_trained_on_and_the_same_on_two_ranks(mini: Mini) -> None:
     alone = mini.built()
-    alone.open_data()
+    facts = alone.open_data()
     alone.train_until(mini.mark(3))
     alone.evaluate()
     one = order_fingerprint([alone.samples_taken()])
     two = order_fingerprint([_taken(mini, rank=rank, steps=3) for rank in range(2)])
     assert (one.trained, one.compared, one.repeated) == (3 * mini.batch, 3 * mini.batch, 0)
     assert replace(two, ranks=1) == one
-    samples = (
-        importlib.import_module(f"train_bench.references.{mini.reference}.data")
-        .facts(mini.config)
-        .eval_samples
-    )
-    assert (one.evaluated, one.evaluated_again) == (samples, 0)
+    evaluation = facts.fingerprint.evaluation
+    assert (one.evaluated, one.evaluated_again) == (evaluation.samples, 0)
     alone.close()
 
 

@@ -1,0 +1,181 @@
+"""A benchmark that says no more than it has to: a line through points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.references.one_rank import OneRank
+from tests.references.tasks import mark, same, weights
+from train_bench.errors import RequestError
+from train_bench.quality import Quality
+from train_bench.references._parts import loading, stream
+from train_bench.references._parts.training import TrainingTask
+from train_bench.task import DataFacts, Hyperparameters
+
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(kw_only=True)
+class Config:
+    """What training asks of a configuration, and how points are loaded."""
+
+    hyperparameters: Hyperparameters = field(default_factory=lambda: Hyperparameters(global_batch_size=4))
+    compile: bool = False
+    warm_up_steps: int = 2
+    workers: int | None = 0
+    prefetch: int = 2
+
+
+class Points:
+    """Points on a line, which are their own stored set."""
+
+    def __init__(self, first: float, count: int) -> None:
+        self.places = torch.linspace(first, first + 1, count).view(-1, 1)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, item: int | tuple[int, int]) -> Batch:
+        place = self.places[item if isinstance(item, int) else item[0]]
+        return place, 2 * place + 1
+
+    @property
+    def stored(self) -> Points:
+        return self
+
+    def files(self) -> list[Path]:
+        return []
+
+    def content(self, index: int) -> np.ndarray:
+        return self.places[index].numpy().view(np.uint8)
+
+
+class Task(TrainingTask[Config, Batch]):
+    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = nn.Linear(1, 1)
+        return model, torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def _warm_up(self) -> None:
+        points = torch.zeros(self._local_batch_size, 1)
+        self._rehearse((points, points))
+        self._error((points, points))
+
+    def open_data(self) -> DataFacts:
+        train, val, device = Points(0.0, 10), Points(0.05, 6), self._parallel.device
+        order = stream.Shuffled(samples=len(train), seed=self._seed)
+        mine = stream.evaluation_order(len(val), 2, self._parallel.rank, self._parallel.size, padded=False)
+        fingerprint = self._use_loaders(
+            loading.loader(train, self.config, device, self._sampler(order)),
+            loading.loader(val, self.config, device, mine),
+        )
+        return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
+
+    def _train_step(self, batches: Iterator[Batch]) -> None:
+        for places, values in self._micro_batches(batches):
+            self._backward(nn.functional.mse_loss(self._forward(places), values))
+        self._optimizer_step(0.4 if self._optimizer_steps < 100 else 0.1)
+
+    def evaluate(self) -> Quality:
+        with self._evaluation() as batches:
+            errors = sum(self._error(batch) for batch in batches) + 0 * self._last_loss
+        error = float(self._parallel.sum(errors))
+        return Quality(metrics={"error": error if math.isfinite(error) else math.nan})
+
+    def _error(self, batch: Batch) -> Tensor:
+        with self._parallel.inference():
+            return (self._forward(batch[0]) - batch[1]).square().sum()
+
+
+def built(*, steps: int = 1, batch: int = 4, parallel: OneRank | None = None) -> Task:
+    asked = Hyperparameters(global_batch_size=batch, gradient_accumulation_steps=steps)
+    task = Task(Config(hyperparameters=asked))
+    task.build(1, parallel or OneRank())
+    task.open_data()
+    return task
+
+
+def test_it_learns_counts_and_names_its_parameters() -> None:
+    task = built()
+    before = task.evaluate().metrics["error"]
+    assert task.train_until(mark(401)).samples == 404
+    assert task.evaluate().metrics["error"] < 1e-3 * before
+    assert task.initialized_tensors() == ["weight", "bias"]
+    assert task.samples_taken().trained == 404 and task.samples_taken().evaluated == [6, 6]
+    task.close()
+
+
+def test_micro_batches_add_up_to_the_global_batch() -> None:
+    ends = []
+    for steps in (1, 2, 4):
+        task = built(steps=steps)
+        task.train_until(mark(40))
+        assert (task._iterations, task._optimizer_steps) == (10, 10)
+        ends.append(torch.cat([weight.flatten() for weight in weights(task)]))
+    assert all(torch.allclose(end, ends[0], atol=1e-6) for end in ends)
+
+
+def test_each_micro_batch_is_computed_and_its_gradient_added_within_the_numerics_of_the_job() -> None:
+    class Watched(OneRank):
+        def __init__(self) -> None:
+            super().__init__()
+            self.said: list[str] = []
+
+        def forward(self, *, last_microbatch: bool = True):  # type: ignore[no-untyped-def]
+            said, inner = self.said, super().forward()
+
+            class Context:
+                def __enter__(self) -> None:
+                    said.append("last" if last_microbatch else "first")
+                    inner.__enter__()
+
+                def __exit__(self, *error: object) -> None:
+                    said.append("left")
+
+            return Context()
+
+        def backward(self, loss: Tensor) -> None:
+            self.said.append("backward")
+            super().backward(loss)
+
+        def step(self, *, clip_norm: float | None = None) -> bool:
+            self.said.append("step")
+            return super().step(clip_norm=clip_norm)
+
+    parallel = Watched()
+    task = built(steps=2, parallel=parallel)
+    parallel.said.clear()
+    task.train_until(mark(4))
+    assert parallel.said == ["first", "backward", "left", "last", "backward", "left", "step"]
+
+
+def test_without_a_rate_the_groups_keep_theirs() -> None:
+    task = built()
+    task.train_until(mark(4))
+    (group,) = task._optimizer.param_groups
+    group["lr"] = 0.0
+    before = weights(task)
+    for places, values in task._micro_batches(iter([(torch.ones(4, 1), torch.ones(4, 1))])):
+        task._backward(nn.functional.mse_loss(task._forward(places), values))
+    assert task._optimizer_step() and same(before, weights(task))
+
+
+def test_what_is_continued_is_what_would_have_been(tmp_path: Path) -> None:
+    straight, resumed = built(), built()
+    straight.train_until(mark(20))
+    straight.save(tmp_path)
+    straight.train_until(mark(40))
+    resumed.load(tmp_path)
+    assert resumed.train_until(mark(40)).samples == 40 and same(weights(straight), weights(resumed))
+
+
+def test_a_batch_that_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(RequestError, match="global_batch_size 4 cannot be divided among 1 ranks with 3"):
+        built(steps=3)
