@@ -37,7 +37,7 @@ class Task:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._generation = 0
-        self._step = 0
+        self._optimizer_steps = 0
         self._window: list[data.Examples] = []
         self._opponent: nn.Module | None = None
         self._learnt = loading.Record()
@@ -49,7 +49,9 @@ class Task:
         self._seed, self._parallel = seed, parallel
         self._microbatches = config.hyperparameters.gradient_accumulation_steps
         _refuse(config, parallel.size)
-        self._share = config.hyperparameters.global_batch_size // (parallel.size * self._microbatches)
+        self._local_batch_size = config.hyperparameters.global_batch_size // (
+            parallel.size * self._microbatches
+        )
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
         self._model = Network(config.model).to(parallel.device)
@@ -73,7 +75,7 @@ class Task:
         engine and the search."""
         config, parallel = self.config, self._parallel
         with without_trace(self._model, self._optimizer, parallel):
-            micro = data.synthetic(config, self._share)
+            micro = data.synthetic(config, self._local_batch_size)
             for _ in range(config.warm_up_steps):
                 self._train_step(iter([micro] * self._microbatches))
             if config.warm_up_steps:
@@ -82,7 +84,7 @@ class Task:
                 self._infer(self._forward)(
                     np.zeros((len(self._selfplay.planes), game.PLANES, points), np.uint8)
                 )
-        self._step = self._first_step
+        self._optimizer_steps = self._first_step
         self._last_loss = torch.zeros((), device=parallel.device)
         if config.warm_up_steps:
             _compile_games(config)
@@ -161,7 +163,7 @@ class Task:
         """One step of the global batch: the loss is the mean over it."""
         parallel = self._parallel
         for group in self._optimizer.param_groups:
-            group["lr"] = self._schedule(self._step)
+            group["lr"] = self._schedule(self._optimizer_steps)
         for microbatch in range(1, self._microbatches + 1):
             planes, policies, winners = (
                 part.to(parallel.device, non_blocking=True) for part in next(batches)
@@ -171,7 +173,7 @@ class Task:
                 loss = loss_of(logits, values, policies, winners)
                 parallel.backward(loss / self._microbatches)
         self._last_loss = loss.detach()
-        self._step += int(parallel.step())
+        self._optimizer_steps += int(parallel.step())
 
     def _infer(self, network: nn.Module) -> Infer:
         """What the search asks of a network in evaluation mode."""
@@ -237,7 +239,9 @@ class Task:
         """The network behind a generation, where a folder is given for it."""
         folder = self._kept_in()
         if folder is not None:
-            weights.write(folder / f"generation_{self._generation:03d}.npz", self._model, self._step)
+            weights.write(
+                folder / f"generation_{self._generation:03d}.npz", self._model, self._optimizer_steps
+            )
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
@@ -248,7 +252,7 @@ class Task:
                 "optimizer": self._optimizer.state_dict(),
                 "parallel": self._parallel.state_dict(),
                 "seed": self._seed,
-                "step": self._step,
+                "step": self._optimizer_steps,
                 "generation": self._generation,
                 "window": [
                     [torch.from_numpy(array) for array in (known.planes, known.policies, known.winners)]
@@ -266,7 +270,11 @@ class Task:
         self._model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._parallel.load_state_dict(state["parallel"])
-        self._seed, self._step, self._generation = state["seed"], state["step"], state["generation"]
+        self._seed, self._optimizer_steps, self._generation = (
+            state["seed"],
+            state["step"],
+            state["generation"],
+        )
         self._window = [
             data.Examples(
                 planes=planes.cpu().numpy(), policies=policies.cpu().numpy(), winners=winners.cpu().numpy()
