@@ -1,7 +1,8 @@
 """Scenes of handwritten digits with boxes and masks, in COCO format: a detection task without a download.
 
 scikit-learn's digits (Alpaydin and Kaynak 1998, UCI), enlarged by repetition and varied in brightness,
-lie on a textured background. All arithmetic is in integers, so that a seed gives the same bytes on every
+lie on a textured background. Where they are crossed, strokes in their own ink join them and strokes of background
+cut them, so that no threshold tells where one begins. All arithmetic is in integers, so that a seed gives the same bytes on every
 machine. The first 897 digits are for training, the rest, written by other people, for evaluation.
 """
 
@@ -26,12 +27,17 @@ ATTEMPTS = 50
 INK = 4
 """Least level, of 16, that belongs to a digit."""
 
+WIDTHS = (3, 4)
+"""Least and greatest width of strokes, in pixels."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenes:
     """What scenes look like. `objects` and `enlarge` are the smallest and largest number of digits, and of
     repetitions of each of their 8 x 8 pixels; `categories` digits from 0 on are used. A mask is the ink, or
-    the silhouette if `filled`: ink and all that lies between ink in its row and in its column."""
+    the silhouette if `filled`: ink and all that lies between ink in its row and in its column. If `crossed`, all
+    digits of a scene have one ink, a stroke in it leads from each digit to some place of the scene, and a stroke of
+    background passes through its middle; masks are as without strokes."""
 
     side: int
     train: int
@@ -40,6 +46,7 @@ class Scenes:
     objects: tuple[int, int]
     enlarge: tuple[int, int]
     filled: bool = False
+    crossed: bool = False
     seed: int = 0
 
 
@@ -95,7 +102,10 @@ def compose(
     side = scenes.side
     coarse = rng.integers(0, 90, (side // 8 + 1, side // 8 + 1, 3)).repeat(8, 0).repeat(8, 1)[:side, :side]
     canvas = coarse + rng.integers(0, 40, (side, side, 3))
+    ground = canvas.copy()
+    common = rng.integers(150, 256, 3) if scenes.crossed else None
     taken = np.zeros((side, side), dtype=bool)
+    windows: list[tuple[int, int, int]] = []
     placed: list[tuple[int, np.ndarray]] = []
     for _ in range(int(rng.integers(scenes.objects[0], scenes.objects[1] + 1))):
         chosen = int(rng.integers(len(levels)))
@@ -104,7 +114,7 @@ def compose(
         extent = len(digit)
         if extent > side:
             raise RequestError(f"A digit of {extent} pixels does not fit into a scene of {side} pixels.")
-        ink = rng.integers(150, 256, 3)
+        ink = rng.integers(150, 256, 3) if common is None else common
         for _ in range(ATTEMPTS):
             top, left = (int(value) for value in rng.integers(0, side - extent + 1, 2))
             window = (slice(top, top + extent), slice(left, left + extent))
@@ -116,8 +126,29 @@ def compose(
             mask = np.zeros((side, side), dtype=bool)
             mask[window] = _silhouette(digit >= INK) if scenes.filled else digit >= INK
             placed.append((int(classes[chosen]), mask))
+            windows.append((top, left, extent))
             break
+    if common is not None:
+        for top, left, extent in windows:
+            corner = np.array([top, left])
+            start, end = corner + rng.integers(0, extent, 2), rng.integers(0, side, 2)
+            canvas[_stroke(side, start, end, rng)] = common
+            start = corner + rng.integers(0, extent, 2)
+            cut = _stroke(side, start, 2 * (corner + extent // 2) - start, rng)
+            canvas[cut] = ground[cut]
     return canvas.astype(np.uint8), placed
+
+
+def _stroke(side: int, start: np.ndarray, end: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """bool (side, side): what lies within half a width, drawn from `WIDTHS`, of the straight line from `start` to
+    `end` (row, column)."""
+    width = int(rng.integers(WIDTHS[0], WIDTHS[1] + 1))
+    place = np.stack(np.mgrid[:side, :side], axis=-1) - start
+    line = end - start
+    length = max(int((line * line).sum()), 1)
+    along = (place * line).sum(axis=-1).clip(0, length)[:, :, None]
+    off = place * length - along * line
+    return np.asarray(4 * (off * off).sum(axis=-1) <= (width * length) ** 2)
 
 
 def _silhouette(ink: np.ndarray) -> np.ndarray:

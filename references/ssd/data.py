@@ -38,6 +38,7 @@ def scenes(config: Config) -> digit_scenes.Scenes:
         categories=config.model.num_classes,
         objects=(1, 3),
         enlarge=(3, 4),
+        crossed=True,
     )
 
 
