@@ -33,6 +33,9 @@ LEAST = 0.6
 PATCH = 10
 """Pixels per side of what a classifier sees of the grey levels, and of the component."""
 
+MENDED = 5
+"""Pixels; what is narrower is closed if it is dark, and opened if it is bright, by `mended`."""
+
 OVERLAP, KEPT = 0.4, 100
 """Of components that overlap by more, the best scored stays; so many of an image and class are detections."""
 
@@ -60,6 +63,12 @@ def local_contrast(image: Image, extent: float) -> np.ndarray:
 def saturation(image: Image, extent: float) -> np.ndarray:
     """float64 (height, width): the largest less the smallest of the three channels."""
     return (image.max(axis=2) - image.min(axis=2)).astype(np.float64)
+
+
+def mended(image: Image, extent: float) -> np.ndarray:
+    """Brightness without dark cuts and bright strokes that are narrower than `MENDED` pixels."""
+    square = (MENDED, MENDED)
+    return ndimage.grey_opening(ndimage.grey_closing(image.mean(axis=2), square), square)
 
 
 CLASSIFIERS: dict[str, Callable[[], Any]] = {

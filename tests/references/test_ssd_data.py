@@ -111,17 +111,17 @@ def test_an_evaluation_image_without_a_box_counts_but_nothing_is_looked_for_in_i
     data.prepare(spoilt, folder, None)
     task = Task(spoilt)
     task.build(1, OneRank())
-    assert task.open_data().eval_samples == 80
+    assert task.open_data().eval_samples == 120
     assert task._eval is not None
-    assert [index for _, indices in task._eval for index in indices.tolist() if index < 79] == list(range(79))
-    assert 5 not in task._val.images and len(task._val.images) == 79
+    assert [index for _, indices in task._eval for index in indices.tolist() if index < 119] == list(range(119))
+    assert 5 not in task._val.images and len(task._val.images) == 119
     assert task.evaluate().metrics["mAP"] >= 0.0
     task.close()
 
 
 def test_other_counts_than_configured_are_refused(mini_ssd: Config) -> None:
-    mini_ssd.eval_samples = 79
-    with pytest.raises(RequestError, match="has 80 images that can be used; ssd_mini has 79 in 'val'"):
+    mini_ssd.eval_samples = 119
+    with pytest.raises(RequestError, match="has 120 images that can be used; ssd_mini has 119 in 'val'"):
         data.open_splits(mini_ssd, Path(str(mini_ssd.data_dir)))
 
 
@@ -152,7 +152,7 @@ def training_set(config: Config) -> data.TrainingSet:
 
 def test_examples_follow_the_position_and_not_the_loader(mini_ssd: Config) -> None:
     examples = training_set(mini_ssd)
-    order = stream.Shuffled(samples=160, seed=3)
+    order = stream.Shuffled(samples=480, seed=3)
     sampler = stream.Sampler(order=order, global_batch_size=8, microbatches=1, rank=0, ranks=1)
     for workers in (0, 2):
         mini_ssd.data.workers = workers
@@ -168,7 +168,7 @@ def test_permuted_boxes_are_those_of_another_image(mini_ssd: Config) -> None:
     mini_ssd.data.permute_labels = True
     examples = training_set(mini_ssd)
     owners = [examples._owner(index) for index in range(len(examples.split.images))]
-    assert sorted(owners) == list(range(160))
+    assert sorted(owners) == list(range(480))
     assert all(owner != index for index, owner in enumerate(owners))
 
 

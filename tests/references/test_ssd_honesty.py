@@ -1,9 +1,10 @@
-"""The targets ask for more than answers that do not look at the image reach; what fitted detectors without a network
-reach is what the README says."""
+"""The targets ask for more than answers that do not look at the image reach, and that of the scenes of digits for more
+than fitted detectors without a network."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,8 @@ from train_bench.references.ssd import data
 from train_bench.references.ssd.config import Config
 from train_bench.rules import ruleset
 
-BOOSTED = 0.355
-"""What boosted trees on windows reach on the mini scenes, as the README says."""
-
-COMPONENTS = 0.77
-"""What the best classifier of components above and below thresholds reaches there, as the README says."""
+MARGIN = 0.08
+"""By how much, at least, the target of the mini scenes exceeds what fitted detectors without a network reach."""
 
 BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd"
 
@@ -95,13 +93,23 @@ def best_of_components(config: Config, capsys: pytest.CaptureFixture[str], **how
     return max(value["BBOX"] for value in reached.values())
 
 
-def test_components_above_a_threshold_reach_what_the_readme_says(
-    mini_ssd: Config, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "view",
+    [
+        component_detector.brightness,
+        component_detector.local_contrast,
+        component_detector.saturation,
+        component_detector.mended,
+    ],
+)
+def test_components_above_a_threshold_stay_below_the_mini_target(
+    view: Callable[[np.ndarray, float], np.ndarray], mini_ssd: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert best_of_components(mini_ssd, capsys) == pytest.approx(COMPONENTS, abs=0.03)
+    reached = best_of_components(mini_ssd, capsys, view=view)
+    assert 0.0 < reached < target("ssd_mini") - MARGIN
 
 
-def test_boosted_trees_on_windows_reach_what_the_readme_says(
+def test_boosted_trees_on_windows_stay_below_the_mini_target(
     mini_ssd: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train, val = data.open_splits(mini_ssd, Path(str(mini_ssd.data_dir)))
@@ -112,7 +120,7 @@ def test_boosted_trees_on_windows_reach_what_the_readme_says(
     boosted = window_detector.average_precision(train.annotations, known, val.annotations, unseen, truth)
     with capsys.disabled():
         print(f"\nmAP of boosted trees on windows {boosted:.4f}, target {target('ssd_mini')}")  # noqa: T201
-    assert boosted == pytest.approx(BOOSTED, abs=0.03)
+    assert 0.0 < boosted < target("ssd_mini") - MARGIN
 
 
 @pytest.mark.skipif(not BCCD.is_dir(), reason="no blood cells beside the checkout")

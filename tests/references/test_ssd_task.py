@@ -61,7 +61,7 @@ def trained(scenes_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tu
     config = ssd("ssd_mini", f"data_dir={scenes_folder}", "data.verify=false", "warm_up_steps=0")
     task = built(config)
     task.open_data()
-    task.train_until(mark(4 * 160))
+    task.train_until(mark(640))
     folder = tmp_path_factory.mktemp("trained")
     task.save(folder)
     expected = task.evaluate().metrics["mAP"]
