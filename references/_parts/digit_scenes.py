@@ -1,9 +1,10 @@
 """Scenes of handwritten digits with boxes and masks, in COCO format: a detection task without a download.
 
 scikit-learn's digits (Alpaydin and Kaynak 1998, UCI), enlarged by repetition and varied in brightness,
-lie on a textured background. Where they are crossed, strokes in their own ink join them and strokes of background
-cut them, so that no threshold tells where one begins. All arithmetic is in integers, so that a seed gives the same bytes on every
-machine. The first 897 digits are for training, the rest, written by other people, for evaluation.
+lie on a textured background. Where they are crossed, strokes in their own ink join them and strokes of
+background cut them, so that a threshold rarely cuts out a whole one. All arithmetic is in integers, so that a
+seed gives the same bytes on every machine. The first 897 digits are for training, the rest, written by other
+people, for evaluation.
 """
 
 from __future__ import annotations

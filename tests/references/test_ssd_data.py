@@ -113,7 +113,9 @@ def test_an_evaluation_image_without_a_box_counts_but_nothing_is_looked_for_in_i
     task.build(1, OneRank())
     assert task.open_data().eval_samples == 120
     assert task._eval is not None
-    assert [index for _, indices in task._eval for index in indices.tolist() if index < 119] == list(range(119))
+    assert [index for _, indices in task._eval for index in indices.tolist() if index < 119] == list(
+        range(119)
+    )
     assert 5 not in task._val.images and len(task._val.images) == 119
     assert task.evaluate().metrics["mAP"] >= 0.0
     task.close()
