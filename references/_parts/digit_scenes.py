@@ -144,7 +144,7 @@ def _stroke(side: int, start: np.ndarray, end: np.ndarray, rng: np.random.Genera
     """bool (side, side): what lies within half a width, drawn from `WIDTHS`, of the straight line from `start` to
     `end` (row, column)."""
     width = int(rng.integers(WIDTHS[0], WIDTHS[1] + 1))
-    place = np.stack(np.mgrid[:side, :side], axis=-1) - start
+    place = np.indices((side, side)).transpose(1, 2, 0) - start
     line = end - start
     length = max(int((line * line).sum()), 1)
     along = (place * line).sum(axis=-1).clip(0, length)[:, :, None]
