@@ -14,6 +14,7 @@ import math
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from train_bench.plan import discover
@@ -34,9 +35,8 @@ def main() -> None:
 
 def _honest(name: str, runs: int) -> bool:
     described = discover.describe_variant(name)
-    slowest = _slowest(
-        name, discover.PACKAGE / "rcp" / described["ruleset"] / f"{described['reference']}.json"
-    )
+    file = f"{described['ruleset']}/{described['reference']}.json"
+    slowest = _slowest(name, [folder / file for folder in discover.rcp_folders()])
     limit = [] if slowest is None else [f"benchmark.evaluation.until={math.ceil(PATIENCE * slowest)}"]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name
@@ -67,12 +67,13 @@ def _best(values: list[float] | list[dict[str, float]], target: Target) -> str:
     )
 
 
-def _slowest(name: str, points: Path) -> float | None:
+def _slowest(name: str, files: Sequence[Path]) -> float | None:
     """What the slowest reference run needed, if there are any."""
-    records = json.loads(points.read_text()).values() if points.is_file() else ()
     needed = [
         max(next(values for key, values in record.items() if key.endswith("to converge")))
-        for record in records
+        for file in files
+        if file.is_file()
+        for record in json.loads(file.read_text()).values()
         if record["Benchmark"] == name
     ]
     return max(needed, default=None)

@@ -28,6 +28,8 @@ train-bench VERB ...: how long does this machine and this software take to train
   report  PATH ... --to F   one page about campaigns or trees of results
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
   prepare [OVERRIDE ...]    prepare the data of a benchmark
+  new     benchmark NAME    a folder with a benchmark that trains, to be made another one
+  check   [OVERRIDE ...]    whether a benchmark keeps what the contract promises
   package DIR ... --to DIR  the tree of a submission, and what the official checkers think of it
 
 plan, run, rcp and prepare are Hydra applications. Their options are overrides: benchmark=resnet_mini,

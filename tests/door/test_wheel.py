@@ -76,10 +76,14 @@ def test_an_installed_package_knows_its_version_and_the_digest_of_its_source(ins
 
 def test_an_installed_package_lists_trains_and_judges(installed):
     listed = installed("train-bench", "list").stdout
-    for name, until in (("resnet_mini", "1"), ("minigo_mini", "2")):
+    little = ("search.readouts=4", "search.fast_readouts=2", "match.readouts=4", "match.games=8")
+    for name, *changes in (
+        ("resnet_mini", "evaluation.until=1"),
+        ("minigo_mini", "evaluation.until=2", *little),
+    ):
         assert name in listed
-        words = ("train-bench", "run", f"benchmark={name}", f"benchmark.evaluation.until={until}", "runs=1")
-        ran = installed(*words, f"output={name}")
+        overrides = (f"benchmark={name}", *(f"benchmark.{change}" for change in changes), "runs=1")
+        ran = installed("train-bench", "run", *overrides, f"output={name}")
         assert ran.returncode == 1, ran.stdout + ran.stderr  # one run that is too short is no score
         judged = installed("train-bench", "judge", name)
         assert (judged.returncode, judged.stderr) == (1, "")

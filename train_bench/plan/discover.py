@@ -6,7 +6,7 @@ import importlib
 import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from train_bench import papers, search_path
 from train_bench.errors import RequestError, UnknownName
 from train_bench.launcher import Batch, Launcher, LauncherConfig
 from train_bench.search_path import PACKAGE
-from train_bench.task import BenchmarkConfig, Prepare
+from train_bench.task import BenchmarkConfig, Prepare, Task
 
 ROOT = PACKAGE.parent
 """The checkout; where train_bench is installed, the folder that holds its package."""
@@ -159,6 +159,16 @@ def reference_config(name: str) -> type[BenchmarkConfig]:
     """The configuration schema of a reference."""
     _refuse_unknown("reference", name, references())
     return cast(type[BenchmarkConfig], _member("references", name, "config", "Config"))
+
+
+def task(name: str) -> Callable[[BenchmarkConfig], Task]:
+    """What makes a task of a reference's configuration. Imports torch."""
+    return cast(Callable[[BenchmarkConfig], Task], _member("references", name, "task", "Task"))
+
+
+def folder(reference: str) -> Path:
+    """Where the code of a reference lies."""
+    return search_path.references()[reference].folder
 
 
 def prepare(name: str) -> Prepare:

@@ -1,0 +1,69 @@
+"""Training on a data set of arrays: `class Task(ArrayTask[Config])` says what is left of a `TrainingTask`.
+
+_build_model()          model and optimizer
+_synthetic(samples)     a batch that looks like those of the data set
+_train_step(batches)    one iteration
+_measure(batch)         what an evaluation adds up over all batches
+evaluate()              metrics of `self._total(zeros)`
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from train_bench.references._parts import arrays, loading, stream
+from train_bench.references._parts.training import TrainingTask
+from train_bench.task import DataFacts
+
+C = TypeVar("C", bound=Any)
+Batch = tuple[Tensor, ...]
+
+
+class ArrayTask(TrainingTask[C, Batch]):
+    """Batches are tuples: a tensor of each array of the data set, in the order of their names."""
+
+    @abstractmethod
+    def _synthetic(self, samples: int) -> Batch:
+        """A batch of so many samples that were not read anywhere."""
+
+    @abstractmethod
+    def _measure(self, batch: Batch) -> Tensor:
+        """What an evaluation adds up, of one batch; made in `self._parallel.inference()`."""
+
+    def _warm_up(self) -> None:
+        self._rehearse(self._synthetic(self._local_batch_size))
+        self._measure(self._synthetic(self.config.data.eval_batch_size))
+
+    def open_data(self) -> DataFacts:
+        """Open the arrays; every epoch is a fresh permutation, and an evaluation sees every sample once."""
+        asked, parallel = self.config.data, self._parallel
+        train, val = arrays.open_splits(self.config)
+        order = stream.Shuffled(samples=len(train), seed=self._seed)
+        mine = stream.evaluation_order(
+            len(val), asked.eval_batch_size, parallel.rank, parallel.size, padded=False
+        )
+        fingerprint = self._use_loaders(
+            loading.loader(train, asked, parallel.device, self._sampler(order), collate=None),
+            loading.loader(val, asked, parallel.device, mine, collate=None),
+        )
+        return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
+
+    def _on_device(self, batch: Batch) -> Batch:
+        return tuple(part.to(self._parallel.device, non_blocking=True) for part in batch)
+
+    def _total(self, zeros: Tensor) -> Tensor:
+        """The sum of `_measure` over the whole evaluation set, of all ranks; `zeros` has its shape and type."""
+        total = zeros.to(self._parallel.device)
+        with self._evaluation() as batches:
+            for batch in batches:
+                total = total + self._measure(batch)
+        return self._parallel.sum(total)
+
+    def _has_diverged(self) -> bool:
+        """Whether the latest loss of any rank was no finite number."""
+        broken = (~torch.isfinite(self._last_loss)).to(torch.int64).view(1)
+        return bool(self._parallel.sum(broken).item())

@@ -1,0 +1,23 @@
+"""What a configuration says of a data set of arrays (`arrays.py`). Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, kw_only=True)
+class ArrayData:
+    """How the arrays are checked and read; a benchmark adds what they are made of.
+
+    sha256           digest that they must have together; null: not checked
+    eval_batch_size  samples per forward pass of an evaluation
+    workers          loader processes per rank; 0 loads in the training process, null suits the machine
+    prefetch         batches that each worker holds ready
+    permute_labels   every training sample gets the label of another one: nothing can be learnt
+    """
+
+    sha256: str | None = None
+    eval_batch_size: int = 1024
+    workers: int | None = 0
+    prefetch: int = 2
+    permute_labels: bool = False
