@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from train_bench.references._parts.optimizers import Optimizer
+
 TOGETHER = 16
 """Tensors that are updated at once. What an update needs meanwhile is twice their size; of all of BERT-Large it
 would be 2.7 GB."""
 
 
-class LAMB(torch.optim.Optimizer):
+class LAMB(Optimizer):
     """You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (2020),
     algorithm 2, with phi the identity. For a tensor w with gradient g at step t = 1, 2, ...:
 

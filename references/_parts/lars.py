@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from train_bench.references._parts.optimizers import Optimizer
+
 ETA = 0.001
 """The trust coefficient; fixed by the rules and not logged."""
 
 
-class LARS(torch.optim.Optimizer):
+class LARS(Optimizer):
     """You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks" (2017), algorithm 1, in
     the form of the MLPerf reference. For a tensor w with gradient g, in a group with
     `layer_adaptation`:

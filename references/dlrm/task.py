@@ -14,6 +14,7 @@ from torch.nn import functional
 from train_bench import papers
 from train_bench.quality import Quality
 from train_bench.references._parts import loading
+from train_bench.references._parts.optimizers import SGD
 from train_bench.references._parts.training import TrainingTask
 from train_bench.references._parts.warm_up import without_trace
 from train_bench.references.dlrm import data
@@ -40,7 +41,7 @@ class Task(TrainingTask[Config, data.Batch]):
             ranks=parallel.size,
             device=parallel.device,
         )
-        return model, torch.optim.SGD(model.parameters(), lr=0.0)
+        return model, SGD(model.parameters(), lr=0.0)
 
     def _wrapped(self) -> nn.Module:
         """All but the tables is compiled if that is asked for, and averaged over ranks."""

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from train_bench.errors import UnknownName
+from train_bench.references._parts.optimizers import SGD
 from train_bench.references.maskrcnn.config import Config
 
 BIAS_RATE = 2.0
@@ -22,7 +23,7 @@ def optimizer_of(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     biases = [weight for name, weight in trained if "bias" in name]
     weights = [weight for name, weight in trained if "bias" not in name]
-    return torch.optim.SGD(
+    return SGD(
         [
             {"params": weights, "weight_decay": config.weight_decay, "rate": 1.0},
             {"params": biases, "weight_decay": 0.0, "rate": BIAS_RATE},

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.errors import RequestError
+from train_bench.references._parts.optimizers import SGD
 from train_bench.references.minigo.config import Config
 
 VALUE_WEIGHT = 0.5
@@ -50,7 +51,7 @@ def optimizer_of(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     named = list(model.named_parameters())
     decayed = [weight for name, weight in named if not name.endswith("bias")]
     plain = [weight for name, weight in named if name.endswith("bias")]
-    return torch.optim.SGD(
+    return SGD(
         [{"params": decayed, "weight_decay": config.l2}, {"params": plain, "weight_decay": 0.0}],
         lr=0.0,
         momentum=config.momentum,

@@ -11,6 +11,7 @@ from torch import nn
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references._parts.lars import LARS
 from train_bench.references._parts.lr_schedules import PolynomialDecay
+from train_bench.references._parts.optimizers import SGD
 from train_bench.references.resnet.config import Config, Hyperparameters
 from train_bench.references.resnet.model import is_batch_norm
 
@@ -44,7 +45,7 @@ def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimi
     decay = 2.0 * _given(asked.sgd_opt_weight_decay, "sgd_opt_weight_decay")
     decayed = [weight for name, weight in named if not is_batch_norm(name)]
     plain = [weight for name, weight in named if is_batch_norm(name)]
-    return torch.optim.SGD(
+    return SGD(
         [{"params": decayed, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}],
         lr=0.0,
         momentum=_given(asked.sgd_opt_momentum, "sgd_opt_momentum"),

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from train_bench.errors import RequestError
+from train_bench.references._parts.optimizers import SGD
 from train_bench.references.ssd.config import Config, Hyperparameters
 
 MOMENTUM = 0.9
@@ -40,7 +41,7 @@ class StepDecay:
 def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimizer:
     """Momentum SGD over all of `model`, batch norm and biases decayed like the rest, at rate 0 until the
     schedule speaks."""
-    return torch.optim.SGD(
+    return SGD(
         model.parameters(), lr=0.0, momentum=MOMENTUM, weight_decay=asked.opt_weight_decay, foreach=True
     )
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from train_bench.errors import RequestError, UnknownName
+from train_bench.references._parts.optimizers import SGD
 from train_bench.references.unet3d.config import Config, Hyperparameters
 
 OPTIMIZERS = ("sgd",)
@@ -43,7 +44,7 @@ def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimi
     """SGD with Nesterov's momentum over `model`, at rate 0 until the schedule speaks."""
     if asked.opt_name not in OPTIMIZERS:
         raise UnknownName(what="optimizer (opt_name)", name=asked.opt_name, known=OPTIMIZERS)
-    return torch.optim.SGD(
+    return SGD(
         model.parameters(),
         lr=0.0,
         momentum=asked.opt_momentum,

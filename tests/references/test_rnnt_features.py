@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import signal
 
 from tests.references.configs import rnnt
 from train_bench.references.rnnt import features
@@ -29,6 +30,14 @@ def test_a_higher_sampling_rate_makes_speech_longer_and_lower(factor: float) -> 
     inner = slice(2000, len(sound) - 2000)
     expected = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(len(sound)) * before / after / RATE)
     np.testing.assert_allclose(sound[inner], expected[inner], atol=0.01)
+
+
+def test_resampling_is_that_of_scipy_bit_by_bit() -> None:
+    generator = np.random.default_rng(0)
+    for before in (2, 3, 8, 9, 16000):
+        sound = generator.normal(size=before)
+        for after in (2, 3, 7, 8, 9, 10, 15000, 16000, 18432):
+            assert np.array_equal(features._at_length(sound, after), signal.resample(sound, after))
 
 
 def test_lengths_are_fast_and_keep_the_factor() -> None:

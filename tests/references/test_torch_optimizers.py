@@ -1,0 +1,91 @@
+"""Our optimizers are torch's, number by number, without what torch loads with its own."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from train_bench.references._parts.optimizers import SGD
+
+STEPS_WITHOUT_THE_COMPILER = """
+import sys
+import torch
+from train_bench.references._parts.lamb import LAMB
+from train_bench.references._parts.lars import LARS
+from train_bench.references._parts.optimizers import SGD
+
+def weights():
+    return [torch.nn.Parameter(torch.ones(2))]
+
+for optimizer in (
+    SGD(weights(), lr=0.1, momentum=0.9),
+    LARS([{"params": weights()}], lr=0.1, momentum=0.9, weight_decay=0.0),
+    LAMB([{"params": weights()}], lr=0.1, betas=(0.9, 0.99), epsilon=1e-6, weight_decay=0.0),
+):
+    (weight,) = optimizer.param_groups[0]["params"]
+    weight.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+print("torch._dynamo" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.9, "weight_decay": 0.01},
+        {"momentum": 0.9, "nesterov": True, "foreach": True},
+        {"momentum": 0.9, "foreach": False},
+    ],
+)
+def test_our_sgd_is_that_of_torch_number_by_number(options: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(5)
+    start = [torch.randn(shape, generator=generator) for shape in ((4, 3), (5,))]
+    theirs, ours = ([torch.nn.Parameter(tensor.clone()) for tensor in start] for _ in range(2))
+    pairs = ((torch.optim.SGD, theirs), (SGD, ours))
+    optimizers = [kind([{"params": weights}], lr=0.1, **options) for kind, weights in pairs]
+    seen: list[int] = []
+    optimizers[1].register_step_post_hook(lambda *_: seen.append(len(seen)))
+    for step in range(4):
+        gradients = [torch.randn(tensor.shape, generator=generator) for tensor in start]
+        for optimizer, weights in zip(optimizers, (theirs, ours), strict=True):
+            optimizer.zero_grad()
+            assert all(weight.grad is None for weight in weights)
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.grad = gradient.clone()
+            optimizer.step()
+            if step == 1:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        assert all(map(torch.equal, ours, theirs))
+    states = [optimizer.state_dict() for optimizer in optimizers]
+    torch.testing.assert_close(states[1], states[0], rtol=0.0, atol=0.0)
+    assert seen == [0, 1, 2, 3]
+
+
+def test_a_step_leaves_no_gradient_of_its_own_and_evaluates_a_closure() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = SGD([weight], lr=0.5)
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = weight.sum()
+        value.backward()
+        return value
+
+    assert optimizer.step(loss) == 2.0
+    assert weight.tolist() == [0.5, 0.5]
+    assert weight.is_leaf
+
+
+def test_optimizers_do_not_load_the_compiler_of_torch() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", STEPS_WITHOUT_THE_COMPILER], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == ["False"]
