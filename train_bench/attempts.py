@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers, software
+from train_bench import files, software
 from train_bench.job import Job
 from train_bench.judge.campaign_checks import DIED, FINISHED, INTERRUPTED
 from train_bench.plan import discover
@@ -26,17 +26,17 @@ def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
     path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
     told: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
     told |= ran_with(job.reference, ruleset_digest) | {"ended": None, "outcome": None, "deaths": []}
-    papers.write_json(path, told)
+    files.write_json(path, told)
     died: list[str] = []
     try:
         yield died
     except KeyboardInterrupt:
-        papers.write_json(path, told | {"ended": _now(), "outcome": INTERRUPTED})
+        files.write_json(path, told | {"ended": _now(), "outcome": INTERRUPTED})
         raise
     except Exception as error:
-        papers.write_json(path, told | {"ended": _now(), "outcome": DIED, "deaths": [str(error)]})
+        files.write_json(path, told | {"ended": _now(), "outcome": DIED, "deaths": [str(error)]})
         raise
-    papers.write_json(path, told | {"ended": _now(), "outcome": DIED if died else FINISHED, "deaths": died})
+    files.write_json(path, told | {"ended": _now(), "outcome": DIED if died else FINISHED, "deaths": died})
 
 
 def ran_with(reference: str, ruleset_digest: str) -> dict[str, Any]:

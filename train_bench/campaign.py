@@ -14,11 +14,11 @@ from typing import Any
 
 import cattrs
 
-from train_bench import attempts, lock, machine, papers
-from train_bench.board import Board
-from train_bench.ending import Vigil, deaths, failed_runs
+from train_bench import attempts, files, lock, machine
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
+from train_bench.failures import Vigil, deaths, failed_runs
+from train_bench.hosts import HostsFile
 from train_bench.job import Job
 from train_bench.judge.finding import BREAKS
 from train_bench.judge.live import LiveCheck
@@ -35,7 +35,7 @@ def begin(plan: Plan) -> None:
     """Write the plan into a folder of its own; a folder that already holds a campaign is refused."""
     folder = plan.jobs[0].folder
     refuse_folder(folder)
-    papers.write_json(folder / "plan.json", as_json(plan))
+    files.write_json(folder / "plan.json", as_json(plan))
 
 
 def refuse_folder(folder: Path) -> None:
@@ -56,7 +56,7 @@ def open_folder(folder: Path) -> Plan:
     """
     if not _holds_plan(folder):
         raise RequestError(f"{folder} holds no campaign (no plan.json); give the folder of one.")
-    written = papers.read_json(folder / "plan.json")
+    written = files.read_json(folder / "plan.json")
     try:
         plan = from_json(written, folder)
         reason = _refused(plan)
@@ -160,13 +160,13 @@ def run_each(
             locks.enter_context(lock.held(job.ranks_folder.with_suffix(".lock"), what))
         # What another process finished before the locks were ours is a result.
         missing = todo(plan, retry_failed=retry_failed)
-        board = Board(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
+        hosts_file = HostsFile(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
         for job in _wanted(missing, only):
             _put_aside(job)
         watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
         try:
             for job in _wanted(missing, only):
-                failure = _run(job, launcher, watcher, board, _live_check(plan, job), strictly=strictly)
+                failure = _run(job, launcher, watcher, hosts_file, _live_check(plan, job), strictly=strictly)
                 if failure is not None and not go_on:
                     raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
                 yield job
@@ -177,7 +177,7 @@ def run_each(
                 f"train-bench run resume={plan.jobs[0].folder}"
             ) from None
         finally:
-            board.campaign_over()
+            hosts_file.campaign_over()
             watcher.campaign_ended()
 
 
@@ -192,7 +192,7 @@ def _live_check(plan: Plan, job: Job) -> LiveCheck:
 
 
 def _run(
-    job: Job, launcher: Launcher, watcher: Watcher, board: Board, live: LiveCheck, *, strictly: bool
+    job: Job, launcher: Launcher, watcher: Watcher, hosts_file: HostsFile, live: LiveCheck, *, strictly: bool
 ) -> str | None:
     """Carry out one run and leave its papers. Returns how its processes died, None if they did not."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
@@ -212,20 +212,20 @@ def _run(
         broken = next((finding.message for finding in found if finding.grade == BREAKS), None)
         if strictly and broken:
             return f"it was stopped because its log breaks a rule (on_violation=stop): {broken}"
-        return vigil.overdue() or board.failed_elsewhere(job)
+        return vigil.overdue() or hosts_file.failed_elsewhere(job)
 
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
     with attempts.attempt(job, rules.digest) as died:
-        board.run_starts(job)
+        hosts_file.run_starts(job)
         ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
         tick()
-        elsewhere = board.run_over(job, failed=ended.exit_code != 0)
+        elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
         found = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
         died += [str(death) for death in found]
-        papers.write_json(job.ranks_folder / "ending.json", {"exit_code": ended.exit_code, "deaths": died})
+        files.write_json(job.ranks_folder / "ending.json", {"exit_code": ended.exit_code, "deaths": died})
         _settle(job)
     record, _ = read_record(job.result_file, rules)
-    papers.write_json(job.folder / f"record_{job.index}.json", record.as_json())
+    files.write_json(job.folder / f"record_{job.index}.json", record.as_json())
     failure = "; ".join(died) or None
     watcher.run_ended(job, failure=failure)
     return failure
@@ -247,7 +247,7 @@ def _settle(job: Job) -> None:
             os.fsync(file.fileno())
         job.growing_file.replace(job.result_file)
     except OSError as error:
-        raise papers.cannot_write(job.result_file, error) from error
+        raise files.cannot_write(job.result_file, error) from error
 
 
 def _put_aside(job: Job) -> None:

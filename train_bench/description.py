@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.job import jobs_of
 
@@ -29,7 +29,7 @@ def read_stated(path: Path) -> dict[str, str]:
     """What the user says of the system: any of `FIELDS`, as strings."""
     if not path.is_file():
         raise RequestError(f"There is no file {path}; give a JSON file of the system's description.")
-    stated = papers.read_json(path)
+    stated = files.read_json(path)
     if not isinstance(stated, dict):
         raise RequestError(f"{path} holds no JSON object; give one of field -> text.")
     for field, value in stated.items():

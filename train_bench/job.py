@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.progress import EvalSchedule, Unit
 from train_bench.quality import Target
 
@@ -114,5 +114,5 @@ def read_job(plan: Path, index: int) -> Job:
     """The job that `plan.json` holds under `index`, in the folder where the plan lies now."""
     import cattrs  # here, because `train-bench list` imports this file and needs no plan
 
-    jobs = {job["index"]: job for job in jobs_of(papers.read_json(plan))}
+    jobs = {job["index"]: job for job in jobs_of(files.read_json(plan))}
     return cattrs.structure(jobs[index] | {"folder": plan.resolve().parent}, Job)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import board, campaign, lock
-from train_bench.ending import Vigil, deaths
+from train_bench import campaign, hosts, lock
 from train_bench.errors import LaunchError, RequestError, UnknownName
+from train_bench.failures import Vigil, deaths
 from train_bench.job import Job
 from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.plan import discover, launch
@@ -76,7 +76,7 @@ def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
                 f"Host 0 has begun no campaign in {folder} for {BEGIN_SECONDS:g} s; give the folder that it was "
                 f"given as output=DIR, on a file system that all hosts see."
             )
-        time.sleep(board.POLL_SECONDS)
+        time.sleep(hosts.POLL_SECONDS)
 
 
 def _which(plan: Plan, words: Sequence[str]) -> tuple[int, dict[str, str]]:
@@ -86,8 +86,8 @@ def _which(plan: Plan, words: Sequence[str]) -> tuple[int, dict[str, str]]:
         raise RequestError(f"launcher={plan.launcher} as planned needs no other host to join.")
     if all(job.result_file.exists() for job in plan.jobs):
         raise RequestError("All runs of this campaign have a result; there is nothing to join.")
-    hosts = [number for number, word in enumerate(config.joining, start=1) if word in words]
-    if len(hosts) != 1:
+    numbers = [number for number, word in enumerate(config.joining, start=1) if word in words]
+    if len(numbers) != 1:
         raise RequestError(f"Say which host this is, one of: {', '.join(config.joining)}.")
     shared = {field.name for field in dataclasses.fields(LauncherConfig)}
     own = [f"launcher.{field.name}" for field in dataclasses.fields(config) if field.name not in shared]
@@ -97,7 +97,7 @@ def _which(plan: Plan, words: Sequence[str]) -> tuple[int, dict[str, str]]:
         if name not in own or not equals:
             raise UnknownName(what="option of a joining host", name=name, known=own)
         changes[name.removeprefix("launcher.")] = value
-    return hosts[0], changes
+    return numbers[0], changes
 
 
 def _next(job: Job, done: set[str]) -> Mapping[str, Any] | None:
@@ -105,12 +105,12 @@ def _next(job: Job, done: set[str]) -> Mapping[str, Any] | None:
     what an earlier campaign left there."""
     deadline = time.monotonic() + job.start_limit_seconds
     while time.monotonic() < deadline:
-        said = board.said(job.folder)
+        said = hosts.said(job.folder)
         if said["state"] == "running" and said["launch"] not in done:
             return said
         if said["state"] == "over" and done:
             return None
-        time.sleep(board.POLL_SECONDS)
+        time.sleep(hosts.POLL_SECONDS)
     raise LaunchError(
         f"Host 0 has started no run for {job.start_limit_seconds:g} s (start_limit_seconds). Look whether it is "
         f"alive; continue with resume={job.folder} there and train-bench join here."
@@ -122,7 +122,7 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
     vigil = Vigil(job)
 
     def over() -> bool:
-        return board.said(job.folder) != said
+        return hosts.said(job.folder) != said
 
     def tick() -> str | None:
         return "host 0 has ended the run" if over() else vigil.overdue()
@@ -131,11 +131,11 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
     try:
         ended = launch.carry_out(started, job, tick, name=f"launcher_{host}")
     except KeyboardInterrupt:
-        board.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
+        hosts.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
         raise
     found = () if over() else deaths(job, launcher, ended, (), whole=True)
     found = tuple(_on(host, death) for death in found)
-    board.report(job, host, found)
+    hosts.report(job, host, found)
     return found
 
 

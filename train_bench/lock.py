@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.errors import RequestError
-from train_bench.papers import cannot_write
+from train_bench.files import cannot_write
 
 
 @contextlib.contextmanager

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.description import FIELDS, found
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.job import jobs_of
@@ -32,6 +31,7 @@ from train_bench.judge.submission import STATUS
 from train_bench.judge.tree import judge_folder
 from train_bench.plan import discover
 from train_bench.plan.definition import changes
+from train_bench.progress_bar import bar
 from train_bench.search_path import PACKAGE, references
 from train_bench.software import digest_of_reference
 
@@ -111,7 +111,7 @@ def read_campaign(folder: Path, rcp_folders: Sequence[Path]) -> Campaign:
     for name in ("plan.json", "system.json"):
         if not (folder / name).is_file():
             raise RequestError(f"{folder} holds no finished campaign (no {name}); give the folder of one.")
-    plan, machine = papers.read_json(folder / "plan.json"), papers.read_json(folder / "system.json")
+    plan, machine = files.read_json(folder / "plan.json"), files.read_json(folder / "system.json")
     judgement = judge_folder(folder, asked=None, rcp_folders=rcp_folders, changes=changes)
     try:
         return Campaign(
@@ -163,7 +163,7 @@ def package(
             tree = Path(beside, "tree")
             folder = tree / submitter
             description = describe(campaigns[0], name, stated)
-            papers.write_json(folder / "systems" / f"{name}.json", description)
+            files.write_json(folder / "systems" / f"{name}.json", description)
             for campaign in bar(campaigns, "packaging"):
                 _write(folder, campaign, name, source, overruled[campaign.folder])
             tree.replace(to)
@@ -300,8 +300,8 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
     told = decided | {"config": campaign.config, "overruled": overruled}
     # How a process died may name hosts and folders.
     attempts = [{key: value for key, value in told.items() if key != "deaths"} for told in campaign.attempts]
-    papers.write_json(folder / "configuration.json", _without_paths(told) | {"attempts": attempts})
-    papers.write(folder / "README.md", _readme(campaign, overruled))
+    files.write_json(folder / "configuration.json", _without_paths(told) | {"attempts": attempts})
+    files.write(folder / "README.md", _readme(campaign, overruled))
 
 
 def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:

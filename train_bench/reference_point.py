@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError, RequestError
 from train_bench.job import jobs_of
 from train_bench.judge import rcp as points
@@ -49,7 +49,7 @@ def add(judged: Judgement, folder: Path, to: Path, rcp_folders: Sequence[Path], 
     Refuses runs that did not all converge, are not compliant, or are fewer than twice a result's: such
     a record would be no reference (rules, section "Reference convergence points").
     """
-    plan = papers.read_json(folder / "plan.json")
+    plan = files.read_json(folder / "plan.json")
     problems = [
         f"{Path(record.file).name}: {finding.message}"
         for record, verdict in zip(judged.records, judged.verdicts, strict=True)
@@ -61,12 +61,12 @@ def add(judged: Judgement, folder: Path, to: Path, rcp_folders: Sequence[Path], 
         problems.append(f"{len(judged.records)} of the at least {required} runs are there.")
     if problems:
         raise LogError(f"{folder} gives no reference convergence point. {' '.join(problems)}")
-    record = _record(judged, plan, papers.read_json(folder / "system.json"))
+    record = _record(judged, plan, files.read_json(folder / "system.json"))
     path, name = _file(to, plan["ruleset"], plan["reference"]), _name(record["Benchmark"], record["BS"])
     if not replace:
         _refuse_to_replace(rcp_folders, plan["ruleset"], plan["reference"], name)
     records = _records(path)
-    papers.write_json(path, dict(sorted({**records, name: record}.items(), key=_benchmark_and_batch_size)))
+    files.write_json(path, dict(sorted({**records, name: record}.items(), key=_benchmark_and_batch_size)))
     return path
 
 
@@ -75,7 +75,7 @@ def _file(rcp: Path, ruleset: str, reference: str) -> Path:
 
 
 def _records(path: Path) -> dict[str, Any]:
-    return dict(papers.read_json(path)) if path.exists() else {}
+    return dict(files.read_json(path)) if path.exists() else {}
 
 
 def _name(benchmark: str, batch_size: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import Interrupted, LaunchError, LogError, RequestError
 from train_bench.job import Job
 from train_bench.launcher import Batch, BatchTask, Launch
@@ -42,9 +42,7 @@ def hand_over(batch: Batch, jobs: Sequence[Job], words: Sequence[str], tell: Cal
     settles it afterwards; if the user waits, settling is left to who waited."""
     folder = jobs[0].folder
     number = _number(launch.answer(batch.submission(jobs, run_argv(jobs, words))))
-    papers.write_json(
-        folder / "batch.json", {"job": number, "runs": [job.index for job in jobs], "tasks": []}
-    )
+    files.write_json(folder / "batch.json", {"job": number, "runs": [job.index for job in jobs], "tasks": []})
     tell(f"job {number} is submitted: {len(jobs)} run(s), output in {folder}")
     if batch.wait:
         return
@@ -99,7 +97,7 @@ def settle(batch: Batch, folder: Path) -> None:
     told = _handed_over(folder)
     tasks = _ended(batch, str(told["job"]), "settle it when it has")
     if tasks:
-        papers.write_json(folder / "batch.json", told | {"tasks": [asdict(task) for task in tasks]})
+        files.write_json(folder / "batch.json", told | {"tasks": [asdict(task) for task in tasks]})
 
 
 def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
@@ -113,7 +111,7 @@ def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
 
 def _handed_over(folder: Path) -> dict[str, Any]:
     """What `hand_over` wrote down. The number goes to commands of the batch system, so it has to be one."""
-    told = papers.read_json(folder / "batch.json")
+    told = files.read_json(folder / "batch.json")
     if not isinstance(told, dict) or not re.fullmatch(r"[0-9]+", str(told.get("job"))):
         raise LogError(f"{folder / 'batch.json'} does not name the number of a submitted job.")
     return told

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.plan import launch
 from train_bench.report import sweep as table
 from train_bench.report.table import console
@@ -28,7 +28,7 @@ LOST = "its process was killed, or never started"
 
 def begin(folder: Path, jobs: Sequence[Sequence[str]]) -> None:
     """Write down what was asked, before any job starts."""
-    papers.write_json(folder / "sweep.json", [list(words) for words in jobs])
+    files.write_json(folder / "sweep.json", [list(words) for words in jobs])
 
 
 def run_job(verb: str, folder: Path, number: int, words: Sequence[str], *, together: bool) -> int:
@@ -44,9 +44,7 @@ def run_job(verb: str, folder: Path, number: int, words: Sequence[str], *, toget
         said = stderr.read_text(encoding="utf-8", errors="replace")
         sys.stderr.write(said)
         sys.stderr.flush()
-    papers.write_json(
-        folder / f"{number}.json", {"exit_code": code, "said": said.strip().rpartition("\n")[2]}
-    )
+    files.write_json(folder / f"{number}.json", {"exit_code": code, "said": said.strip().rpartition("\n")[2]})
     return code
 
 
@@ -83,17 +81,17 @@ def outcomes(folder: Path) -> list[dict[str, Any]]:
     nothing), `said` (its last line on standard error), `asked` (how many runs; None where nothing was planned) and
     `score` (the object of its score.json, or None)."""
     told = []
-    for number, words in enumerate(papers.read_json(folder / "sweep.json")):
+    for number, words in enumerate(files.read_json(folder / "sweep.json")):
         path, campaign = folder / f"{number}.json", folder / str(number)
         plan, score = campaign / "plan.json", campaign / "score.json"
-        ending = papers.read_json(path) if path.exists() else {"exit_code": None, "said": LOST}
+        ending = files.read_json(path) if path.exists() else {"exit_code": None, "said": LOST}
         told.append(
             {
                 "number": number,
                 "words": words,
                 **ending,
-                "asked": len(papers.read_json(plan)["jobs"]) if plan.exists() else None,
-                "score": papers.read_json(score) if score.exists() else None,
+                "asked": len(files.read_json(plan)["jobs"]) if plan.exists() else None,
+                "score": files.read_json(score) if score.exists() else None,
             }
         )
     return told

@@ -7,7 +7,7 @@ from __future__ import annotations
 import socket
 import time
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LaunchError
 from train_bench.job import Job
 
@@ -25,7 +25,7 @@ def meet(job: Job, *, first: bool) -> tuple[str, int]:
         with socket.socket() as probe:
             probe.bind(("", 0))
             port = probe.getsockname()[1]
-        papers.write_json(path, {"host": socket.gethostname(), "port": port})
+        files.write_json(path, {"host": socket.gethostname(), "port": port})
     deadline = time.monotonic() + job.start_limit_seconds
     while not path.exists():
         if time.monotonic() > deadline:
@@ -34,5 +34,5 @@ def meet(job: Job, *, first: bool) -> tuple[str, int]:
                 f"have to see the campaign's folder."
             )
         time.sleep(POLL_SECONDS)
-    told = papers.read_json(path)
+    told = files.read_json(path)
     return str(told["host"]), int(told["port"])

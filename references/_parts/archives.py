@@ -25,9 +25,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.errors import RequestError
+from train_bench.progress_bar import bar
 
 MOST_MEMBERS = 300_000
 """More than twice those of COCO's largest archive."""
@@ -66,7 +66,7 @@ class Zip:
     def __init__(self, path: Path, *, kind: str = "a zip file") -> None:
         self._path = path
         with _named(path, f"cannot be read as {kind}"), contextlib.ExitStack() as opened:
-            plain = opened.enter_context(papers.opened(path))
+            plain = opened.enter_context(files.opened(path))
             file = _Within(plain, longest=LARGEST_INDEX)
             self._archive = zipfile.ZipFile(file)
             file.longest = LARGEST_MEMBER
@@ -140,7 +140,7 @@ def unpack_tar(path: Path, folder: Path) -> None:
     """Write the files of a `.tar.gz` below `folder`, each visible only when whole."""
     with (
         _named(path, f"cannot be unpacked into {folder}", UNPACK_AGAIN),
-        papers.opened(path) as packed,
+        files.opened(path) as packed,
         gzip.GzipFile(fileobj=packed) as plain,
     ):
         room = _room(path)
@@ -171,7 +171,7 @@ def gunzipped(content: bytes, most: int) -> bytes:
 
 def _write(content: Any, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with papers.whole_file(target) as file:
+    with files.whole_file(target) as file:
         shutil.copyfileobj(content, file)
 
 

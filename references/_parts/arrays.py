@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.references._parts import prepared
 
@@ -37,13 +37,13 @@ def write(config: Any, folder: Path, splits: Mapping[str, Mapping[str, np.ndarra
         for name, array in sorted(splits[split].items()):
             path = folder / split / f"{name}.npy"
             path.parent.mkdir(parents=True, exist_ok=True)
-            with papers.whole_file(path) as file:
+            with files.whole_file(path) as file:
                 np.save(file, array)
             digest.update(f"{split} {name} {array.dtype.str} {array.shape}\n".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
     manifest = {"format": FORMAT, "samples": samples, "sha256": digest.hexdigest()}
     _check(config, folder, manifest)
-    papers.write_json(folder / prepared.MANIFEST, manifest)
+    files.write_json(folder / prepared.MANIFEST, manifest)
 
 
 def is_written(config: Any, folder: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from train_bench import papers
+from train_bench import files
 from train_bench.parallel import Parallel
 
 FILE = "checkpoint.pt"
@@ -30,7 +30,7 @@ def save(
             "parallel": parallel.state_dict(),
             "counters": counters,
         }
-        with papers.whole_file(folder / FILE) as file:
+        with files.whole_file(folder / FILE) as file:
             torch.save(state, file)
     parallel.barrier()
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.errors import RequestError
+from train_bench.progress_bar import bar
 from train_bench.references._parts import archives
 from train_bench.references._parts.fingerprint import mapped
 from train_bench.references._parts.images import FAULTS
@@ -144,7 +144,7 @@ def _parse(path: Path, *, masks: bool) -> Mapping[str, Any]:
         return entry
 
     try:
-        text = papers.read_bytes(path, largest=LARGEST_FILE).decode("utf-8")
+        text = files.read_bytes(path, largest=LARGEST_FILE).decode("utf-8")
         content = json.loads(text, object_hook=None if masks else without_mask)
     except OSError as error:
         raise RequestError(f"The annotation file {path} cannot be read: {error.strerror}.") from error
@@ -338,10 +338,10 @@ def save(found: Annotations, path: Path) -> None:
     the size of a large file, `load` neither."""
     arrays: dict[str, Any] = {name: np.asarray(getattr(found, name)) for name in _ARRAYS}
     try:
-        with papers.whole_file(path) as file:
+        with files.whole_file(path) as file:
             np.savez(file, **arrays)
     except OSError as error:
-        raise papers.cannot_write(path, error) from error
+        raise files.cannot_write(path, error) from error
 
 
 def load(path: Path) -> Annotations:
@@ -359,7 +359,7 @@ def load(path: Path) -> Annotations:
 def pixels(path: Path, size: np.ndarray) -> np.ndarray:
     """uint8 (height, width, 3) of the image at `path`, which has to have `size` (height, width)."""
     try:
-        with papers.opened(path) as file, Image.open(file) as image:
+        with files.opened(path) as file, Image.open(file) as image:
             if image.size != (size[1], size[0]):
                 raise RequestError(
                     f"The image {path} has {image.size[0]} x {image.size[1]} pixels; its annotation file says "
@@ -395,7 +395,7 @@ def update_digest(digest: Any, folder: Path, found: Annotations) -> None:
 def check_archive(path: Path) -> None:
     """Refuse an archive of COCO 2017 whose MD5 is not the published one; reads it in blocks."""
     digest = hashlib.md5(usedforsecurity=False)
-    with papers.opened(path) as file:
+    with files.opened(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     if digest.hexdigest() != ARCHIVES[path.name]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.references._parts import archives, coco
 
@@ -39,7 +39,7 @@ def prepare(folder: Path, source: Path | None) -> None:
     downloads.
     """
     note = folder / NOTE
-    done = papers.read_json(note) if note.exists() else {}
+    done = files.read_json(note) if note.exists() else {}
     missing = [name for name in coco.ARCHIVES if name not in done]
     absent = [name for name in missing if source is None or not (source / name).is_file()]
     if absent:
@@ -53,4 +53,4 @@ def prepare(folder: Path, source: Path | None) -> None:
         coco.check_archive(source / name)
         archives.unpack_zip(source / name, folder)
         done[name] = coco.ARCHIVES[name]
-        papers.write_json(note, done)
+        files.write_json(note, done)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 
 TRAIN_DIGITS = 897
@@ -56,12 +56,12 @@ def write(folder: Path, scenes: Scenes) -> str:
     pixels and annotations. Does nothing if they are there already."""
     note = folder / NOTE
     wanted = json.loads(json.dumps(asdict(scenes)))
-    if note.exists() and papers.read_json(note).get("scenes") == wanted:
-        return str(papers.read_json(note)["sha256"])
+    if note.exists() and files.read_json(note).get("scenes") == wanted:
+        return str(files.read_json(note)["sha256"])
     digest = hashlib.sha256()
     for split in SPLITS:
         digest.update(_write_split(folder, split, scenes))
-    papers.write_json(note, {"scenes": wanted, "sha256": digest.hexdigest()})
+    files.write_json(note, {"scenes": wanted, "sha256": digest.hexdigest()})
     return digest.hexdigest()
 
 
@@ -90,7 +90,7 @@ def _write_split(folder: Path, split: str, scenes: Scenes) -> bytes:
         "annotations": annotations,
         "categories": [{"id": digit + 1, "name": str(digit)} for digit in range(scenes.categories)],
     }
-    papers.write_json(folder / f"instances_{split}.json", content)
+    files.write_json(folder / f"instances_{split}.json", content)
     digest.update(json.dumps(content, sort_keys=True).encode())
     return digest.digest()
 

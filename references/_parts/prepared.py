@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.task import BenchmarkConfig
 
@@ -40,7 +40,7 @@ def read_manifest(folder: Path, version: int) -> dict[str, Any] | None:
     """The manifest of a folder; None if there is none (yet). Refuses one of another format than `version`."""
     if not (folder / MANIFEST).exists():
         return None
-    manifest = papers.read_json(folder / MANIFEST)
+    manifest = files.read_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != version:
         raise RequestError(
             f"{folder / MANIFEST} is not a manifest of format {version}; remove {folder} and prepare again."

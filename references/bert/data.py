@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.errors import RequestError, UnknownName
+from train_bench.progress_bar import bar
 from train_bench.references._parts import prepared, stream
 from train_bench.references.bert import packed, sources
 from train_bench.references.bert.config import Config
@@ -98,7 +98,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
             entry = packed.write_file(folder, name, part.chunks(), made_from)
         splits[split].append(entry)
     manifest = {"format": packed.FORMAT, "preprocessing": preprocessing, "splits": splits}
-    papers.write_json(folder / prepared.MANIFEST, manifest)
+    files.write_json(folder / prepared.MANIFEST, manifest)
     return manifest
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import WriteError
 from train_bench.references._parts import prepared
 
@@ -56,7 +56,7 @@ def write_file(
     samples = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with papers.whole_file(path) as file:
+        with files.whole_file(path) as file:
             for chunk in chunks:
                 content = chunk.tobytes()
                 contents.update(content)
@@ -74,7 +74,7 @@ def write_file(
         "bytes": path.stat().st_size,
         "sha256": contents.hexdigest(),
     }
-    papers.write_json(folder / f"{name}.json", entry)
+    files.write_json(folder / f"{name}.json", entry)
     return entry
 
 
@@ -83,7 +83,7 @@ def finished(folder: Path, name: str, made_from: Mapping[str, Any]) -> dict[str,
     note = folder / f"{name}.json"
     if not note.exists():
         return None
-    entry = papers.read_json(note)
+    entry = files.read_json(note)
     whole = prepared.size(folder / f"{name}.rows") == entry["bytes"]
     return entry if whole and entry["made_from"] == made_from else None
 

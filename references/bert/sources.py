@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.references._parts import prepared
 from train_bench.references.bert import grammar, packed, tfrecord
@@ -170,7 +170,7 @@ def text(config: Config, root: Path) -> Source:
 def _read(path: Path) -> list[list[list[str]]]:
     """Words by sentence by article."""
     try:
-        lines = papers.read_bytes(path, largest=LARGEST_TEXT).decode("utf-8").lower().splitlines()
+        lines = files.read_bytes(path, largest=LARGEST_TEXT).decode("utf-8").lower().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"{path} cannot be read as text: {error}.") from error
     articles: list[list[list[str]]] = [[]]

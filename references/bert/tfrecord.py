@@ -16,7 +16,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 
 LONGEST_RECORD = 1 << 20
@@ -36,7 +36,7 @@ class Malformed(Exception):
 def records(path: Path) -> Iterator[bytes]:
     """The records of a file, one in memory at a time. Raises `RequestError` with the number of the record where
     a file is cut or a checksum is wrong."""
-    with papers.opened(path) as file:
+    with files.opened(path) as file:
         number = 0
         while head := file.read(12):
             where = f"{path}, record {number}"

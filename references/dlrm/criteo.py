@@ -25,9 +25,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.errors import RequestError, WriteError
+from train_bench.progress_bar import bar
 from train_bench.references.dlrm import records
 from train_bench.references.dlrm.config import Config
 from train_bench.references.dlrm.lines import FIELDS, parse
@@ -97,7 +97,7 @@ def _read_day(path: Path, scratch: Path, day: int, config: Config) -> int:
     """Write a day's records and the bits of its values; the number of its records."""
     note = scratch / f"day_{day}.json"
     if note.exists():
-        return cast(int, papers.read_json(note)["samples"])
+        return cast(int, files.read_json(note)["samples"])
     max_index = config.data.max_index
     most = (config.train_samples or 0) + 2 * (config.eval_samples or 0)
     seen = np.zeros((CATEGORIES, max_index), dtype=bool)
@@ -116,7 +116,7 @@ def _read_day(path: Path, scratch: Path, day: int, config: Config) -> int:
     if samples < 2:
         raise RequestError(f"{path} has {samples} records; a day has millions. Fetch it again.")
     np.save(scratch / f"day_{day}_seen.npy", np.packbits(seen, axis=1))
-    papers.write_json(note, {"samples": samples})
+    files.write_json(note, {"samples": samples})
     return samples
 
 
@@ -124,7 +124,7 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
     """Pieces of the file that end with a line."""
     rest, lines = b"", 0
     with (
-        papers.opened(path) as plain,
+        files.opened(path) as plain,
         gzip.GzipFile(fileobj=plain) if path.suffix == ".gz" else plain as file,
     ):
         while True:
@@ -198,7 +198,7 @@ def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
     buckets = -(-sum(counts) // BUCKET)
     done: dict[str, Any] = {"days": 0, "sizes": [0] * buckets}
     if note.exists():
-        done = papers.read_json(note)
+        done = files.read_json(note)
     size = FIELDS * records.DTYPE.itemsize
     sizes: list[int] = done["sizes"]
     for bucket in range(buckets):  # what an interrupted day left behind
@@ -218,7 +218,7 @@ def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
                     with _bucket(scratch, bucket).open("ab") as file:
                         file.write(piece.tobytes())
                     sizes[bucket] += len(piece)
-        papers.write_json(note, {"days": day + 1, "sizes": sizes})
+        files.write_json(note, {"days": day + 1, "sizes": sizes})
         (scratch / f"day_{day}.bin").unlink()
     return sizes
 
@@ -226,7 +226,7 @@ def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
 def _append(config: Config, folder: Path, scratch: Path, sizes: list[int]) -> dict[str, Any]:
     """Permute each bucket and append it to `train.bin`; what `records.write_split` says of a split."""
     note, path = scratch / "appended.json", records.split_path(folder, "train")
-    done = papers.read_json(note) if note.exists() else {"buckets": 0}
+    done = files.read_json(note) if note.exists() else {"buckets": 0}
     size = FIELDS * records.DTYPE.itemsize
     if done["buckets"] == 0:
         path.touch()
@@ -243,7 +243,7 @@ def _append(config: Config, folder: Path, scratch: Path, sizes: list[int]) -> di
             records.refuse_bad(block, config.model, str(source), 0)
             np.random.default_rng([SHUFFLE_SEED, 1, bucket]).permutation(block).tofile(file)
             file.flush()
-            papers.write_json(note, {"buckets": bucket + 1})
+            files.write_json(note, {"buckets": bucket + 1})
             source.unlink()
     with path.open("rb") as file:
         digest = hashlib.sha256()

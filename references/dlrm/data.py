@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.errors import RequestError, UnknownName
+from train_bench.progress_bar import bar
 from train_bench.references._parts import prepared, stream
 from train_bench.references._parts.fingerprint import Stored
 from train_bench.references.dlrm import criteo, records
@@ -48,7 +48,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
             "table_rows": list(config.model.table_rows),
             "splits": _make(config, folder, source),
         }
-        papers.write_json(folder / prepared.MANIFEST, manifest)
+        files.write_json(folder / prepared.MANIFEST, manifest)
         if config.data.origin == "criteo":
             criteo.clean(folder)
     _check(config, folder, manifest)

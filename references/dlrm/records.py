@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.references._parts import prepared
 from train_bench.references.dlrm.config import Model
@@ -45,7 +45,7 @@ def write_split(folder: Path, split: str, blocks: Iterable[np.ndarray], model: M
     digest, samples = hashlib.sha256(), 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with papers.whole_file(path) as file:
+        with files.whole_file(path) as file:
             for block in blocks:
                 refuse_bad(block, model, f"the source of {path.name}", samples)
                 content = np.ascontiguousarray(block, dtype=DTYPE).tobytes()

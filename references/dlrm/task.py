@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from train_bench import papers
+from train_bench import files
 from train_bench.quality import Quality
 from train_bench.references._parts import loading
 from train_bench.references._parts.optimizers import SGD
@@ -136,7 +136,7 @@ class Task(TrainingTask[Config, data.Batch]):
         names the iteration, then the tables of earlier ones go: whenever this ends, a whole checkpoint is left."""
         folder.mkdir(parents=True, exist_ok=True)
         for table, weight in self._model.tables.weights.items():
-            with papers.whole_file(_table_file(folder, table, self._iterations)) as file:
+            with files.whole_file(_table_file(folder, table, self._iterations)) as file:
                 torch.save(weight.detach(), file)
         self._parallel.barrier()
         if self._parallel.rank == 0:
@@ -145,7 +145,7 @@ class Task(TrainingTask[Config, data.Batch]):
                 "parallel": self._parallel.state_dict(),
                 **self._counters(),
             }
-            with papers.whole_file(folder / CHECKPOINT) as file:
+            with files.whole_file(folder / CHECKPOINT) as file:
                 torch.save(state, file)
             now = {
                 _table_file(folder, table, self._iterations) for table in range(len(self.config.model.rows))

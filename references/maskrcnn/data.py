@@ -19,7 +19,7 @@ from pycocotools import mask as rle
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references._parts import archives, coco, coco_2017, digit_scenes, loading, prepared
 from train_bench.references.maskrcnn.config import Config, Data, Hyperparameters
@@ -70,7 +70,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     manifest = folder / prepared.MANIFEST
     if not manifest.exists():
         samples = {name: len(split.images) for name, split in zip(prepared.SPLITS, splits, strict=True)}
-        papers.write_json(manifest, {"origin": origin, "samples": samples})
+        files.write_json(manifest, {"origin": origin, "samples": samples})
 
 
 def _find_start_weights(config: Config) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.references.minigo import game
 
@@ -78,7 +78,7 @@ def read(path: Path) -> GameRecord:
     Raises RequestError with the file, and with the move where one is at fault.
     """
     try:
-        with papers.opened(path) as file:
+        with files.opened(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}.") from error

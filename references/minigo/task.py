@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
@@ -259,7 +259,7 @@ class Task:
                     for known in self._window
                 ],
             }
-            with papers.whole_file(folder / CHECKPOINT) as file:
+            with files.whole_file(folder / CHECKPOINT) as file:
                 torch.save(state, file)
         self._parallel.barrier()
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.references._parts import archives
 from train_bench.references.minigo.model import Network, layers
@@ -60,7 +60,7 @@ def write(path: Path, model: Network, step: int) -> None:
         name: _turned(tensor.detach().cpu().numpy()) for name, tensor in tensors_of(model).items()
     }
     arrays[GLOBAL_STEP] = np.int64(step)
-    with papers.whole_file(path) as file:
+    with files.whole_file(path) as file:
         np.savez(file, **arrays)
 
 

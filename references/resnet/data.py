@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.errors import RequestError, UnknownName
+from train_bench.progress_bar import bar
 from train_bench.references._parts import images, prepared
 from train_bench.references._parts.fingerprint import mapped
 from train_bench.references.resnet import shards, sources
@@ -80,7 +80,7 @@ def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
         "classes": list(source.classes),
         "splits": splits,
     }
-    papers.write_json(folder / prepared.MANIFEST, manifest)
+    files.write_json(folder / prepared.MANIFEST, manifest)
     return manifest
 
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.references._parts import prepared
 from train_bench.references._parts.fingerprint import Stored
@@ -62,7 +62,7 @@ def write_shard(path: Path, examples: Iterable[Example]) -> dict[str, Any]:
     offset = 0
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with papers.whole_file(path) as file:
+        with files.whole_file(path) as file:
             for example in examples:
                 record = example.boxes.astype("<f4").tobytes() + example.content
                 index.append((offset, len(example.content), example.label, len(example.boxes)))
@@ -70,7 +70,7 @@ def write_shard(path: Path, examples: Iterable[Example]) -> dict[str, Any]:
                 offset += file.write(record)
             table = np.array(index, dtype="<i8").reshape(-1, 4)
             digest.update(table.tobytes())
-            with papers.whole_file(path.with_suffix(".npy")) as positions:
+            with files.whole_file(path.with_suffix(".npy")) as positions:
                 np.save(positions, table, allow_pickle=False)
     except OSError as error:
         raise WriteError(
@@ -78,7 +78,7 @@ def write_shard(path: Path, examples: Iterable[Example]) -> dict[str, Any]:
             "make room and prepare again to continue."
         ) from error
     entry = {"samples": len(index), "bytes": offset, "sha256": digest.hexdigest()}
-    papers.write_json(path.with_suffix(".json"), entry)
+    files.write_json(path.with_suffix(".json"), entry)
     return entry
 
 
@@ -87,7 +87,7 @@ def finished(path: Path, samples: int) -> dict[str, Any] | None:
     note = path.with_suffix(".json")
     if not (note.exists() and path.exists()):
         return None
-    entry = papers.read_json(note)
+    entry = files.read_json(note)
     whole = entry["samples"] == samples and entry["bytes"] == path.stat().st_size
     return entry if whole else None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.references._parts import archives, prepared
 from train_bench.references.resnet.images import decode
@@ -71,7 +71,7 @@ def imagenet(root: Path) -> Source:
     def example(split: str, index: int) -> Example:
         path, label = listed[split][0][index], int(listed[split][1][index])
         found = boxes.get(path.name, NO_BOXES) if split == "train" else NO_BOXES
-        content = as_rgb_jpeg(papers.read_bytes(path, largest=LARGEST_IMAGE))
+        content = as_rgb_jpeg(files.read_bytes(path, largest=LARGEST_IMAGE))
         return Example(content=content, label=label, boxes=found)
 
     counts = {split: len(listed[split][0]) for split in prepared.SPLITS}
@@ -93,7 +93,7 @@ def _read_boxes(path: Path) -> dict[str, np.ndarray]:
         return {}
     rows: dict[str, list[list[float]]] = defaultdict(list)
     try:
-        content = papers.read_bytes(path, largest=LARGEST_BOXES).decode("utf-8")
+        content = files.read_bytes(path, largest=LARGEST_BOXES).decode("utf-8")
         for number, (name, *corners) in enumerate(
             filter(None, csv.reader(io.StringIO(content, newline=""))), start=1
         ):
@@ -143,7 +143,7 @@ def _cifar10_binary(root: Path) -> Source:
 def _cifar10_records(path: Path) -> np.ndarray:
     """uint8 (records, 3073)."""
     try:
-        content = np.frombuffer(papers.read_bytes(path, largest=LARGEST_BATCH), dtype=np.uint8)
+        content = np.frombuffer(files.read_bytes(path, largest=LARGEST_BATCH), dtype=np.uint8)
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}.") from error
     labels = content[::CIFAR_RECORD]
@@ -161,7 +161,7 @@ def _cifar10_folders(root: Path) -> Source:
 
     def example(split: str, index: int) -> Example:
         paths, labels, _ = listed[split]
-        content = papers.read_bytes(paths[index], largest=LARGEST_IMAGE)
+        content = files.read_bytes(paths[index], largest=LARGEST_IMAGE)
         return _cifar10_pixels(content, int(labels[index]))
 
     counts = {split: len(listed[split][0]) for split in prepared.SPLITS}

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.errors import RequestError, UnknownName
+from train_bench.progress_bar import bar
 from train_bench.references._parts import prepared, stream
 from train_bench.references.rnnt import features, recordings, sources
 from train_bench.references.rnnt.config import Config, Data, Hyperparameters
@@ -104,7 +104,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any
         "symbols": symbols,
         "packs": packs,
     }
-    papers.write_json(folder / prepared.MANIFEST, manifest)
+    files.write_json(folder / prepared.MANIFEST, manifest)
     shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return manifest
 
@@ -133,7 +133,7 @@ def _tokenize(config: Config, folder: Path, notes: dict[str, list[dict[str, Any]
                         f"The transcript of {name}, '{text}', has a character that no training transcript has."
                     )
             path = recordings.tokens_path(folder, split, number)
-            papers.write(path, "[" + ",\n".join(str(numbers) for numbers in tokens) + "]\n")
+            files.write(path, "[" + ",\n".join(str(numbers) for numbers in tokens) + "]\n")
     return made.symbols
 
 

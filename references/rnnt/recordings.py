@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.references._parts import prepared
 
@@ -48,7 +48,7 @@ def write_pack(path: Path, utterances: Iterable[Utterance]) -> dict[str, Any]:
     entries = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with papers.whole_file(path) as file:
+        with files.whole_file(path) as file:
             for name, samples, transcript in utterances:
                 content = samples.astype("<i2", copy=False).tobytes()
                 file.write(content)
@@ -61,7 +61,7 @@ def write_pack(path: Path, utterances: Iterable[Utterance]) -> dict[str, Any]:
             "and prepare again to continue."
         ) from error
     note = {"bytes": size, "sha256": digest.hexdigest(), "utterances": entries}
-    papers.write_json(path.with_suffix(".json"), note)
+    files.write_json(path.with_suffix(".json"), note)
     return note
 
 
@@ -70,7 +70,7 @@ def finished(path: Path, names: list[str]) -> dict[str, Any] | None:
     note = path.with_suffix(".json")
     if not note.exists():
         return None
-    entry = papers.read_json(note)
+    entry = files.read_json(note)
     whole = prepared.size(path) == entry["bytes"] and [name for name, _, _ in entry["utterances"]] == names
     return entry if whole else None
 
@@ -79,7 +79,7 @@ def read_notes(folder: Path, manifest: Mapping[str, Any]) -> dict[str, list[dict
     """The note of every pack, by split."""
     return {
         split: [
-            papers.read_json(pack_path(folder, split, number).with_suffix(".json"))
+            files.read_json(pack_path(folder, split, number).with_suffix(".json"))
             for number in range(manifest["packs"][split])
         ]
         for split in prepared.SPLITS
@@ -115,7 +115,7 @@ class Recordings:
         rows = []
         self.tokens: list[list[int]] = []
         for number, note in enumerate(notes):
-            first, read = 0, papers.read_json(tokens_path(folder, split, number))
+            first, read = 0, files.read_json(tokens_path(folder, split, number))
             for (_, count, _), tokens in zip(note["utterances"], read, strict=True):
                 if count <= most_samples:
                     rows.append((number, first, count))

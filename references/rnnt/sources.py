@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.errors import RequestError
+from train_bench.progress_bar import bar
 from train_bench.references._parts import archives, prepared
 from train_bench.references.rnnt import letters
 from train_bench.references.rnnt.config import Config
@@ -96,10 +96,10 @@ def _subset(config: Config, root: Path, scratch: Path, subset: str) -> Path:
             "(OpenSLR 12) into this folder, then prepare again."
         )
     size = archive.stat().st_size
-    if not note.exists() or papers.read_json(note) != size:
+    if not note.exists() or files.read_json(note) != size:
         _hold_md5(archive, config.data.md5)
         archives.unpack_tar(archive, scratch)
-        papers.write_json(note, size)
+        files.write_json(note, size)
     return scratch / "LibriSpeech" / subset
 
 
@@ -128,7 +128,7 @@ def _chapters(subset: Path) -> Iterator[tuple[str, tuple[Path, str, str]]]:
     for chapter in chapters:
         file = chapter / f"{chapter.parent.name}-{chapter.name}.trans.txt"
         try:
-            content = papers.read_bytes(file, largest=LARGEST_TRANSCRIPTS)
+            content = files.read_bytes(file, largest=LARGEST_TRANSCRIPTS)
             lines = content.decode("utf-8").splitlines()
         except (OSError, ValueError) as error:
             raise RequestError(f"The transcripts {file} cannot be read: {error}.") from error
@@ -149,7 +149,7 @@ def read_flac(path: Path, sample_rate: int) -> np.ndarray:
     import soundfile
 
     try:
-        with papers.opened(path) as opened, soundfile.SoundFile(opened) as file:
+        with files.opened(path) as opened, soundfile.SoundFile(opened) as file:
             promised, rate, channels = file.frames, file.samplerate, file.channels
             if promised > sample_rate * MOST_SECONDS:
                 raise RequestError(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.references._parts import prepared
 
@@ -48,7 +48,7 @@ def write_case(
         part = path.with_suffix(".npy.part")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with papers.whole_file(path) as file:
+            with files.whole_file(path) as file:
                 np.save(file, np.ascontiguousarray(array[None]), allow_pickle=False)
                 file.flush()
                 found = prepared.digest(part, "md5")
@@ -63,7 +63,7 @@ def write_case(
                 f"{path} cannot be written: {error.strerror or error}. Cases that are finished are kept; "
                 "make room and prepare again to continue."
             ) from error
-    papers.write_json(folder / f"{case_name(number)}.json", entry)
+    files.write_json(folder / f"{case_name(number)}.json", entry)
     return entry
 
 
@@ -72,7 +72,7 @@ def finished(folder: Path, number: int, preprocessing: Mapping[str, Any]) -> dic
     note = folder / f"{case_name(number)}.json"
     if not note.exists():
         return None
-    entry = papers.read_json(note)
+    entry = files.read_json(note)
     whole = all(prepared.size(_path(folder, number, kind)) == entry[kind]["bytes"] for kind in KINDS)
     return entry if whole and entry["preprocessing"] == preprocessing else None
 

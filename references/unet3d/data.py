@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import papers
-from train_bench.bar import bar
+from train_bench import files
 from train_bench.errors import RequestError, UnknownName
+from train_bench.progress_bar import bar
 from train_bench.references._parts import prepared, stream
 from train_bench.references.unet3d import cases, sources
 from train_bench.references.unet3d.config import Config, Data
@@ -92,7 +92,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
             "val": [entries[number] for number in source.val],
         },
     }
-    papers.write_json(folder / prepared.MANIFEST, manifest)
+    files.write_json(folder / prepared.MANIFEST, manifest)
     return manifest
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.references._parts import archives
 from train_bench.references.unet3d.cases import case_name
@@ -83,7 +83,7 @@ def kits19(config: Config, root: Path) -> Source:
 
 def _volume(path: Path) -> bytes:
     try:
-        return papers.read_bytes(path, largest=LARGEST_VOLUME)
+        return files.read_bytes(path, largest=LARGEST_VOLUME)
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}. Fetch it again.") from error
 
@@ -144,7 +144,7 @@ def _member_reader(root: Path) -> Callable[[str], bytes]:
 
     def read(name: str) -> bytes:
         try:
-            return papers.read_bytes(root / name, largest=archives.LARGEST_MEMBER)
+            return files.read_bytes(root / name, largest=archives.LARGEST_MEMBER)
         except OSError as error:
             raise RequestError(
                 f"{name} cannot be read from {root}: {error.strerror}. A folder holds dataset.json, imagesTr/ and "

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tests.run.fakes import CountingClock, FakeTask, OneRank
-from train_bench import papers
+from train_bench import files
 from train_bench.job import PLAN_DIGEST, plan_digest, read_job
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
@@ -44,7 +44,7 @@ def main():
     if behaviour == "vanish":
         sys.exit(3)
     job = read_job(Path(plan), index)
-    decided = papers.read_json(Path(plan))
+    decided = files.read_json(Path(plan))
     begin = datetime.fromisoformat(decided["created"]).timestamp() * 1000 + 3_600_000 * (1 + index)
     announced = {"submission_platform": "fake", PLAN_DIGEST: plan_digest(decided)}
     job = replace(job, announcement={**job.announcement, **announced})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.door.conftest import ROOT, Diary, FakeLauncher
-from train_bench import campaign, papers
+from train_bench import campaign, files
 from train_bench.cli import command
 from train_bench.exit_codes import guarded
 from train_bench.judge.record import read_record
@@ -130,7 +130,7 @@ def spoilt(folder, what):
     elif what == "empty":
         second.write_text("")
     record, _ = read_record(second, ruleset.load("mini-1.0").benchmark("resnet_mini"))
-    papers.write_json(folder / "record_1.json", record.as_json())
+    files.write_json(folder / "record_1.json", record.as_json())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.door.conftest import Diary, FakeLauncher, judged, make
-from train_bench import campaign, papers, reference_point
+from train_bench import campaign, files, reference_point
 from train_bench.commands import rcp as rcp_command
 from train_bench.errors import LogError, RequestError
 from train_bench.judge import rcp
@@ -22,7 +22,7 @@ def reference_runs(tmp_path):
     """Ten runs, begun and not run; all of them would converge."""
     plan = make(f"output={tmp_path / 'campaign'}", reference_runs=True)
     campaign.begin(plan)
-    papers.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
+    files.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
     return plan
 
 
@@ -50,10 +50,10 @@ def test_ten_converged_runs_are_a_point_that_the_check_finds(reference_runs, tmp
 def test_a_point_can_be_made_and_read_in_every_unit(unit, reference_runs, tmp_path):
     run(reference_runs)
     folder = reference_runs.jobs[0].folder
-    plan = papers.read_json(folder / "plan.json")
+    plan = files.read_json(folder / "plan.json")
     plan["shared"]["unit"] = unit.value
     runs = judged(reference_runs)
-    papers.write_json(folder / "plan.json", plan)
+    files.write_json(folder / "plan.json", plan)
     reference_point.add(runs, folder, tmp_path / "rcp", [tmp_path / "rcp"], replace=True)
     (point,) = rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), [tmp_path / "rcp"])
     assert (point.mean, point.count) == (10.5, 10)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.door.conftest import ROOT, wait_for
 from tests.door.test_bad_input import train_bench
-from train_bench import papers, sweep
+from train_bench import files, sweep
 from train_bench.report.sweep import outcome, reason
 
 # Three epochs of training: each job ends by itself, in vain. The second value breaks the rules.
@@ -141,9 +141,9 @@ def sweep_of(folder, *jobs):
             "target": "top1 >= 0.86",
             "reasons": [] if code == 0 else ["why"],
         }
-        papers.write_json(folder / str(number) / "plan.json", {"jobs": [{}] * asked})
-        papers.write_json(folder / str(number) / "score.json", score)
-        papers.write_json(folder / f"{number}.json", {"exit_code": code, "said": ""})
+        files.write_json(folder / str(number) / "plan.json", {"jobs": [{}] * asked})
+        files.write_json(folder / str(number) / "score.json", score)
+        files.write_json(folder / f"{number}.json", {"exit_code": code, "said": ""})
     return folder
 
 

@@ -14,13 +14,13 @@ from train_bench.rules import ruleset
 
 ROOT = Path(__file__).parents[2]
 LEAVES = {
-    "bar",
+    "progress_bar",
     "errors",
     "progress",
     "quality",
     "event",
     "seeds",
-    "papers",
+    "files",
     "plain_text",
     "job",
     "software",
@@ -29,13 +29,13 @@ CONTRACTS = {"task", "launcher", "parallel"}
 DOOR = {
     *(
         "cli",
-        "ask",
+        "compose",
         "campaign",
-        "against",
+        "ab_campaign",
         "attempts",
         "join",
-        "board",
-        "ending",
+        "hosts",
+        "failures",
         "submit",
         "sweep",
         "reference_point",
@@ -54,8 +54,8 @@ MAY_SEE = {
 }
 
 ONLY_IN = {
-    "hydra": {"train_bench/ask.py", "train_bench/plan/config.py"},
-    "omegaconf": {"train_bench/ask.py", "train_bench/plan/config.py"},
+    "hydra": {"train_bench/compose.py", "train_bench/plan/config.py"},
+    "omegaconf": {"train_bench/compose.py", "train_bench/plan/config.py"},
     "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/official.py"},
     "jinja2": {"train_bench/report/page/write.py"},
     "subprocess": {"train_bench/plan/launch.py", "launchers/horovod/build.py"},

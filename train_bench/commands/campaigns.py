@@ -12,15 +12,15 @@ from pathlib import Path
 
 from train_bench import (
     __version__,
-    ask,
     attempts,
     campaign,
+    compose,
     machine,
     reference_point,
     submit,
     sweep,
 )
-from train_bench.ask import Request
+from train_bench.compose import Request
 from train_bench.errors import RequestError
 from train_bench.exit_codes import VALID, guarded
 from train_bench.job import Job
@@ -55,7 +55,7 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
     if not {"-h", "--help"}.isdisjoint(words):
         print(_help(verb), end="")
         return VALID
-    return ask.with_request(verb, words, lambda request: guarded(lambda: act(request)))
+    return compose.with_request(verb, words, lambda request: guarded(lambda: act(request)))
 
 
 def _help(verb: str) -> str:

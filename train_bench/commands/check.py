@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import cattrs
 
 from train_bench import campaign
-from train_bench.ask import Request
 from train_bench.commands import campaigns
+from train_bench.compose import Request
 from train_bench.errors import TrainBenchError
 from train_bench.exit_codes import INVALID, VALID
 from train_bench.plan import discover

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_bench import against
+from train_bench import ab_campaign
 from train_bench.commands import reading
 from train_bench.exit_codes import VALID
 from train_bench.judge import comparison
@@ -29,7 +29,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args(words)
-    paths = against.to_compare(options.paths)
+    paths = ab_campaign.to_compare(options.paths)
     first, *others = (_one_score(path, options.ruleset) for path in paths)
     compared = [
         comparison.compare(str(paths[0]), first, str(path), other)

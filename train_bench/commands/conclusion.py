@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from train_bench import papers
+from train_bench import files
 from train_bench.exit_codes import INVALID, VALID
 from train_bench.judge.entry import Judgement
 from train_bench.judge.tree import Judged, judge_folder
@@ -19,7 +19,7 @@ def score(folder: Path) -> int:
     """Judge a campaign, print and keep its score and its page; the exit code of its verdict."""
     judged = judgement(folder)
     scored = judged.score.as_json()
-    papers.write_json(folder / "score.json", scored)
+    files.write_json(folder / "score.json", scored)
     _page(folder, judged)
     table.show_score(scored, table.console())
     return VALID if judged.score.valid else INVALID

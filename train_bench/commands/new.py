@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_bench import papers, search_path
+from train_bench import files, search_path
 from train_bench.errors import RequestError, WriteError
 from train_bench.exit_codes import VALID
 from train_bench.plan import discover
@@ -54,7 +54,7 @@ def _lay_out(name: str, to: Path) -> Path:
         if path.is_file() and path.suffix != ".pyc":
             copy = folder / str(path.relative_to(TEMPLATE)).replace("template", name)
             try:
-                papers.write(copy, path.read_text(encoding="utf-8").replace("template", name))
+                files.write(copy, path.read_text(encoding="utf-8").replace("template", name))
             except OSError as error:
                 raise WriteError(f"{copy} cannot be written: {error.strerror or error}.") from error
     return folder

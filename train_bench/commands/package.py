@@ -8,10 +8,10 @@ from pathlib import Path
 
 from train_bench import description, software
 from train_bench import package as packaging
-from train_bench.bar import bar
 from train_bench.exit_codes import INVALID, VALID
 from train_bench.plan import discover
 from train_bench.plan.launch import differing, revision
+from train_bench.progress_bar import bar
 
 
 def main(words: Sequence[str]) -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import campaign, submit
-from train_bench.ask import Request
 from train_bench.commands import campaigns
+from train_bench.compose import Request
 from train_bench.exit_codes import VALID
 from train_bench.plan import discover, earlier
 from train_bench.plan.launch import rank_argv

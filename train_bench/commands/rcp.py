@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_bench import papers, reference_point
-from train_bench.ask import Request
+from train_bench import files, reference_point
 from train_bench.commands import campaigns, conclusion
+from train_bench.compose import Request
 from train_bench.exit_codes import VALID
 from train_bench.plan import discover
 
@@ -25,7 +25,7 @@ def main(words: Sequence[str]) -> int:
 
 def _point(folder: Path, *, replace: bool) -> int:
     """The folder may have been begun with leave to replace, in its plan, or get it now."""
-    plan = papers.read_json(folder / "plan.json")
+    plan = files.read_json(folder / "plan.json")
     replace = replace or plan["request"].get("replace_point", False)  # older plans know no such option
     to = discover.rcp_folder_of(plan["reference"])
     judged = conclusion.judgement(folder)

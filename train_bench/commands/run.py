@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from train_bench import against, campaign, machine
-from train_bench.ask import Request
+from train_bench import ab_campaign, campaign, machine
 from train_bench.commands import campaigns, conclusion
+from train_bench.compose import Request
 from train_bench.errors import RequestError
 from train_bench.exit_codes import VALID
 from train_bench.judge.comparison import compare
@@ -24,7 +24,7 @@ def main(words: Sequence[str]) -> int:
 
     def act(request: Request) -> int:
         resumed = request.config.resume
-        if request.against is not None or (resumed and against.holds_pair(Path(resumed))):
+        if request.against is not None or (resumed and ab_campaign.holds_pair(Path(resumed))):
             return _pair(request)
         folder = campaigns.carry_out(request)
         return VALID if folder is None else conclusion.score(folder)
@@ -40,12 +40,12 @@ def _pair(request: Request) -> int:
         flush=True,
     )
     todo, turns = [], []
-    for side, planned in zip(against.SIDES, plans, strict=True):
+    for side, planned in zip(ab_campaign.SIDES, plans, strict=True):
         todo.append(campaign.todo(planned, retry_failed=request.config.retry_failed))
         turns.append(campaigns.each_run(planned, request, side=f"{side}: "))
-    against.take_turns(todo, turns, folder)
-    code = max(conclusion.score(path) for path in against.folders(folder))
-    scores = [conclusion.judgement(path).score for path in against.folders(folder)]
+    ab_campaign.take_turns(todo, turns, folder)
+    code = max(conclusion.score(path) for path in ab_campaign.folders(folder))
+    scores = [conclusion.judgement(path).score for path in ab_campaign.folders(folder)]
     try:
         compared = compare(str(folder / "a"), scores[0], str(folder / "b"), scores[1]).as_json()
     except RequestError as error:  # too few runs were asked for, or converged
@@ -60,13 +60,13 @@ def _begun_pair(request: Request) -> tuple[Path, list[Plan]]:
     if request.config.resume is not None:
         campaigns.refuse_other_overrides(request)
         folder = Path(request.config.resume).resolve()
-        plans = [campaign.open_folder(path) for path in against.folders(folder)]
+        plans = [campaign.open_folder(path) for path in ab_campaign.folders(folder)]
         for planned in plans:
             campaigns.tell_differences(planned)
         return folder, plans
     assert request.against is not None
     both = [campaigns.plan_of(request), campaigns.plan_of(request.against)]
-    against.refuse(*both)
+    ab_campaign.refuse(*both)
     for planned in both:
         named(planned.request["tracking"])
         config = campaign.launcher_config(planned)
@@ -75,7 +75,7 @@ def _begun_pair(request: Request) -> tuple[Path, list[Plan]]:
                 f"against= takes turns on one machine; launcher={planned.launcher} uses others."
             )
     folder = both[0].jobs[0].folder
-    plans = [_moved(planned, path) for planned, path in zip(both, against.folders(folder), strict=True)]
+    plans = [_moved(planned, path) for planned, path in zip(both, ab_campaign.folders(folder), strict=True)]
     for planned in plans:
         campaign.refuse_folder(planned.jobs[0].folder)
         machine.refuse_ranks(planned.jobs[0])

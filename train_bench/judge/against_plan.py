@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers, seeds
+from train_bench import files, seeds
 from train_bench.errors import LogError
 from train_bench.job import OF_ONE_JOB, PLAN_DIGEST, jobs_of, plan_digest
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
@@ -117,7 +117,7 @@ def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     if not path.is_file():
         return
     try:
-        stated = _object(papers.read_json(path)).get("sha256")
+        stated = _object(files.read_json(path)).get("sha256")
     except LogError:
         stated = None
     if not isinstance(stated, str):

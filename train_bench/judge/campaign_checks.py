@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError, RequestError
 from train_bench.job import jobs_of
 from train_bench.judge.finding import REVIEW, Finding
@@ -178,7 +178,7 @@ def _of_plan(place: Place, check: str, message: str, value: Any) -> Finding:
 
 def _read(path: Path) -> Attempt:
     try:
-        return _mapping(papers.read_json(path))
+        return _mapping(files.read_json(path))
     except LogError:
         return {}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.event import Event
 from train_bench.plain_text import plain, plain_value
 
@@ -54,7 +54,7 @@ class Log:
 def read(path: Path) -> Log:
     """Read a result file. One that cannot be read has no events and a problem on line 0."""
     try:
-        content = papers.read_bytes(path, largest=LARGEST_BYTES)
+        content = files.read_bytes(path, largest=LARGEST_BYTES)
     except OSError as error:
         unreadable = Problem(line=0, message=f"the file cannot be read ({error.strerror})")
         return Log(path=path, events=(), problems=(unreadable,), sha256=NO_CONTENT)
@@ -85,11 +85,11 @@ def _lines(content: bytes) -> list[bytes]:
 def first_value(path: Path, key: str) -> Any:
     """The value of the first line of `key`, found without reading the others; None where there is none."""
     try:
-        with papers.opened(path) as file:
+        with files.opened(path) as file:
             head = file.read(HEAD_BYTES)
             event = _first(head, key)
             if event is None and len(head) == HEAD_BYTES:
-                event = _first(papers.read_bytes(path, largest=LARGEST_BYTES), key)
+                event = _first(files.read_bytes(path, largest=LARGEST_BYTES), key)
     except OSError:
         return None
     return None if event is None else event.value
@@ -120,8 +120,8 @@ def parse_line(text: str, line: int, *, is_plain: bool = False) -> Event | Probl
         fields, length = DECODER.raw_decode(rest)
         if length != len(rest):
             raise ValueError("there is text after the object")
-        if len(rest) > 2 * papers.DEEPEST and rest.count("{") + rest.count("[") > papers.DEEPEST:
-            papers.refuse_depth(fields)
+        if len(rest) > 2 * files.DEEPEST and rest.count("{") + rest.count("[") > files.DEEPEST:
+            files.refuse_depth(fields)
     except (ValueError, RecursionError):
         end = "" if rest.endswith("}") else " (the line ends in the middle)"
         return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}")

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError, RequestError
 from train_bench.rules import ruleset
 
@@ -57,7 +57,7 @@ class Place:
         implementations = self.folder.parents[2] / "benchmarks" / self.benchmark / "implementations"
         path = implementations / self.system / "configuration.json"
         try:
-            read = papers.read_json(path) if path.is_file() else {}
+            read = files.read_json(path) if path.is_file() else {}
         except LogError:
             return {}
         return read if isinstance(read, dict) and "train_bench" in read else {}
@@ -152,7 +152,7 @@ def badly_ended(folder: Path) -> tuple[str, ...]:
     path = folder / "batch.json"
     if not path.exists():
         return ()
-    told = papers.read_json(path)
+    told = files.read_json(path)
     tasks = told.get("tasks") if isinstance(told, dict) else None
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise LogError(f"{path} does not say what became of its jobs.")
@@ -180,7 +180,7 @@ def _place(folder: Path, files: tuple[Path, ...], asked: str | None, *, alone: b
 def _plan(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(folder / "plan.json"):
         return {}
-    plan = papers.read_json(folder / "plan.json")
+    plan = files.read_json(folder / "plan.json")
     if not isinstance(plan, dict) or not isinstance(plan.get("ruleset"), str):
         raise LogError(f"{folder / 'plan.json'} is not a plan: it names no ruleset.")
     return plan

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError
 from train_bench.event import Event
 from train_bench.judge import log
@@ -267,6 +267,6 @@ def _text(event: Event | None) -> str | None:
 def _deaths(path: Path, index: int) -> tuple[str, ...]:
     ending = path.parent / "ranks" / f"run_{index}" / "ending.json"
     try:
-        return tuple(plain(str(death)) for death in papers.read_json(ending)["deaths"])
+        return tuple(plain(str(death)) for death in files.read_json(ending)["deaths"])
     except (LogError, KeyError, TypeError):
         return ()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.place import Place, round_of
@@ -56,7 +56,7 @@ def _unreadable_description(place: Place) -> Iterator[Finding]:
     if place.system_file is None:
         return
     try:
-        read = papers.read_json(place.system_file)
+        read = files.read_json(place.system_file)
     except LogError as error:
         yield _finding(place.system_file, "system", f"The description of the system is missing: {error}")
         return
@@ -93,7 +93,7 @@ def scaling(place: Place, rcp: RcpVerdict) -> Iterator[Finding]:
     if not path.exists():
         return
     try:
-        content = papers.read_json(path)
+        content = files.read_json(path)
         stated = content["scaling_factor"]
         stated = math.nan if isinstance(stated, bool) else float(stated)
     except (LogError, TypeError, KeyError, ValueError, OverflowError) as error:
@@ -108,7 +108,7 @@ def scaling(place: Place, rcp: RcpVerdict) -> Iterator[Finding]:
 def description_of(place: Place) -> Mapping[str, Any]:
     """The submitted description of the system; empty where none can be read."""
     try:
-        read = papers.read_json(place.system_file) if place.system_file else {}
+        read = files.read_json(place.system_file) if place.system_file else {}
     except LogError:
         return {}
     return read if isinstance(read, dict) else {}

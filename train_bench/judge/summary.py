@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.judge.score import Score
 from train_bench.judge.statistics import weighted_geometric_mean
@@ -30,7 +30,7 @@ class Summary:
 def read_reference_results(path: Path) -> dict[str, float]:
     """A JSON object of benchmark -> minutes: what results are normalised to. No official ones exist for
     these rounds, so they are the user's."""
-    content = papers.read_json(path)
+    content = files.read_json(path)
     if not isinstance(content, dict) or not all(_is_a_time(value) for value in content.values()):
         raise RequestError(
             f"{path} is no JSON object of benchmark names and positive minutes (below {LONGEST_MINUTES:g})."

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from train_bench.bar import bar
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.campaign_checks import Changes
 from train_bench.judge.compliance import RunVerdict
@@ -21,6 +20,7 @@ from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.log import NO_CONTENT
 from train_bench.judge.place import Place, find, in_folder
 from train_bench.judge.record import RunRecord
+from train_bench.progress_bar import bar
 
 # Fewer evaluations may well come at the same milliseconds in two runs.
 FEW = 2

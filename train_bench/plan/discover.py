@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import yaml
 
-from train_bench import papers, search_path
+from train_bench import files, search_path
 from train_bench.errors import RequestError, UnknownName
 from train_bench.launcher import Batch, Launcher, LauncherConfig
 from train_bench.search_path import PACKAGE
@@ -27,7 +27,7 @@ CONF = PACKAGE / "conf"
 def cache() -> Path:
     """Where prepared data lie unless the user says otherwise."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return papers.own_path(home) / "train_bench"
+    return files.own_path(home) / "train_bench"
 
 
 def references() -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def rcp_folder_of(reference: str) -> Path:
 
 def _own_points() -> Path:
     home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return papers.own_path(home) / "train_bench" / "rcp"
+    return files.own_path(home) / "train_bench" / "rcp"
 
 
 def _files(group: str) -> dict[str, Path]:

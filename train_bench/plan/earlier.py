@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError
 
 LOOKED_AT = 100
@@ -71,7 +71,7 @@ def _kind(plan: Mapping[str, Any]) -> list[Any]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        found = papers.read_json(path)
+        found = files.read_json(path)
     except LogError:
         return {}
     return found if isinstance(found, dict) else {}

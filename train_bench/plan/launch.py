@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LaunchError
 from train_bench.job import Job
 from train_bench.launcher import SAFE_PATH, Launch
@@ -50,7 +50,7 @@ def carry_out(launch: Launch, job: Job, tick: Callable[[], str | None], *, name:
     them.
     """
     for path, text in launch.files.items():
-        papers.write(path, text)
+        files.write(path, text)
     job.ranks_folder.mkdir(parents=True, exist_ok=True)
     out, err = (job.ranks_folder / f"{name}.{kind}" for kind in ("stdout", "stderr"))
     with out.open("wb") as stdout, err.open("wb") as stderr:
@@ -80,7 +80,7 @@ def answer(launch: Launch) -> str:
     Raises `LaunchError` with the command's own words where it cannot be started or refuses.
     """
     for path, text in launch.files.items():
-        papers.write(path, text)
+        files.write(path, text)
     name = launch.argv[0]
     try:
         told = subprocess.run(

@@ -12,7 +12,7 @@ from typing import Any
 
 import cattrs
 
-from train_bench import papers, seeds
+from train_bench import files, seeds
 from train_bench.errors import RequestError
 from train_bench.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
 from train_bench.plan import discover
@@ -200,7 +200,7 @@ def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -
             first=default.first if evaluation.first is None else evaluation.first,
             period=default.period if evaluation.period is None else evaluation.period,
         )
-    data = papers.own_path(asked.data_dir) if asked.data_dir else provenance.cache / config.benchmark
+    data = files.own_path(asked.data_dir) if asked.data_dir else provenance.cache / config.benchmark
     return replace(config, evaluation=evaluation, data_dir=str(data.resolve()))
 
 
@@ -253,7 +253,7 @@ def _number_of_runs(asked: RunConfig, rules: BenchmarkRules, *, reference_runs: 
 
 def _folder(asked: RunConfig, config: BenchmarkConfig, provenance: Provenance) -> Path:
     if asked.output:
-        return papers.own_path(asked.output).resolve()
+        return files.own_path(asked.output).resolve()
     stamp = provenance.now.strftime("%Y%m%dT%H%M%SZ")
     return Path(f"results/{stamp}_{config.benchmark}_{asked.launcher.name}").resolve()
 

@@ -16,7 +16,7 @@ from typing import Any
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
-from train_bench.papers import cannot_write
+from train_bench.files import cannot_write
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.task import DataFacts

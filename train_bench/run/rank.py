@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from train_bench import papers, search_path
+from train_bench import files, search_path
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.parallel import Parallel
@@ -48,7 +48,7 @@ def main() -> None:
         launcher = search_path.module_of("launchers", job.launcher, job.launcher_folder)
         parallel = cast(Parallel, importlib.import_module(f"{launcher}.parallel").join(job))
     except TrainBenchError as error:  # it has no number yet under which its state could be found
-        papers.write_json(arrived, {"error": str(error)})
+        files.write_json(arrived, {"error": str(error)})
         sys.exit(f"train-bench: {error}")
     state = _State(job, parallel.rank)
     beat = job.ranks_folder / "pulse" if parallel.rank == 0 else None
@@ -93,14 +93,14 @@ def _run(job: Job, parallel: Parallel, state: _State) -> None:
     machine = system.found()
     name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
     config = _config(job)
-    digest = plan_digest(papers.read_json(Path(sys.argv[1])))
+    digest = plan_digest(files.read_json(Path(sys.argv[1])))
     job = replace(
         job,
         announcement={**job.announcement, "submission_platform": name, PLAN_DIGEST: digest},
         config={**job.config, "hyperparameters": config.hyperparameters.logged()},
     )
     if parallel.rank == 0 and not (job.folder / "system.json").exists():
-        papers.write_json(job.folder / "system.json", machine | {"platform": name})
+        files.write_json(job.folder / "system.json", machine | {"platform": name})
     task = _task(job, config)
     if parallel.rank == 0:
         _claim(job.growing_file)

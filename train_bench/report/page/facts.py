@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError, RequestError, UnknownName
 from train_bench.judge import log, rcp
 from train_bench.judge.course import Course, Phases, as_text, read_course
@@ -182,8 +182,8 @@ class Entry:
         lines = {
             run["file"]: course.lines for run, course in zip(self.told["runs"], self.courses, strict=True)
         }
-        for file, finding, files in once_each(self.told["runs"]):
-            found.append((finding, lines[file].get(finding["line"]), files))
+        for file, finding, logs in once_each(self.told["runs"]):
+            found.append((finding, lines[file].get(finding["line"]), logs))
         return sorted(found, key=lambda item: list(GRADES).index(item[0]["grade"]))
 
 
@@ -240,7 +240,7 @@ def in_one_unit(entries: Sequence[Entry]) -> list[Entry]:
 def _course(record: RunRecord, told: Mapping[str, Any]) -> Course:
     path = Path(record.file)
     try:
-        content = papers.read_bytes(path, largest=log.LARGEST_BYTES)
+        content = files.read_bytes(path, largest=log.LARGEST_BYTES)
     except OSError:
         content = b""
     return read_course(record, content, {finding["line"] for finding in told["findings"]})
@@ -301,7 +301,7 @@ def _system(judgement: Judgement) -> dict[str, Any]:
     if described or not judgement.place.plan:
         return described
     try:
-        found = papers.read_json(judgement.place.folder / "system.json")
+        found = files.read_json(judgement.place.folder / "system.json")
     except LogError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -19,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from train_bench import __version__, papers
+from train_bench import __version__, files
 from train_bench.errors import RequestError
 from train_bench.judge.tree import Judged
 from train_bench.report.findings import GRADES
@@ -35,7 +35,7 @@ def write(
     judged: Sequence[tuple[Path, Judged]], to: Path, *, asked: Asked, rcp_folders: Sequence[Path]
 ) -> None:
     """Write the page of what was judged at each path."""
-    papers.write(to, page(judged, asked=asked, rcp_folders=rcp_folders))
+    files.write(to, page(judged, asked=asked, rcp_folders=rcp_folders))
 
 
 def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folders: Sequence[Path]) -> str:

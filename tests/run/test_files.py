@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError, WriteError
 
 
 def test_nothing_is_written_through_a_planted_link(tmp_path):
     victim = tmp_path / "victim"
     (tmp_path / "score.json.part").symlink_to(victim)
-    papers.write(tmp_path / "score.json", "mine")
+    files.write(tmp_path / "score.json", "mine")
     assert (tmp_path / "score.json").read_text() == "mine"
     assert not victim.exists()
 
@@ -22,7 +22,7 @@ def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "score.json").symlink_to(victim)
-    papers.write(tmp_path / "score.json", "mine")
+    files.write(tmp_path / "score.json", "mine")
     assert victim.read_text() == "precious"
     assert not (tmp_path / "score.json").is_symlink()
 
@@ -30,13 +30,13 @@ def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path):
 @pytest.mark.parametrize("name", ["x" * 255, "missing/" + "y" * 300])
 def test_a_name_that_is_too_long_is_one_sentence(tmp_path, name):
     with pytest.raises(WriteError, match="cannot be written: File name too long"):
-        papers.write(tmp_path / name, "text")
+        files.write(tmp_path / name, "text")
 
 
 def test_a_failure_within_leaves_the_old_file_and_no_part(tmp_path):
     path = tmp_path / "rows"
     path.write_text("old")
-    with pytest.raises(ZeroDivisionError), papers.whole_file(path) as file:
+    with pytest.raises(ZeroDivisionError), files.whole_file(path) as file:
         file.write(b"new")
         raise ZeroDivisionError
     assert path.read_text() == "old"
@@ -45,9 +45,9 @@ def test_a_failure_within_leaves_the_old_file_and_no_part(tmp_path):
 
 def test_a_full_disk_advises_to_resume_only_what_is_a_campaign(tmp_path):
     full = OSError(errno.ENOSPC, "no space")
-    assert "resume=" not in str(papers.cannot_write(tmp_path / "report.html", full))
+    assert "resume=" not in str(files.cannot_write(tmp_path / "report.html", full))
     (tmp_path / "plan.json").write_text("{}")
-    assert f"resume={tmp_path}" in str(papers.cannot_write(tmp_path / "score.json", full))
+    assert f"resume={tmp_path}" in str(files.cannot_write(tmp_path / "score.json", full))
 
 
 def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path):
@@ -55,31 +55,31 @@ def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path):
     (tmp_path / "score.json").symlink_to(tmp_path / "plan.json")
     for name in ("plan.json", "score.json"):
         with pytest.raises(LogError, match="it is no file"):
-            papers.read_json(tmp_path / name)
+            files.read_json(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
 def test_a_name_that_no_file_can_have_is_one_sentence(tmp_path, name):
     with pytest.raises(LogError, match="cannot be read as JSON: no file can have this name"):
-        papers.read_json(tmp_path / name)
+        files.read_json(tmp_path / name)
 
 
 def test_what_is_too_large_or_too_deep_is_refused(tmp_path):
     path = tmp_path / "plan.json"
     with path.open("wb") as file:
-        file.truncate(papers.LARGEST_JSON_BYTES + 1)
+        file.truncate(files.LARGEST_JSON_BYTES + 1)
     with pytest.raises(LogError, match="more than the 67108864 bytes"):
-        papers.read_json(path)
-    for depth in (papers.DEEPEST + 1, 1_000, 100_000):
+        files.read_json(path)
+    for depth in (files.DEEPEST + 1, 1_000, 100_000):
         path.write_text("[" * depth + "]" * depth)
         with pytest.raises(LogError, match=r"levels deep|recursion"):
-            papers.read_json(path)
-    path.write_text("[" * papers.DEEPEST + "]" * papers.DEEPEST)
-    assert papers.read_json(path)
+            files.read_json(path)
+    path.write_text("[" * files.DEEPEST + "]" * files.DEEPEST)
+    assert files.read_json(path)
 
 
 def test_half_a_pair_of_surrogates_does_not_keep_a_page_from_being_written(tmp_path):
-    papers.write(tmp_path / "page.html", "name \ud800")
+    files.write(tmp_path / "page.html", "name \ud800")
     assert (tmp_path / "page.html").read_text() == r"name \ud800"
-    papers.write_json(tmp_path / "value.json", "\ud800")
+    files.write_json(tmp_path / "value.json", "\ud800")
     assert json.loads((tmp_path / "value.json").read_text()) == "\ud800"

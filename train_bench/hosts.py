@@ -12,7 +12,7 @@ from typing import Any
 
 import cattrs
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError
 from train_bench.job import Job
 from train_bench.launcher import Death
@@ -27,7 +27,7 @@ OWN_END_SECONDS = 40.0
 say why: torchrun gives its ranks 30 s."""
 
 
-class Board:
+class HostsFile:
     """Host 0's side. `others` is how many other hosts take part; without any, nothing is written."""
 
     def __init__(self, folder: Path, *, others: int) -> None:
@@ -65,13 +65,13 @@ class Board:
 
     def _write(self, said: Mapping[str, Any]) -> None:
         if self._others:
-            papers.write_json(self._path, said)
+            files.write_json(self._path, said)
 
 
 def said(folder: Path) -> Mapping[str, Any]:
     """What host 0 has written last: its `state`, and which `launch` of which `run` is on."""
     try:
-        found = papers.read_json(folder / "hosts.json")
+        found = files.read_json(folder / "hosts.json")
     except LogError:
         found = None
     whole = isinstance(found, dict) and (found.get("state") != "running" or found.keys() >= {"run", "launch"})
@@ -80,7 +80,7 @@ def said(folder: Path) -> Mapping[str, Any]:
 
 def report(job: Job, host: int, found: Sequence[Death]) -> None:
     """Tell host 0 how the part of `host` ended; `found` is empty if well."""
-    papers.write_json(job.ranks_folder / "hosts" / f"{host}.json", [asdict(death) for death in found])
+    files.write_json(job.ranks_folder / "hosts" / f"{host}.json", [asdict(death) for death in found])
 
 
 def _reports_of(job: Job) -> list[Path]:
@@ -94,6 +94,6 @@ def _deaths_elsewhere(job: Job) -> tuple[Death, ...]:
 
 def _reported(path: Path) -> tuple[Death, ...]:
     try:
-        return tuple(cattrs.structure(papers.read_json(path), list[Death]))
+        return tuple(cattrs.structure(files.read_json(path), list[Death]))
     except cattrs.BaseValidationError as error:
         raise LogError(f"{path} does not say how the part of its host ended.") from error

@@ -7,7 +7,7 @@ import pytest
 
 from tests.door.conftest import FakeLauncher
 from tests.run.fakes import job
-from train_bench.ending import GRACE_SECONDS, Vigil, deaths
+from train_bench.failures import GRACE_SECONDS, Vigil, deaths
 from train_bench.launcher import Death
 from train_bench.plan.launch import Ended
 

@@ -27,7 +27,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from train_bench import machine, papers, shell_completion, sweep
+from train_bench import files, machine, shell_completion, sweep
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig, register
@@ -136,7 +136,7 @@ def _sweep_folder(words: Sequence[str]) -> tuple[Path, list[str]]:
         raise RequestError(f"{outputs[0]}: the folder of a sweep is one; its jobs are numbered in it.")
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     name = outputs[-1].partition("=")[2] if outputs else f"results/{now}_sweep"
-    folder = papers.own_path(name).resolve()
+    folder = files.own_path(name).resolve()
     machine.refuse_folder(folder)
     if folder.is_dir() and any(folder.iterdir()):
         raise RequestError(

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.run.fakes import job
-from train_bench import board
-from train_bench.board import Board
+from train_bench import hosts
+from train_bench.hosts import HostsFile
 from train_bench.launcher import Death
 
 KILLED = Death(rank=3, how="killed by SIGKILL")
@@ -16,7 +16,7 @@ def asked(tmp_path):
 
 
 def test_a_campaign_on_one_host_writes_no_board(asked):
-    alone = Board(asked.folder, others=0)
+    alone = HostsFile(asked.folder, others=0)
     alone.run_starts(asked)
     assert alone.run_over(asked, failed=True) == ()
     alone.campaign_over()
@@ -24,36 +24,36 @@ def test_a_campaign_on_one_host_writes_no_board(asked):
 
 
 def test_every_launch_has_a_name_of_its_own_so_that_a_repeated_run_is_not_taken_for_the_first(asked):
-    first = Board(asked.folder, others=1)
+    first = HostsFile(asked.folder, others=1)
     first.run_starts(asked)
-    before = board.said(asked.folder)
+    before = hosts.said(asked.folder)
     first.run_starts(asked)
-    after = board.said(asked.folder)
+    after = hosts.said(asked.folder)
     assert (before["state"], before["run"]) == (after["state"], after["run"]) == ("running", 4)
     assert before["launch"] != after["launch"]
 
 
 def test_the_others_are_told_when_a_run_and_when_the_campaign_is_over(asked):
-    first = Board(asked.folder, others=1)
-    assert board.said(asked.folder)["state"] == "nothing said"
+    first = HostsFile(asked.folder, others=1)
+    assert hosts.said(asked.folder)["state"] == "nothing said"
     first.run_over(asked, failed=False)
-    assert board.said(asked.folder)["state"] == "between runs"
+    assert hosts.said(asked.folder)["state"] == "between runs"
     first.campaign_over()
-    assert board.said(asked.folder)["state"] == "over"
+    assert hosts.said(asked.folder)["state"] == "over"
 
 
 def test_what_another_host_saw_of_a_failed_run_reaches_host_0(asked):
-    first = Board(asked.folder, others=2)
-    board.report(asked, 1, [])
-    board.report(asked, 2, [KILLED])
+    first = HostsFile(asked.folder, others=2)
+    hosts.report(asked, 1, [])
+    hosts.report(asked, 2, [KILLED])
     assert first.run_over(asked, failed=True) == (KILLED,)
 
 
 def test_host_0_ends_a_run_that_failed_elsewhere_if_it_does_not_end_by_itself(asked, monkeypatch):
-    first = Board(asked.folder, others=1)
+    first = HostsFile(asked.folder, others=1)
     first.run_starts(asked)
     assert first.failed_elsewhere(asked) is None
-    board.report(asked, 1, [KILLED])
+    hosts.report(asked, 1, [KILLED])
     assert first.failed_elsewhere(asked) is None, "our own processes have time to say why"
-    monkeypatch.setattr(board, "OWN_END_SECONDS", 0.0)
+    monkeypatch.setattr(hosts, "OWN_END_SECONDS", 0.0)
     assert first.failed_elsewhere(asked) == "rank 3 killed by SIGKILL"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import papers
+from train_bench import files
 from train_bench.errors import LogError
 from train_bench.job import Job
 from train_bench.launcher import Death, Launcher
@@ -91,7 +91,7 @@ def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
 
 def _deaths_in(path: Path) -> list[str]:
     """The `deaths` of an `ending.json`. Raises `LogError` where it says none of the kind."""
-    ending = papers.read_json(path)
+    ending = files.read_json(path)
     deaths = ending.get("deaths") if isinstance(ending, dict) else None
     if not isinstance(deaths, list):
         raise LogError(f"{path} does not say how the processes of its run ended; remove it to go on.")
@@ -121,7 +121,7 @@ def _told(job: Job) -> tuple[Death, ...]:
 
 def _state(path: Path) -> dict[str, Any]:
     try:
-        state = papers.read_json(path)
+        state = files.read_json(path)
     except LogError:
         return {}
     return state if isinstance(state, dict) else {}
