@@ -22,10 +22,10 @@ from train_bench import files
 from train_bench.description import FIELDS, found
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.job import jobs_of
-from train_bench.judge import official
+from train_bench.judge import installed_checkers
 from train_bench.judge.campaign_checks import attempts_at
 from train_bench.judge.entry import Judgement
-from train_bench.judge.official import Opinion
+from train_bench.judge.installed_checkers import Opinion
 from train_bench.judge.rcp import CRASH
 from train_bench.judge.submission import STATUS
 from train_bench.judge.tree import judge_folder
@@ -89,7 +89,7 @@ class Campaign:
     def attempts(self) -> tuple[Mapping[str, Any], ...]:
         """All attempts at the runs that are packaged, run by run."""
         counted = [run.index for run in self.judgement.score.runs if run.counted]
-        return tuple(told for index in counted for told in attempts_at(self.judgement.place, index))
+        return tuple(told for index in counted for told in attempts_at(self.judgement.location, index))
 
     def announced(self, key: str) -> tuple[str, ...]:
         """The different values that the logs give to a `submission_*` key."""
@@ -206,12 +206,12 @@ def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator
             defects.add(f"KeyError: {score.benchmark!r}")
         yield Said(
             checker=f"train_bench on {results.name}",
-            verdict=official.PASS if score.valid else official.FAIL,
+            verdict=installed_checkers.PASS if score.valid else installed_checkers.FAIL,
             message="; ".join(reason.rstrip(".") for reason in score.reasons),
             refused=not score.valid,
         )
     family, _, number = rounds.partition("-")
-    if family != official.USAGE:
+    if family != installed_checkers.USAGE:
         yield Said(
             checker="mlperf-logging",
             verdict="not asked",
@@ -219,12 +219,12 @@ def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator
             refused=False,
         )
         return
-    package = official.package(folder, number, bert_train_samples="train_samples" in counted)
+    package = installed_checkers.package(folder, number, bert_train_samples="train_samples" in counted)
     yield _said("package checker", package, defects)
     for file in sorted(folder.glob("systems/*.json")):
-        description = official.system_description(file, number)
+        description = installed_checkers.system_description(file, number)
         yield _said(f"system description checker on {file.name}", description, defects)
-    yield _said("repository checker", official.repository(folder, number), defects)
+    yield _said("repository checker", installed_checkers.repository(folder, number), defects)
 
 
 def _said(checker: str, opinion: Opinion, defects: Collection[str]) -> Said:
@@ -233,7 +233,7 @@ def _said(checker: str, opinion: Opinion, defects: Collection[str]) -> Said:
         checker=checker,
         verdict=opinion.verdict,
         message=opinion.message,
-        refused=opinion.verdict != official.PASS and not opinion.message.startswith(tuple(defects)),
+        refused=opinion.verdict != installed_checkers.PASS and not opinion.message.startswith(tuple(defects)),
     )
 
 

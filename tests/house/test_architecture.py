@@ -56,7 +56,7 @@ MAY_SEE = {
 ONLY_IN = {
     "hydra": {"train_bench/compose.py", "train_bench/plan/config.py"},
     "omegaconf": {"train_bench/compose.py", "train_bench/plan/config.py"},
-    "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/official.py"},
+    "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/installed_checkers.py"},
     "jinja2": {"train_bench/report/page/write.py"},
     "subprocess": {"train_bench/plan/launch.py", "launchers/horovod/build.py"},
 }

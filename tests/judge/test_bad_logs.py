@@ -166,7 +166,7 @@ def test_a_field_of_any_type_or_left_out_is_judged(judged, field):
 def test_every_key_of_every_benchmark_may_have_any_value(name, ask, tmp_path):
     """One log per benchmark and every fourth strange value, in which every key that the rules read has it."""
     from train_bench.judge.entry import judge_entry
-    from train_bench.judge.place import find
+    from train_bench.judge.locate import find
     from train_bench.rules.allowed import allowed_keys
 
     path = tmp_path / "result_0.txt"
@@ -177,8 +177,8 @@ def test_every_key_of_every_benchmark_may_have_any_value(name, ask, tmp_path):
             head = [(key, benchmark if key == "submission_benchmark" else value, m) for key, value, m in head]
             body = [(key, strange, {}) for key in keys if not key.startswith("submission_")]
             path.write_bytes(good_log(head + body * 2))
-            (place,) = find(path, name).places
-            json.dumps(judge_entry(place, rcp_folders=[tmp_path]).as_json(), allow_nan=False)
+            (location,) = find(path, name).locations
+            json.dumps(judge_entry(location, rcp_folders=[tmp_path]).as_json(), allow_nan=False)
 
 
 def test_names_in_a_log_lead_to_no_file(judged, tmp_path):

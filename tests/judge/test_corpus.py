@@ -34,7 +34,7 @@ def name_of(entry):
 @pytest.fixture(scope="module")
 def judged():
     tree = judge_tree(CORPUS, asked=None, rcp_folders=[Path("/nowhere")])
-    return {f"{entry.place.folder.parts[-5]}/{entry.name}": entry for entry in tree.entries}
+    return {f"{entry.location.folder.parts[-5]}/{entry.name}": entry for entry in tree.entries}
 
 
 EVERY = pytest.mark.parametrize("entry", entries(), ids=name_of)

@@ -9,7 +9,7 @@ from rich.console import Console
 from tests.judge.campaigns import LOGS, MINI, campaign, plan
 from train_bench.judge.compliance import judge_run
 from train_bench.judge.entry import judge_entry
-from train_bench.judge.place import find
+from train_bench.judge.locate import find
 from train_bench.judge.ranks import LOST_BOUND
 from train_bench.judge.record import read_record
 from train_bench.plan import discover
@@ -68,8 +68,8 @@ def of_five(folder, **values):
         if values.get(line["key"]) is not ...:
             kept.append(f":::MLLOG {json.dumps(line | {'value': values.get(line['key'], line['value'])})}")
     (folder / "result_0.txt").write_text("\n".join(kept) + "\n")
-    (place,) = find(folder, None).places
-    return judge_entry(place, rcp_folders=discover.rcp_folders())
+    (location,) = find(folder, None).locations
+    return judge_entry(location, rcp_folders=discover.rcp_folders())
 
 
 def test_ranks_that_agreed_on_a_quiet_machine_are_no_finding(tmp_path):

@@ -200,7 +200,7 @@ def test_an_official_file_gives_the_letter_the_official_verdict(round_name, name
     share = data.draw(st.sampled_from([0.8, 0.95, 0.98, 1.0, 1.1]))
     step = data.draw(st.floats(0, 0.02))
     values = [round(near.mean * share * (1 + step * run / rules.runs), 3) for run in range(rules.runs)]
-    found = rcp.by_the_letter(rules, [batch_size] * rules.runs, values)
+    found = rcp.official_verdict(rules, [batch_size] * rules.runs, values)
     if name == "stable_diffusion":  # asked through its statistics: its logs hold two metrics in two lines
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ import pytest
 from tests.judge.campaigns import LOGS, MINI, campaign, plan
 from train_bench.judge.compliance import judge_run
 from train_bench.judge.entry import judge_entry
-from train_bench.judge.place import find
+from train_bench.judge.locate import find
 from train_bench.judge.record import read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset
@@ -128,8 +128,8 @@ def test_the_same_shard_on_all_ranks_invalidates_a_campaign(tmp_path):
     plan(tmp_path)
     for path in tmp_path.glob("result_*.txt"):
         path.write_text(path.read_text().replace('"repeated": 0', '"repeated": 448'))
-    (place,) = find(tmp_path, None).places
-    score = judge_entry(place, rcp_folders=discover.rcp_folders()).score
+    (location,) = find(tmp_path, None).locations
+    score = judge_entry(location, rcp_folders=discover.rcp_folders()).score
     assert not score.valid
 
 

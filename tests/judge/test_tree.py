@@ -119,7 +119,7 @@ def test_a_folder_that_is_a_link_to_somewhere_else_is_told(submitted, tmp_path):
 def test_an_entry_with_others_below_it_can_be_judged_by_itself(submitted):
     plan(submitted)
     campaign(submitted, GOOD)
-    folder = tree.judge_folder(submitted, asked=None, rcp_folders=[submitted / "no_points"]).place.folder
+    folder = tree.judge_folder(submitted, asked=None, rcp_folders=[submitted / "no_points"]).location.folder
     assert folder == submitted
 
 

@@ -11,8 +11,8 @@ import yaml
 from train_bench.event import Event
 from train_bench.rules import rulefile, ruleset
 from train_bench.rules.checks import Failure, check
+from train_bench.rules.describe_rule import in_words
 from train_bench.rules.explain import explain
-from train_bench.rules.words import in_words
 
 OFFICIAL = Path(mlperf_logging.__file__).parent / "compliance_checker"
 

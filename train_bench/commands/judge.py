@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from train_bench.commands import reading
 from train_bench.exit_codes import INVALID, VALID
-from train_bench.judge import second_opinion
+from train_bench.judge import cross_check
 from train_bench.report import findings
 
 
@@ -19,6 +19,6 @@ def main(words: Sequence[str]) -> int:
     told = judged.as_json()
     if options.official:
         for entry, judgement in zip(told["entries"], judged.entries, strict=True):
-            entry["official"] = second_opinion.ask(judgement)
+            entry["official"] = cross_check.compare(judgement)
     reading.tell(told, options.json, findings.show)
     return VALID if judged.valid else INVALID

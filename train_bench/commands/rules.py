@@ -10,7 +10,7 @@ from train_bench.commands import reading
 from train_bench.errors import RequestError, UnknownName
 from train_bench.exit_codes import VALID
 from train_bench.judge import rcp as points
-from train_bench.judge.law import law
+from train_bench.judge.allowed_values import allowed_values
 from train_bench.plan import discover
 from train_bench.report import rules as report
 from train_bench.rules import ruleset
@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> int:
         print(_official_file(of_benchmark), end="")
         return VALID
     reference = discover.hyperparameters(name) if held.name == of_variant else {}
-    told = law(
+    told = allowed_values(
         of_benchmark,
         asked.get("division", "closed"),
         points.load(of_benchmark, discover.rcp_folders()),

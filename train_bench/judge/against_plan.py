@@ -18,8 +18,8 @@ from train_bench import files, seeds
 from train_bench.errors import LogError
 from train_bench.job import OF_ONE_JOB, PLAN_DIGEST, jobs_of, plan_digest
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
+from train_bench.judge.locate import Location
 from train_bench.judge.log import NO_CONTENT, Log
-from train_bench.judge.place import Place
 from train_bench.judge.record import SUCCESS, RunRecord
 from train_bench.judge.review import finding
 from train_bench.rules.ruleset import BenchmarkRules
@@ -47,16 +47,16 @@ class Planned:
         return any(_count(launcher.get("parallel")) > 1 for launcher in launchers)
 
 
-def planned_of(place: Place) -> Planned | None:
+def planned_of(location: Location) -> Planned | None:
     """The plan beside the logs; None where there is none that names its jobs."""
-    by_index = {job["index"]: job for job in jobs_of(place.plan) if isinstance(job.get("index"), int)}
+    by_index = {job["index"]: job for job in jobs_of(location.plan) if isinstance(job.get("index"), int)}
     if not by_index:
         return None
     try:
-        created_ms = datetime.fromisoformat(str(place.plan.get("created"))).timestamp() * 1000
+        created_ms = datetime.fromisoformat(str(location.plan.get("created"))).timestamp() * 1000
     except (ValueError, OverflowError):
         created_ms = None
-    return Planned(jobs=by_index, created_ms=created_ms, digest=plan_digest(place.plan))
+    return Planned(jobs=by_index, created_ms=created_ms, digest=plan_digest(location.plan))
 
 
 def of_the_run(
@@ -131,29 +131,29 @@ def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
 
 
 def of_the_entry(
-    place: Place, planned: Planned | None, records: Sequence[RunRecord], rules: BenchmarkRules
+    location: Location, planned: Planned | None, records: Sequence[RunRecord], rules: BenchmarkRules
 ) -> Iterator[Finding]:
     """The plan by itself, and what cannot be known without plan or records. Official rounds know neither."""
     grade = BREAKS if rules.strict else REVIEW
-    plan = place.folder / "plan.json"
+    plan = location.folder / "plan.json"
     if planned is None:
-        if rules.strict and not place.alone:
+        if rules.strict and not location.alone:
             message = (
                 "No plan of these runs lies beside them; whether they are all that were made, with the seeds and "
                 "values that were decided before the first, cannot be known."
             )
             yield _of_file(plan, "plan", message, REVIEW)
         return
-    for message in _contradictions(place.plan, planned, rules):
+    for message in _contradictions(location.plan, planned, rules):
         yield _of_file(plan, "plan", f"The plan contradicts itself: {message}.", grade)
     names = [f"record_{record.index}.json" for record in records]
-    missing = [name for name in names if not (place.folder / name).is_file()]
+    missing = [name for name in names if not (location.folder / name).is_file()]
     if missing:
         listed = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more"
         message = (
             f"Missing: {listed}; whether the log of the same number is as its run left it cannot be known."
         )
-        yield _of_file(place.folder, "record", message, REVIEW)
+        yield _of_file(location.folder, "record", message, REVIEW)
 
 
 def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkRules) -> Iterator[str]:

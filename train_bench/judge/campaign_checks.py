@@ -16,7 +16,7 @@ from train_bench import files
 from train_bench.errors import LogError, RequestError
 from train_bench.job import jobs_of
 from train_bench.judge.finding import REVIEW, Finding
-from train_bench.judge.place import Place
+from train_bench.judge.locate import Location
 from train_bench.judge.record import RunRecord
 from train_bench.judge.review import finding
 from train_bench.rules.ruleset import BenchmarkRules
@@ -31,10 +31,10 @@ Changes = Callable[[str, Mapping[str, Any], int], Sequence[str]]
 it is none of that benchmark."""
 
 
-def of_run(place: Place, record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+def of_run(location: Location, record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     """How often a run was tried, and whether it ran with what its plan was made with."""
-    told = place.told
-    attempts = attempts_at(place, record.index)
+    told = location.told
+    attempts = attempts_at(location, record.index)
     if attempts:
         yield from _tried(attempts, record, rules)
         for difference in differences(told, attempts[-1]):
@@ -42,39 +42,39 @@ def of_run(place: Place, record: RunRecord, rules: BenchmarkRules) -> Iterator[F
     elif "software" in told:
         message = "Nothing is recorded of how this run was made; a campaign leaves that in attempts/."
         yield finding(record, rules, "attempts", message)
-    elif earlier := _count(place.folder / "failed", f"result_{record.index}_*.txt"):
+    elif earlier := _count(location.folder / "failed", f"result_{record.index}_*.txt"):
         message = f"This run was tried {earlier + 1} times; the logs before the last are in failed/."
         yield finding(record, rules, "attempts", message, value=earlier + 1, grade=REVIEW)
 
 
-def of_campaign(place: Place, rules: BenchmarkRules, points_digest: str | None) -> Iterator[Finding]:
+def of_campaign(location: Location, rules: BenchmarkRules, points_digest: str | None) -> Iterator[Finding]:
     """What changed between the plan and this judgement, all for review: judged is by what holds today."""
-    told = place.told
+    told = location.told
     then = told.get("ruleset_digest")
     if isinstance(then, str) and then != rules.digest:
         message = (
             f"The rules of {rules.name} in {rules.ruleset} changed since this was planned; it is judged by "
             f"today's{_other_target(told, rules)}."
         )
-        yield _of_plan(place, "ruleset_digest", message, then)
+        yield _of_plan(location, "ruleset_digest", message, then)
     if "points_digest" in told and told["points_digest"] != points_digest:
         message = (
             f"The reference convergence points of {rules.name} changed since this was planned; it is compared with "
             f"today's."
         )
-        yield _of_plan(place, "points_digest", message, told["points_digest"])
+        yield _of_plan(location, "points_digest", message, told["points_digest"])
     revision = told.get("revision")
     if isinstance(revision, str) and revision.endswith("+changes"):
         message = (
             f"It was planned with files that differ from their revision ({revision}); nobody else has them."
         )
-        yield _of_plan(place, "revision", message, revision)
+        yield _of_plan(location, "revision", message, revision)
 
 
-def redefined(place: Place, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
+def redefined(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
     """What the planned configurations have changed of the benchmark that the plan does not call changed. Such a plan
     was made where the benchmark is defined otherwise, or was edited."""
-    told = place.told
+    told = location.told
     ranks, named = told.get("world_size"), told.get("changes")
     if changes is None or not isinstance(ranks, int):
         return ()
@@ -89,15 +89,15 @@ def redefined(place: Place, rules: BenchmarkRules, changes: Changes | None) -> t
     return tuple(change for change in found if not (isinstance(named, list) and change in named))
 
 
-def attempts_at(place: Place, index: int) -> list[Attempt]:
+def attempts_at(location: Location, index: int) -> list[Attempt]:
     """The attempts at a run in their order, as a campaign or a package holds them."""
-    packaged = place.configuration.get("attempts")
+    packaged = location.configuration.get("attempts")
     if isinstance(packaged, Sequence):
         return [
             attempt for attempt in packaged if isinstance(attempt, Mapping) and attempt.get("run") == index
         ]
     numbered = {}
-    folder = place.folder / "attempts"
+    folder = location.folder / "attempts"
     for path in folder.glob(f"run_{index}_*.json") if folder.is_dir() else ():
         number = re.fullmatch(rf"run_{index}_(\d+)", path.stem)
         if number:
@@ -171,8 +171,8 @@ def _count(folder: Path, pattern: str) -> int:
     return len(list(folder.glob(pattern))) if folder.is_dir() else 0
 
 
-def _of_plan(place: Place, check: str, message: str, value: Any) -> Finding:
-    file = str(place.folder / "plan.json")
+def _of_plan(location: Location, check: str, message: str, value: Any) -> Finding:
+    file = str(location.folder / "plan.json")
     return Finding(check=check, grade=REVIEW, file=file, line=0, key=None, message=message, value=value)
 
 

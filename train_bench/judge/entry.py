@@ -15,8 +15,8 @@ from train_bench.judge.campaign_checks import Changes
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open, with_findings
 from train_bench.judge.convergence import beside_the_points
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
-from train_bench.judge.letter import by_the_letter
-from train_bench.judge.place import Place, badly_ended
+from train_bench.judge.locate import Location, badly_ended
+from train_bench.judge.official_verdict import official_verdict
 from train_bench.judge.record import RunRecord, number_of, read_record
 from train_bench.judge.review import CLOSED, OPEN
 from train_bench.judge.score import Origin, Score, counts, make_score
@@ -33,7 +33,7 @@ OPEN_ENTRY = rcp.RcpVerdict(
 class Judgement:
     """Records, verdicts (one per record), what was found beside the logs, and the score of an entry."""
 
-    place: Place
+    location: Location
     records: tuple[RunRecord, ...]
     verdicts: tuple[RunVerdict, ...]
     findings: tuple[Finding, ...]
@@ -48,9 +48,9 @@ class Judgement:
     @property
     def origin(self) -> dict[str, str | None]:
         """Where the logs lie, and of a campaign when it began and from which revision."""
-        plan = self.place.plan
+        plan = self.location.plan
         return {
-            "folder": str(self.place.folder),
+            "folder": str(self.location.folder),
             "created": _text(plan.get("created")),
             "revision": _text(plan.get("revision")),
         }
@@ -63,18 +63,20 @@ class Judgement:
         return score | self.origin | {"findings": [finding.as_json() for finding in self.findings]}
 
 
-def judge_entry(place: Place, *, rcp_folders: Sequence[Path], changes: Changes | None = None) -> Judgement:
+def judge_entry(
+    location: Location, *, rcp_folders: Sequence[Path], changes: Changes | None = None
+) -> Judgement:
     """Judge the logs of one entry, by the plan beside them where there is one.
 
     `changes` says what a planned configuration has changed of the benchmark as it is defined here.
     Raises `LogError` where nothing says which benchmark they are.
     """
-    rounds = ruleset.load(place.ruleset)
-    rules = rounds.benchmark(str(place.plan.get("benchmark") or _benchmark(place, rounds)))
-    planned, world_size = planned_of(place), _integer(place.told.get("world_size"))
-    judged = [_judge_file(file, rules, planned, world_size) for file in sorted(place.files, key=_order)]
+    rounds = ruleset.load(location.ruleset)
+    rules = rounds.benchmark(str(location.plan.get("benchmark") or _benchmark(location, rounds)))
+    planned, world_size = planned_of(location), _integer(location.told.get("world_size"))
+    judged = [_judge_file(file, rules, planned, world_size) for file in sorted(location.files, key=_order)]
     records = tuple(record for record, _ in judged)
-    stated = divisions_of(place, records)
+    stated = divisions_of(location, records)
     closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
     division = (CLOSED if closed else OPEN) if stated else None
     alone = [
@@ -83,12 +85,12 @@ def judge_entry(place: Place, *, rcp_folders: Sequence[Path], changes: Changes |
         else verdict
         for record, verdict in judged
     ]
-    made = [tuple(campaign_checks.of_run(place, record, rules)) for record in records]
+    made = [tuple(campaign_checks.of_run(location, record, rules)) for record in records]
     verdicts = tuple(map(with_findings, records, judge_together(records, alone, rules, planned), made))
-    beside = (*beside_the_logs(place, records, rules), *of_the_entry(place, planned, records, rules))
+    beside = (*beside_the_logs(location, records, rules), *of_the_entry(location, planned, records, rules))
     points = rcp.load(rules, rcp_folders)
     points_digest = rcp.digest(points)
-    changed = tuple(campaign_checks.of_campaign(place, rules, points_digest))
+    changed = tuple(campaign_checks.of_campaign(location, rules, points_digest))
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
         if not closed:
@@ -96,21 +98,21 @@ def judge_entry(place: Place, *, rcp_folders: Sequence[Path], changes: Changes |
         return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, points)
 
     # The official package checker goes by the description, else by the first log.
-    letter = by_the_letter(records, verdicts, rules, closed=stated[:1] != (OPEN,))
+    official = official_verdict(records, verdicts, rules, closed=stated[:1] != (OPEN,))
     origin = replace(
-        _origin(place, records, rules, division),
-        redefined=campaign_checks.redefined(place, rules, changes),
+        _origin(location, records, rules, division),
+        redefined=campaign_checks.redefined(location, rules, changes),
         warnings=_warnings(changed, records, made),
     )
     broken = [finding.message for finding in beside if finding.grade == BREAKS]
-    score = make_score(rules, records, verdicts, compare, points_digest, origin, letter, broken)
+    score = make_score(rules, records, verdicts, compare, points_digest, origin, official, broken)
     findings = (
         *changed,
         *beside,
-        *scaling(place, score.rcp),
-        *beside_the_points(place, records, score.rcp, points if closed else ()),
+        *scaling(location, score.rcp),
+        *beside_the_points(location, records, score.rcp, points if closed else ()),
     )
-    return Judgement(place=place, records=records, verdicts=verdicts, findings=findings, score=score)
+    return Judgement(location=location, records=records, verdicts=verdicts, findings=findings, score=score)
 
 
 def _warnings(
@@ -174,16 +176,16 @@ def common_batch_size(records: Sequence[RunRecord], rules: BenchmarkRules) -> in
 
 
 def _origin(
-    place: Place, records: Sequence[RunRecord], rules: BenchmarkRules, division: str | None
+    location: Location, records: Sequence[RunRecord], rules: BenchmarkRules, division: str | None
 ) -> Origin:
     """Runs of a reference convergence point were declared for that, and are no result."""
-    plan = place.told
+    plan = location.told
     of_a_result = plan.get("runs_required") == rules.runs
     first = records[0].announced if records else {}
     jobs, changes = plan.get("jobs"), plan.get("changes")
     return Origin(
-        submitter=place.submitter or first.get("submission_org"),
-        system=place.system or first.get("submission_platform"),
+        submitter=location.submitter or first.get("submission_org"),
+        system=location.system or first.get("submission_platform"),
         division=division,
         variant=_text(plan.get("variant")),
         launcher=_text(plan.get("launcher")),
@@ -192,23 +194,23 @@ def _origin(
         changes=_texts(changes),
         overruled=_texts(plan.get("overruled")),
         declared_runs=len(jobs) if isinstance(jobs, list) and of_a_result else None,
-        batch=badly_ended(place.folder),
-        alone=place.alone,
+        batch=badly_ended(location.folder),
+        alone=location.alone,
     )
 
 
-def _benchmark(place: Place, rounds: ruleset.Ruleset) -> str:
+def _benchmark(location: Location, rounds: ruleset.Ruleset) -> str:
     """The name that most logs give, else that of the folder."""
-    values = [log.first_value(file, "submission_benchmark") for file in place.files]
+    values = [log.first_value(file, "submission_benchmark") for file in location.files]
     named = Counter(value for value in values if isinstance(value, str))
     known = [name for name, _ in named.most_common() if name in rounds.benchmarks]
     if known:
         return known[0]
-    if place.benchmark in rounds.benchmarks:
-        return str(place.benchmark)
+    if location.benchmark in rounds.benchmarks:
+        return str(location.benchmark)
     seen = ", ".join(sorted(map(repr, named))) or "not logged"
     raise LogError(
-        f"No log in {place.folder} names a benchmark of {rounds.name} (submission_benchmark is {seen}); "
+        f"No log in {location.folder} names a benchmark of {rounds.name} (submission_benchmark is {seen}); "
         f"known: {', '.join(sorted(rounds.benchmarks))}."
     )
 

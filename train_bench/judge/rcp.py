@@ -5,7 +5,7 @@ official asks, but training that works worse than the reference's is no measurem
 
 The statistics are those of the official checker, closed form instead of bisection: mean without the
 `drop` lowest and highest values, population deviation of all values, pruning of points that
-their neighbours make superfluous, interpolation over the batch size. `by_the_letter` is the verdict that the
+their neighbours make superfluous, interpolation over the batch size. `official_verdict` is the verdict that the
 official checker gives itself, with what it gets wrong.
 """
 
@@ -211,7 +211,7 @@ def highest_mean_at(points: Sequence[Point], rules: BenchmarkRules, batch_size: 
     return highest_mean(_interpolate(batch_size, slowest[lower], slowest[higher]), 2 * rules.runs, rules)
 
 
-def by_the_letter(
+def official_verdict(
     rules: BenchmarkRules, batch_sizes: Sequence[int | None], convergences: Sequence[float | None]
 ) -> RcpVerdict:
     """What the official checker says of the logs of an entry: it takes at most one failed run (four of

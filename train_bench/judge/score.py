@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.judge.compliance import RunVerdict
-from train_bench.judge.letter import Letter
+from train_bench.judge.official_verdict import OfficialVerdict
 from train_bench.judge.ranks import disturbance
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
 from train_bench.judge.record import RunRecord
@@ -104,7 +104,7 @@ class Score:
     valid: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
-    by_the_letter: Letter
+    by_the_letter: OfficialVerdict
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for strict JSON."""
@@ -130,7 +130,7 @@ def make_score(
     compare: Callable[[Sequence[int]], RcpVerdict],
     points_digest: str | None,
     origin: Origin,
-    letter: Letter,
+    official: OfficialVerdict,
     broken: Sequence[str] = (),
 ) -> Score:
     """Judge the runs of an entry as a whole (rules, "Benchmark results": a run that did not converge counts
@@ -188,7 +188,7 @@ def make_score(
         valid=not reasons and not broken,
         reasons=(*reasons, *broken),
         warnings=origin.warnings,
-        by_the_letter=letter,
+        by_the_letter=official,
     )
 
 

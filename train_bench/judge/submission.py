@@ -10,7 +10,7 @@ from typing import Any
 from train_bench import files
 from train_bench.errors import LogError
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
-from train_bench.judge.place import Place, round_of
+from train_bench.judge.locate import Location, round_of
 from train_bench.judge.rcp import PASS, RcpVerdict
 from train_bench.judge.record import RunRecord
 from train_bench.rules.allowed import DIVISIONS
@@ -25,47 +25,51 @@ STATUS = {
 }
 
 
-def divisions_of(place: Place, records: Sequence[RunRecord]) -> tuple[str, ...]:
+def divisions_of(location: Location, records: Sequence[RunRecord]) -> tuple[str, ...]:
     """Every `closed` and `open` that is said of an entry: by the system's description, then by the logs."""
-    stated = (description_of(place).get("division"), *_announced(records, "submission_division"))
+    stated = (description_of(location).get("division"), *_announced(records, "submission_division"))
     spelled = (division.casefold() for division in stated if isinstance(division, str))
     return tuple(division for division in spelled if division in DIVISIONS)
 
 
-def beside_the_logs(place: Place, records: Sequence[RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
+def beside_the_logs(
+    location: Location, records: Sequence[RunRecord], rules: BenchmarkRules
+) -> Iterator[Finding]:
     """Contradictions between the logs of an entry, the description of its system and the round that it lies in, for
     review. In a strict round the two former have to agree on the division."""
-    yield from _other_round(place)
-    yield from _unreadable_description(place)
-    yield from _contradictions(place, records, rules)
+    yield from _other_round(location)
+    yield from _unreadable_description(location)
+    yield from _contradictions(location, records, rules)
 
 
-def _other_round(place: Place) -> Iterator[Finding]:
+def _other_round(location: Location) -> Iterator[Finding]:
     """A plan whose rules are not those of the folder that it lies in; among submissions it is no result of that."""
-    named = round_of(place.folder)
-    if place.plan and named not in (None, place.ruleset):
+    named = round_of(location.folder)
+    if location.plan and named not in (None, location.ruleset):
         message = (
-            f"The plan names the ruleset {place.ruleset}, and the folder that it lies in is of {named}; judge it "
+            f"The plan names the ruleset {location.ruleset}, and the folder that it lies in is of {named}; judge it "
             f"elsewhere, or leave the plan away to be judged as {named}."
         )
-        grade = REVIEW if place.submitter is None else BREAKS
-        yield _finding(place.folder / "plan.json", "round", message, value=place.ruleset, grade=grade)
+        grade = REVIEW if location.submitter is None else BREAKS
+        yield _finding(location.folder / "plan.json", "round", message, value=location.ruleset, grade=grade)
 
 
-def _unreadable_description(place: Place) -> Iterator[Finding]:
-    if place.system_file is None:
+def _unreadable_description(location: Location) -> Iterator[Finding]:
+    if location.system_file is None:
         return
     try:
-        read = files.read_json(place.system_file)
+        read = files.read_json(location.system_file)
     except LogError as error:
-        yield _finding(place.system_file, "system", f"The description of the system is missing: {error}")
+        yield _finding(location.system_file, "system", f"The description of the system is missing: {error}")
         return
     if not isinstance(read, dict):
-        yield _finding(place.system_file, "system", "The description of the system is no JSON object.")
+        yield _finding(location.system_file, "system", "The description of the system is no JSON object.")
 
 
-def _contradictions(place: Place, records: Sequence[RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
-    described = description_of(place)
+def _contradictions(
+    location: Location, records: Sequence[RunRecord], rules: BenchmarkRules
+) -> Iterator[Finding]:
+    described = description_of(location)
     for field, key in (
         ("division", "submission_division"),
         ("submitter", "submission_org"),
@@ -77,19 +81,19 @@ def _contradictions(place: Place, records: Sequence[RunRecord], rules: Benchmark
             continue
         meant = [_plain(name) for name in _as_logged(stated)]
         differing = [value for value in logged if _plain(value) not in meant]
-        if differing and place.system_file is not None:
+        if differing and location.system_file is not None:
             message = (
                 f"{field} is {stated!r} in the system's description, and {key} {differing[0]!r} in a log."
             )
             if field == "division":
                 message += " The stricter of the two holds."
             grade = BREAKS if rules.strict and field == "division" else REVIEW
-            yield _finding(place.system_file, "system", message, key=key, value=stated, grade=grade)
+            yield _finding(location.system_file, "system", message, key=key, value=stated, grade=grade)
 
 
-def scaling(place: Place, rcp: RcpVerdict) -> Iterator[Finding]:
+def scaling(location: Location, rcp: RcpVerdict) -> Iterator[Finding]:
     """`scaling.json` holds what the RCP checker worked out when the entry was submitted."""
-    path = place.folder / "scaling.json"
+    path = location.folder / "scaling.json"
     if not path.exists():
         return
     try:
@@ -105,10 +109,10 @@ def scaling(place: Place, rcp: RcpVerdict) -> Iterator[Finding]:
         yield _finding(path, "scaling", message, value=stated)
 
 
-def description_of(place: Place) -> Mapping[str, Any]:
+def description_of(location: Location) -> Mapping[str, Any]:
     """The submitted description of the system; empty where none can be read."""
     try:
-        read = files.read_json(place.system_file) if place.system_file else {}
+        read = files.read_json(location.system_file) if location.system_file else {}
     except LogError:
         return {}
     return read if isinstance(read, dict) else {}

@@ -17,8 +17,8 @@ from train_bench.judge.campaign_checks import Changes
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.locate import Location, find, in_folder
 from train_bench.judge.log import NO_CONTENT
-from train_bench.judge.place import Place, find, in_folder
 from train_bench.judge.record import RunRecord
 from train_bench.progress_bar import bar
 
@@ -63,13 +63,13 @@ def judge_tree(
     Raises `RequestError` where nothing says the rules, `LogError` where there is nothing to judge.
     """
     found = find(path, asked)
-    places = found.places
+    locations = found.locations
     judge = partial(_judged_or_why_not, rcp_folders=rcp_folders, changes=changes)
-    if len(places) == 1 and not found.unjudged:
-        only = judge_entry(places[0], rcp_folders=rcp_folders, changes=changes)
+    if len(locations) == 1 and not found.unjudged:
+        only = judge_entry(locations[0], rcp_folders=rcp_folders, changes=changes)
         return Judged(entries=(only,), skipped=found.skipped)
-    small = _small(places)
-    results = list(map(judge, bar(places, "judging"))) if small else _in_processes(judge, places)
+    small = _small(locations)
+    results = list(map(judge, bar(locations, "judging"))) if small else _in_processes(judge, locations)
     return Judged(
         entries=tuple(_with_copies([result for result in results if isinstance(result, Judgement)])),
         unjudged=(*found.unjudged, *(result for result in results if isinstance(result, str))),
@@ -78,11 +78,11 @@ def judge_tree(
 
 
 def _judged_or_why_not(
-    place: Place, *, rcp_folders: Sequence[Path], changes: Changes | None
+    location: Location, *, rcp_folders: Sequence[Path], changes: Changes | None
 ) -> Judgement | str:
     """One entry of a tree that cannot be judged hides no other."""
     try:
-        return judge_entry(place, rcp_folders=rcp_folders, changes=changes)
+        return judge_entry(location, rcp_folders=rcp_folders, changes=changes)
     except (LogError, RequestError) as error:
         return str(error)
 
@@ -100,23 +100,23 @@ def judge_folder(
     return entries[0]
 
 
-def _small(places: Sequence[Place]) -> bool:
+def _small(locations: Sequence[Location]) -> bool:
     size = 0
-    for file in (file for place in places for file in place.files):
+    for file in (file for location in locations for file in location.files):
         size += file.lstat().st_size
         if size > WORTH_PROCESSES:
             return False
     return True
 
 
-def _in_processes(judge: Any, places: Sequence[Place]) -> list[Judgement | str]:
+def _in_processes(judge: Any, locations: Sequence[Location]) -> list[Judgement | str]:
     """Entries are independent; a process holds one file at a time."""
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     try:
         with ProcessPoolExecutor(workers, multiprocessing.get_context(method)) as pool:
-            judged = pool.map(judge, places, chunksize=max(1, len(places) // 64))
-            return list(bar(judged, "judging", total=len(places)))
+            judged = pool.map(judge, locations, chunksize=max(1, len(locations) // 64))
+            return list(bar(judged, "judging", total=len(locations)))
     except BrokenProcessPool as error:
         raise LogError("A process that judged logs was killed; is there enough memory?") from error
 
@@ -128,7 +128,7 @@ def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:
     for entry in entries:
         verdicts = []
         for record, verdict in zip(entry.records, entry.verdicts, strict=True):
-            here = (entry.place.folder, record.file)
+            here = (entry.location.folder, record.file)
             same, timed = first.setdefault(record.sha256, here), first.setdefault(_times(record), here)
             if same[0] != here[0] and record.sha256 != NO_CONTENT:
                 message = f"This log is a copy of {same[1]}, which belongs to another entry."

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from train_bench.errors import RequestError
+from train_bench.rules.describe_rule import in_words, in_words_of_count
 from train_bench.rules.rulefile import KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules
-from train_bench.rules.words import in_words, in_words_of_count
 
 DIVISIONS = ("closed", "open")
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from train_bench.rules.checks import Failure
-from train_bench.rules.words import in_words, in_words_of_count, literal
+from train_bench.rules.describe_rule import in_words, in_words_of_count, literal
 
 # Sections of the training rules that a key is about; the first pattern that matches counts.
 PARAGRAPHS = (

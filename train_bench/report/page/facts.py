@@ -13,12 +13,12 @@ from typing import Any
 from train_bench import files
 from train_bench.errors import LogError, RequestError, UnknownName
 from train_bench.judge import log, rcp
-from train_bench.judge.course import Course, Phases, as_text, read_course
+from train_bench.judge.allowed_values import allowed_values
 from train_bench.judge.energy import kept_energy
 from train_bench.judge.entry import Judgement
-from train_bench.judge.law import law
 from train_bench.judge.record import EVALUATION, RunRecord
 from train_bench.judge.submission import description_of
+from train_bench.judge.timeline import Phases, Timeline, as_text, read_timeline
 from train_bench.quality import Threshold
 from train_bench.report.findings import GRADES, once_each
 from train_bench.rules import ruleset
@@ -100,7 +100,7 @@ class Hyperparameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry: `told` is its object of `judge --json`, run by run beside `courses` and `curves`.
+    """One entry: `told` is its object of `judge --json`, run by run beside `timelines` and `curves`.
 
     `apart` is the folder where an entry is called like another one of its round, else empty. `size` is how many
     accelerators the system has: what its description says, else the ranks of a campaign; None where nobody says
@@ -111,7 +111,7 @@ class Entry:
     anchor: str
     folder: str
     told: Mapping[str, Any]
-    courses: tuple[Course, ...]
+    timelines: tuple[Timeline, ...]
     curves: tuple[Curve, ...]
     thresholds: tuple[Threshold, ...]
     law: Mapping[str, Any]
@@ -154,7 +154,7 @@ class Entry:
     @property
     def phases(self) -> list[Phases | None]:
         """Of every run."""
-        return [course.phases for course in self.courses]
+        return [timeline.phases for timeline in self.timelines]
 
     @property
     def phases_known(self) -> list[str]:
@@ -180,7 +180,8 @@ class Entry:
             (item, None, 1) for item in self.told["findings"]
         ]
         lines = {
-            run["file"]: course.lines for run, course in zip(self.told["runs"], self.courses, strict=True)
+            run["file"]: timeline.lines
+            for run, timeline in zip(self.told["runs"], self.timelines, strict=True)
         }
         for file, finding, logs in once_each(self.told["runs"]):
             found.append((finding, lines[file].get(finding["line"]), logs))
@@ -190,27 +191,27 @@ class Entry:
 def entry_of(judgement: Judgement, *, anchor: str, asked: Asked, rcp_folders: Sequence[Path]) -> Entry:
     """Gather what a page tells of one entry. The logs are read once more, one at a time."""
     told = judgement.as_json()
-    rules = ruleset.load(judgement.place.ruleset).benchmark(judgement.score.benchmark)
+    rules = ruleset.load(judgement.location.ruleset).benchmark(judgement.score.benchmark)
     division = told["division"] if told["division"] in DIVISIONS else DIVISIONS[0]
-    described = law(rules, division, rcp.load(rules, rcp_folders), {})
-    courses = tuple(map(_course, judgement.records, told["runs"]))
+    described = allowed_values(rules, division, rcp.load(rules, rcp_folders), {})
+    timelines = tuple(map(_timeline, judgement.records, told["runs"]))
     system = _system(judgement)
     price = asked.prices.get(told["system"] or "", asked.prices.get(""))
     minutes = told["score_minutes"]
     thresholds = rules.target.thresholds
     return Entry(
         anchor=anchor,
-        folder=str(judgement.place.folder),
+        folder=str(judgement.location.folder),
         told=told,
-        courses=courses,
+        timelines=timelines,
         curves=tuple(
             _curve(record, [threshold.metric for threshold in thresholds]) for record in judgement.records
         ),
         thresholds=thresholds,
         law=described,
-        hyperparameters=tuple(_hyperparameters(courses, described, told)),
+        hyperparameters=tuple(_hyperparameters(timelines, described, told)),
         system=tuple((name, text) for name, value in system.items() if (text := as_text(value))),
-        configuration=_configuration(judgement.place.plan),
+        configuration=_configuration(judgement.location.plan),
         size=_size(system, told["world_size"]),
         cost=None if price is None or minutes is None else price * minutes / 60,
         joules=kept_energy(judgement.records, [run["dropped"] or not run["counted"] for run in told["runs"]]),
@@ -237,13 +238,13 @@ def in_one_unit(entries: Sequence[Entry]) -> list[Entry]:
     return [replace(entry, unit=SECONDS if longest < 2 else MINUTES) for entry in entries]
 
 
-def _course(record: RunRecord, told: Mapping[str, Any]) -> Course:
+def _timeline(record: RunRecord, told: Mapping[str, Any]) -> Timeline:
     path = Path(record.file)
     try:
         content = files.read_bytes(path, largest=log.LARGEST_BYTES)
     except OSError:
         content = b""
-    return read_course(record, content, {finding["line"] for finding in told["findings"]})
+    return read_timeline(record, content, {finding["line"] for finding in told["findings"]})
 
 
 def _curve(record: RunRecord, metrics: Sequence[str]) -> Curve:
@@ -261,11 +262,11 @@ def _curve(record: RunRecord, metrics: Sequence[str]) -> Curve:
 
 
 def _hyperparameters(
-    courses: Sequence[Course], described: Mapping[str, Any], told: Mapping[str, Any]
+    timelines: Sequence[Timeline], described: Mapping[str, Any], told: Mapping[str, Any]
 ) -> list[Hyperparameter]:
     logged: dict[str, dict[str, None]] = {}
-    for course in courses:
-        for key, values in course.values.items():
+    for timeline in timelines:
+        for key, values in timeline.values.items():
             logged.setdefault(key, {}).update(dict.fromkeys(values))
     broken = {
         finding["key"] for run in told["runs"] for finding in run["findings"] if finding["grade"] == "breaks"
@@ -297,11 +298,11 @@ def _applies(when: str | None, logged: Mapping[str, Mapping[str, None]]) -> bool
 
 def _system(judgement: Judgement) -> dict[str, Any]:
     """The description that was submitted, else what a campaign found on its machine."""
-    described = dict(description_of(judgement.place))
-    if described or not judgement.place.plan:
+    described = dict(description_of(judgement.location))
+    if described or not judgement.location.plan:
         return described
     try:
-        found = files.read_json(judgement.place.folder / "system.json")
+        found = files.read_json(judgement.location.folder / "system.json")
     except LogError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -17,7 +17,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class OfficialVerdict:
     """`refused` files are not accepted by the compliance checker; `accepted` is the verdict of the package
     checker, None where it crashes or does not know the round."""
 
@@ -27,9 +27,9 @@ class Letter:
     reasons: tuple[str, ...]
 
 
-def by_the_letter(
+def official_verdict(
     records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules, *, closed: bool
-) -> Letter:
+) -> OfficialVerdict:
     """Judge an entry as the tools do. They compare open entries with reference points, too, when asked, but
     accept them whatever comes out."""
     refused = tuple(
@@ -41,8 +41,8 @@ def by_the_letter(
         unknown = RcpVerdict(
             verdict=rcp.NONE, message=f"the official tools do not know {rules.ruleset}", factor=None
         )
-        return Letter(accepted=None, refused=refused, rcp=unknown, reasons=(unknown.message,))
-    compared = rcp.by_the_letter(
+        return OfficialVerdict(accepted=None, refused=refused, rcp=unknown, reasons=(unknown.message,))
+    compared = rcp.official_verdict(
         rules, [record.global_batch_size for record in records], [_convergence(record) for record in records]
     )
     reasons = []
@@ -56,8 +56,8 @@ def by_the_letter(
         if compared.verdict == rcp.FAIL:
             reasons.append(f"RCP test failed: {compared.message}")
         elif compared.verdict == rcp.CRASH and not skipped:
-            return Letter(accepted=None, refused=refused, rcp=compared, reasons=(compared.message,))
-    return Letter(accepted=not reasons, refused=refused, rcp=compared, reasons=tuple(reasons))
+            return OfficialVerdict(accepted=None, refused=refused, rcp=compared, reasons=(compared.message,))
+    return OfficialVerdict(accepted=not reasons, refused=refused, rcp=compared, reasons=tuple(reasons))
 
 
 def _convergence(record: RunRecord) -> float | None:

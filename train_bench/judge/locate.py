@@ -22,7 +22,7 @@ REPEATED, ATTEMPT = "failed", re.compile(r"result_\d+_\d+\.txt")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Location:
     """The result files of one entry, and the plan of the campaign that left them (empty for logs that came
     alone). The names are those of the folders, where logs lie as submissions do
     (`SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt`). `alone` is a single log, asked for by itself."""
@@ -67,7 +67,7 @@ class Place:
 class Found:
     """The entries below a path, why others cannot be read, and what was passed over, each in a sentence."""
 
-    places: tuple[Place, ...]
+    locations: tuple[Location, ...]
     unjudged: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 
@@ -82,11 +82,11 @@ def find(path: Path, asked: str | None) -> Found:
     """
     path = path.absolute()
     if path.is_file():
-        return Found(places=(_place(path.parent, (path,), asked, alone=True),))
+        return Found(locations=(_location(path.parent, (path,), asked, alone=True),))
     if not path.is_dir():
         raise RequestError(f"There is no file or folder {path}; give a log, a campaign or a tree of results.")
     unreadable: list[OSError] = []
-    places: list[Place] = []
+    locations: list[Location] = []
     broken: list[LogError | RequestError] = []
     skipped: list[str] = []
     for folder, below, names in os.walk(path, onerror=unreadable.append):
@@ -95,24 +95,26 @@ def find(path: Path, asked: str | None) -> Found:
         skipped += [*passed_over, *_links(path, Path(folder), below)]
         if files:
             try:
-                places.append(_place(Path(folder), files, asked, alone=False))
+                locations.append(_location(Path(folder), files, asked, alone=False))
             except (LogError, RequestError) as error:
                 broken.append(error)
     if unreadable:
         raise LogError(f"{unreadable[0].filename} cannot be read: {unreadable[0].strerror}.")
-    if broken and not places:
+    if broken and not locations:
         raise broken[0]
-    if not places:
+    if not locations:
         raise LogError(" ".join((f"{path} holds no result_*.txt yet.", *badly_ended(path), *skipped)))
-    return Found(places=tuple(places), unjudged=tuple(str(error) for error in broken), skipped=tuple(skipped))
+    return Found(
+        locations=tuple(locations), unjudged=tuple(str(error) for error in broken), skipped=tuple(skipped)
+    )
 
 
-def in_folder(folder: Path, asked: str | None) -> Place | None:
+def in_folder(folder: Path, asked: str | None) -> Location | None:
     """The entry whose logs lie in `folder` itself; None where none do."""
     folder = folder.absolute()
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     files = _results(folder, names)
-    return _place(folder, files, asked, alone=False) if files else None
+    return _location(folder, files, asked, alone=False) if files else None
 
 
 def _results(folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
@@ -161,11 +163,11 @@ def badly_ended(folder: Path) -> tuple[str, ...]:
     )
 
 
-def _place(folder: Path, files: tuple[Path, ...], asked: str | None, *, alone: bool) -> Place:
+def _location(folder: Path, files: tuple[Path, ...], asked: str | None, *, alone: bool) -> Location:
     parts = folder.parts
     submitted = len(parts) > 4 and parts[-3] == "results"
     plan = _plan(folder)
-    return Place(
+    return Location(
         folder=folder,
         files=files,
         plan=plan,

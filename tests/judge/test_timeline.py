@@ -6,11 +6,11 @@ import pytest
 
 from tests.judge.campaigns import LOGS, MINI
 from train_bench.judge import log
-from train_bench.judge.course import LONGEST, read_course
 from train_bench.judge.record import make_record
+from train_bench.judge.timeline import LONGEST, read_timeline
 
 
-def course(path, events, cited=()):
+def timeline(path, events, cited=()):
     """Of a log of `(seconds, key, value)`."""
     lines = [
         f":::MLLOG {json.dumps({'key': key, 'value': value, 'time_ms': 1000 * seconds, 'metadata': {}})}"
@@ -23,7 +23,7 @@ def of_text(path, text, cited=()):
     file = path / "result_0.txt"
     file.write_text(text)
     read = log.read(file)
-    return read_course(make_record(read, index=0, rules=MINI), file.read_bytes(), set(cited))
+    return read_timeline(make_record(read, index=0, rules=MINI), file.read_bytes(), set(cited))
 
 
 def seconds(phases):
@@ -43,7 +43,7 @@ WHOLE = [
 
 
 def test_the_time_is_told_as_initialisation_data_training_evaluation_and_the_rest(tmp_path):
-    assert seconds(course(tmp_path, WHOLE).phases) == [5, 2, 10, 3, 5]
+    assert seconds(timeline(tmp_path, WHOLE).phases) == [5, 2, 10, 3, 5]
 
 
 def test_the_parts_inside_the_clock_add_up_to_the_minutes_of_the_run(tmp_path):
@@ -60,39 +60,39 @@ def test_an_evaluation_inside_a_block_is_no_training(tmp_path):
         (25, "block_stop", None),
         WHOLE[-1],
     ]
-    assert seconds(course(tmp_path, inside).phases) == [5, 2, 16, 2, 0]
+    assert seconds(timeline(tmp_path, inside).phases) == [5, 2, 16, 2, 0]
 
 
 def test_epochs_around_blocks_are_counted_once(tmp_path):
     around = [*WHOLE[:2], (6, "epoch_start", None), *WHOLE[2:4], (17, "epoch_stop", None), *WHOLE[4:]]
-    assert seconds(course(tmp_path, around).phases) == [5, 1, 11, 3, 5]
+    assert seconds(timeline(tmp_path, around).phases) == [5, 1, 11, 3, 5]
 
 
 def test_evaluations_that_are_not_told_apart_are_unknown_and_not_zero(tmp_path):
     without = [event for event in WHOLE if not event[1].startswith("eval")]
-    assert seconds(course(tmp_path, without).phases) == [5, 2, 10, None, 8]
+    assert seconds(timeline(tmp_path, without).phases) == [5, 2, 10, None, 8]
 
 
 def test_what_is_left_open_ends_with_the_clock(tmp_path):
-    assert seconds(course(tmp_path, [*WHOLE[:3], WHOLE[-1]]).phases) == [5, 2, 18, None, 0]
+    assert seconds(timeline(tmp_path, [*WHOLE[:3], WHOLE[-1]]).phases) == [5, 2, 18, None, 0]
 
 
 def test_a_run_that_died_is_told_up_to_its_last_line(tmp_path):
-    assert seconds(course(tmp_path, WHOLE[:5]).phases) == [5, 2, 10, 0, 1]
+    assert seconds(timeline(tmp_path, WHOLE[:5]).phases) == [5, 2, 10, 0, 1]
 
 
 def test_what_lies_outside_the_clock_is_not_counted(tmp_path):
     late = [*WHOLE, (30, "eval_start", None), (40, "eval_stop", None)]
-    assert seconds(course(tmp_path, late).phases) == [5, 2, 10, 3, 5]
+    assert seconds(timeline(tmp_path, late).phases) == [5, 2, 10, 3, 5]
 
 
 def test_a_log_whose_clock_never_started_has_no_phases(tmp_path):
-    assert course(tmp_path, WHOLE[:1]).phases is None
+    assert timeline(tmp_path, WHOLE[:1]).phases is None
     assert of_text(tmp_path, "").phases is None
 
 
 def test_values_are_told_once_as_text(tmp_path):
-    told = course(
+    told = timeline(
         tmp_path, [(0, "opt_name", "lars"), (1, "opt_name", "lars"), (2, "opt_name", [1, 2]), *WHOLE]
     )
     assert told.values == {"opt_name": ("lars", "[1, 2]")}

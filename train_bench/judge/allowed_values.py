@@ -11,7 +11,7 @@ from train_bench.rules.allowed import allowed_keys
 from train_bench.rules.ruleset import BenchmarkRules
 
 
-def law(
+def allowed_values(
     rules: BenchmarkRules, division: str, points: Sequence[Point], reference: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The object that `rules --json` prints. `reference` holds the values of our reference's configuration;

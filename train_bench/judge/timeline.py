@@ -1,4 +1,4 @@
-"""The course of a run beyond its record: where the time went, the values it logged, the lines findings cite."""
+"""The timeline of a run beyond its record: where the time went, the values it logged, the lines findings cite."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class Timeline:
     """`phases` is None for a log whose clock never started. `values` holds the distinct values of each key that
     has any as text, `lines` the lines that were asked for, cut to `LONGEST` characters."""
 
@@ -45,7 +45,7 @@ class Course:
     lines: Mapping[int, str]
 
 
-def read_course(record: RunRecord, content: bytes, cited: Collection[int]) -> Course:
+def read_timeline(record: RunRecord, content: bytes, cited: Collection[int]) -> Timeline:
     """Read the log of `record` again; its `cited` lines are kept. Whatever it holds, it is data."""
     events: list[Event] = []
     lines: dict[int, str] = {}
@@ -57,7 +57,7 @@ def read_course(record: RunRecord, content: bytes, cited: Collection[int]) -> Co
             found = parse_line(raw.decode("utf-8", errors="replace"), number)
             if isinstance(found, Event):
                 events.append(found)
-    return Course(phases=_phases(record, events), values=_values(events), lines=lines)
+    return Timeline(phases=_phases(record, events), values=_values(events), lines=lines)
 
 
 def as_text(value: object) -> str:

@@ -12,7 +12,7 @@ from mlperf_logging.package_checker import package_checker
 from mlperf_logging.rcp_checker import rcp_checker
 from mlperf_logging.repo_checker import repo_checker
 
-from train_bench.judge import official
+from train_bench.judge import installed_checkers
 from train_bench.package import FIELDS
 
 CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
@@ -57,10 +57,10 @@ def content(folder):
 def test_the_first_and_the_last_log_of_an_entry_and_its_convergence_get_the_recorded_verdict(entry):
     files = sorted(entry["compliance"])
     for name in {files[0], files[-1]}:
-        opinion = official.compliance(folder_of(entry) / name, entry["ruleset"])
+        opinion = installed_checkers.compliance(folder_of(entry) / name, entry["ruleset"])
         assert opinion.verdict == entry["compliance"][name]["verdict"]
         assert opinion.message.startswith((entry["compliance"][name]["first_error"] or "")[:100])
-    compared = official.rcp(folder_of(entry), entry["ruleset"])
+    compared = installed_checkers.rcp(folder_of(entry), entry["ruleset"])
     assert (compared.verdict, compared.factor) == (entry["rcp"]["verdict"], entry["rcp"]["norm_factor"])
     assert entry["rcp"]["message"].startswith(compared.message)
 
@@ -69,7 +69,7 @@ def test_the_first_and_the_last_log_of_an_entry_and_its_convergence_get_the_reco
 @pytest.mark.parametrize("submitter", expected("package_checker.json"))
 def test_the_package_of_a_submitter_gets_the_recorded_verdict_and_stays_as_it_was(submitter):
     before = content(CORPUS / submitter)
-    opinion = official.package(CORPUS / submitter, submitter[1:4] + ".0")
+    opinion = installed_checkers.package(CORPUS / submitter, submitter[1:4] + ".0")
     recorded = expected("package_checker.json")[submitter]
     assert opinion.verdict == recorded["verdict"]
     assert (recorded["crash"] or "") in opinion.message
@@ -79,9 +79,9 @@ def test_the_package_of_a_submitter_gets_the_recorded_verdict_and_stays_as_it_wa
 def test_a_log_of_another_seed_each_has_good_seeds_and_a_shared_one_is_refused_by_name(tmp_path):
     for index in range(2):
         write_log(tmp_path / f"result_{index}.txt", seed=index)
-    assert official.seeds(tmp_path, "1.1.0").verdict == "pass"
+    assert installed_checkers.seeds(tmp_path, "1.1.0").verdict == "pass"
     write_log(tmp_path / "result_2.txt", seed=0)
-    opinion = official.seeds(tmp_path, "1.1.0")
+    opinion = installed_checkers.seeds(tmp_path, "1.1.0")
     assert opinion.verdict == "fail"
     assert "result_2.txt logs seed 0" in opinion.message
 
@@ -91,12 +91,12 @@ def test_a_scaling_file_survives_the_checkers_that_replace_it(tmp_path):
     scaling.write_text("mine")
     for index in range(5):
         write_log(tmp_path / f"result_{index}.txt", submission_benchmark="resnet", global_batch_size=4096)
-    official.rcp(tmp_path, "1.1.0")
+    installed_checkers.rcp(tmp_path, "1.1.0")
     assert scaling.read_text() == "mine"
 
 
 def test_what_is_not_there_is_a_crash_in_one_line(tmp_path):
-    opinion = official.compliance(tmp_path / "result_0.txt", "1.1.0")
+    opinion = installed_checkers.compliance(tmp_path / "result_0.txt", "1.1.0")
     assert opinion.verdict == "crash"
     assert opinion.message.startswith("FileNotFoundError: ")
     assert "\n" not in opinion.message
@@ -104,15 +104,15 @@ def test_what_is_not_there_is_a_crash_in_one_line(tmp_path):
 
 def test_one_opinion_leaves_nothing_behind_for_the_next(tmp_path):
     write_log(tmp_path / "result_0.txt", submission_benchmark="resnet")
-    first = official.compliance(tmp_path / "result_0.txt", "1.1.0")
-    official.compliance(tmp_path / "result_0.txt", "9.9.9")
-    assert official.compliance(tmp_path / "result_0.txt", "1.1.0") == first
+    first = installed_checkers.compliance(tmp_path / "result_0.txt", "1.1.0")
+    installed_checkers.compliance(tmp_path / "result_0.txt", "9.9.9")
+    assert installed_checkers.compliance(tmp_path / "result_0.txt", "1.1.0") == first
 
 
 @pytest.mark.parametrize("benchmark", ["dlrm", "minigo"])
 def test_defect_the_rcp_checker_crashes_on_two_benchmarks_of_its_own_rounds(tmp_path, benchmark):
     write_log(tmp_path / "result_0.txt", submission_benchmark=benchmark, global_batch_size=1)
-    opinion = official.rcp(tmp_path, "1.1.0")
+    opinion = installed_checkers.rcp(tmp_path, "1.1.0")
     assert (opinion.verdict, opinion.message) == ("crash", f"KeyError: '{benchmark}'")
 
 
@@ -121,7 +121,7 @@ def test_defect_the_rcp_checker_crashes_on_logs_of_different_batch_sizes(tmp_pat
         write_log(
             tmp_path / f"result_{index}.txt", submission_benchmark="resnet", global_batch_size=1 + index
         )
-    assert official.rcp(tmp_path, "1.1.0").message == "KeyError: None"
+    assert installed_checkers.rcp(tmp_path, "1.1.0").message == "KeyError: None"
 
 
 @published
@@ -138,7 +138,7 @@ def test_defect_the_package_checker_returns_the_same_for_good_and_bad(tmp_path):
     (tmp_path / "systems" / "box.json").write_text(json.dumps(description(division="open")))
     words = (str(tmp_path), "training", "1.1.0", False, False, False, False, False, "")
     assert package_checker.check_training_package(*words) is None
-    opinion = official.package(tmp_path, "1.1.0")
+    opinion = installed_checkers.package(tmp_path, "1.1.0")
     assert opinion.verdict == "fail"
     assert f"in directory {tmp_path}/results/box/resnet, found 1, expected 5" in opinion.message
 
@@ -147,20 +147,20 @@ def test_defect_the_package_checker_accepts_what_it_skips_so_the_message_names_i
     write_log(tmp_path / "results" / "box" / "chess" / "result_0.txt", submission_benchmark="chess")
     (tmp_path / "systems").mkdir()
     (tmp_path / "systems" / "box.json").write_text(json.dumps(description()))
-    opinion = official.package(tmp_path, "1.1.0")
+    opinion = installed_checkers.package(tmp_path, "1.1.0")
     assert (opinion.verdict, opinion.message) == ("pass", "Skipping benchmark: chess")
 
 
 def test_defect_the_repository_checker_returns_the_same_for_good_and_bad(tmp_path):
     (tmp_path / "good.txt").touch()
     assert repo_checker.run_checks(str(tmp_path)) is False
-    assert official.repository(tmp_path, "2.1.0").verdict == "pass"
+    assert installed_checkers.repository(tmp_path, "2.1.0").verdict == "pass"
     (tmp_path / "a space.txt").touch()
-    assert "a space.txt" in official.repository(tmp_path, "2.1.0").message
+    assert "a space.txt" in installed_checkers.repository(tmp_path, "2.1.0").message
 
 
 def test_defect_the_repository_checker_knows_no_round_before_2_0(tmp_path):
-    opinion = official.repository(tmp_path, "1.1.0")
+    opinion = installed_checkers.repository(tmp_path, "1.1.0")
     assert opinion.verdict == "crash"
     assert "invalid choice: '1.1.0'" in opinion.message
 
@@ -168,14 +168,14 @@ def test_defect_the_repository_checker_knows_no_round_before_2_0(tmp_path):
 def test_defect_a_number_crashes_the_system_description_checker(tmp_path):
     file = tmp_path / "box.json"
     file.write_text(json.dumps(description(accelerators_per_node="8")))
-    assert official.system_description(file, "1.1.0").verdict == "pass"
+    assert installed_checkers.system_description(file, "1.1.0").verdict == "pass"
     file.write_text(json.dumps(description(accelerators_per_node=8)))
-    assert official.system_description(file, "1.1.0").message.startswith("TypeError: ")
+    assert installed_checkers.system_description(file, "1.1.0").message.startswith("TypeError: ")
 
 
 def test_a_description_without_a_field_is_refused_by_its_name(tmp_path):
     file = tmp_path / "box.json"
     file.write_text(json.dumps({field: "" for field in FIELDS if field != "cooling"}))
-    opinion = official.system_description(file, "1.1.0")
+    opinion = installed_checkers.system_description(file, "1.1.0")
     assert opinion.verdict == "fail"
     assert "Missing field cooling" in opinion.message

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.judge.campaigns import campaign
-from train_bench.judge import second_opinion
+from train_bench.judge import cross_check
 from train_bench.judge.tree import judge_folder, judge_tree
 
 CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
@@ -28,7 +28,7 @@ PUBLISHED = [
 @pytest.mark.parametrize("entry", PUBLISHED)
 def test_the_tools_say_what_we_say_they_say(entry):
     judgement = judge_folder(CORPUS / entry, asked=None, rcp_folders=[NOWHERE])
-    opinions = second_opinion.ask(judgement)
+    opinions = cross_check.compare(judgement)
     checkers = ["compliance", "RCP"] if judgement.score.division == "open" else ["compliance", "RCP", "seeds"]
     assert [opinion["checker"] for opinion in opinions] == checkers
     assert all(opinion["agrees"] for opinion in opinions), opinions
@@ -39,13 +39,13 @@ def test_a_difference_is_told_with_the_files():
     judgement = judge_folder(CORPUS / PUBLISHED[0], asked=None, rcp_folders=[NOWHERE])
     runs = [replace(run, compliant_by_the_letter=run.index > 0) for run in judgement.score.runs]
     wrong = replace(judgement, score=replace(judgement.score, runs=tuple(runs)))
-    compliance = second_opinion.ask(wrong)[0]
+    compliance = cross_check.compare(wrong)[0]
     assert compliance["agrees"] is False
     assert compliance["message"].endswith("we differ on result_0.txt")
 
 
 def test_a_round_of_ours_is_unknown_to_the_tools(tmp_path):
-    (opinion,) = second_opinion.ask(
+    (opinion,) = cross_check.compare(
         judge_folder(campaign(tmp_path, ["good"] * 5), asked="mini-1.0", rcp_folders=[NOWHERE])
     )
     assert (opinion["verdict"], opinion["agrees"]) == ("none", None)
@@ -55,4 +55,4 @@ def test_a_log_alone_is_asked_about_its_compliance_only(tmp_path):
     file = campaign(tmp_path, ["good"]) / "result_0.txt"
     file.write_text(file.read_text().replace('"resnet_mini"', '"resnet"'))
     judged = judge_tree(file, asked="training-1.1.0", rcp_folders=[NOWHERE])
-    assert [opinion["checker"] for opinion in second_opinion.ask(judged.entries[0])] == ["compliance"]
+    assert [opinion["checker"] for opinion in cross_check.compare(judged.entries[0])] == ["compliance"]
