@@ -17,7 +17,7 @@ import cattrs
 from train_bench import attempts, files, lock, machine
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
-from train_bench.failures import Vigil, deaths, failed_runs
+from train_bench.failures import RunWatchdog, deaths, failed_runs
 from train_bench.hosts import HostsFile
 from train_bench.job import Job
 from train_bench.judge.finding import BREAKS
@@ -198,7 +198,7 @@ def _run(
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     watcher.run_started(job)
     follower = _Follower(job.growing_file)
-    vigil = Vigil(job)
+    watchdog = RunWatchdog(job)
 
     def tick() -> str | None:
         found = []
@@ -212,7 +212,7 @@ def _run(
         broken = next((finding.message for finding in found if finding.grade == BREAKS), None)
         if strictly and broken:
             return f"it was stopped because its log breaks a rule (on_violation=stop): {broken}"
-        return vigil.overdue() or hosts_file.failed_elsewhere(job)
+        return watchdog.overdue() or hosts_file.failed_elsewhere(job)
 
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
     with attempts.attempt(job, rules.digest) as died:

@@ -18,7 +18,7 @@ GRACE_SECONDS = 10.0
 """How much later than the ranks themselves their parent sees that they hang, so that they can say where."""
 
 
-class Vigil:
+class RunWatchdog:
     """Holds a run to its limits, seen from outside: also where the ranks can do nothing themselves, because
     they never started, or are stopped."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from train_bench import campaign, hosts, lock
 from train_bench.errors import LaunchError, RequestError, UnknownName
-from train_bench.failures import Vigil, deaths
+from train_bench.failures import RunWatchdog, deaths
 from train_bench.job import Job
 from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.plan import discover, launch
@@ -119,13 +119,13 @@ def _next(job: Job, done: set[str]) -> Mapping[str, Any] | None:
 
 def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any]) -> tuple[Death, ...]:
     """Start and watch the processes of this host, and report how they ended."""
-    vigil = Vigil(job)
+    watchdog = RunWatchdog(job)
 
     def over() -> bool:
         return hosts.said(job.folder) != said
 
     def tick() -> str | None:
-        return "host 0 has ended the run" if over() else vigil.overdue()
+        return "host 0 has ended the run" if over() else watchdog.overdue()
 
     started = launcher.launch(job, launch.rank_argv(job))
     try:

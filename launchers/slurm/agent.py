@@ -16,7 +16,7 @@ from train_bench.errors import TrainBenchError
 from train_bench.job import Job, read_job
 from train_bench.launchers.slurm.config import Starter
 from train_bench.launchers.slurm.hostlist import expand
-from train_bench.launchers.slurm.meeting import meet
+from train_bench.launchers.slurm.rendezvous import rendezvous
 from train_bench.launchers.slurm.start import FIRST_NODE, STARTER
 
 
@@ -40,7 +40,7 @@ def _torchrun(job: Job) -> dict[str, Any]:
     if job.nodes == 1:
         return {}
     node = int(os.environ["SLURM_NODEID"])
-    host, port = meet(job, first=node == 0)
+    host, port = rendezvous(job, first=node == 0)
     return {"master_addr": host, "master_port": port, "node_rank": node}
 
 

@@ -10,7 +10,7 @@ from train_bench.errors import LaunchError
 from train_bench.job import Job
 from train_bench.launchers._parts.ddp import TorchParallel
 from train_bench.launchers.slurm.config import Starter
-from train_bench.launchers.slurm.meeting import meet
+from train_bench.launchers.slurm.rendezvous import rendezvous
 from train_bench.launchers.slurm.start import STARTER
 from train_bench.parallel import Parallel
 
@@ -26,6 +26,6 @@ def join(job: Job) -> Parallel:
         # Said before the group is opened, because that would wait for ranks that do not exist.
         raise LaunchError(f"{job.world_size} ranks were asked for, but srun started {size}.")
     if size > 1:
-        host, port = meet(job, first=rank == 0)
+        host, port = rendezvous(job, first=rank == 0)
         os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
     return TorchParallel(job, rank=rank, local_rank=int(os.environ["SLURM_LOCALID"]), size=size)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.door.conftest import FakeLauncher
 from tests.run.fakes import job
-from train_bench.failures import GRACE_SECONDS, Vigil, deaths
+from train_bench.failures import GRACE_SECONDS, RunWatchdog, deaths
 from train_bench.launcher import Death
 from train_bench.plan.launch import Ended
 
@@ -46,12 +46,12 @@ def beat(asked, *, at_second):
     os.utime(path, (at_second, at_second))
 
 
-def after(seconds, asked, clock=None, vigil=None):
-    """What a vigil of `asked` says after `seconds`."""
+def after(seconds, asked, clock=None, watchdog=None):
+    """What a watchdog of `asked` says after `seconds`."""
     clock = clock or Clock()
-    vigil = vigil or Vigil(asked, clock)
+    watchdog = watchdog or RunWatchdog(asked, clock)
     clock.now += seconds
-    return vigil.overdue()
+    return watchdog.overdue()
 
 
 def test_a_run_may_take_its_time_to_start(asked):
@@ -73,19 +73,19 @@ def test_ranks_that_start_and_never_agree_are_ended_too(asked):
 
 def test_signs_of_life_keep_a_run_going(asked):
     clock = Clock()
-    vigil = Vigil(asked, clock)
+    watchdog = RunWatchdog(asked, clock)
     for second in range(1, 20):
         beat(asked, at_second=second)
-        assert after(STALL_SECONDS, asked, clock, vigil) is None
+        assert after(STALL_SECONDS, asked, clock, watchdog) is None
 
 
 def test_a_run_without_a_sign_of_life_is_ended_after_its_ranks_could_do_so(asked):
     clock = Clock()
-    vigil = Vigil(asked, clock)
+    watchdog = RunWatchdog(asked, clock)
     beat(asked, at_second=1)
-    assert after(1, asked, clock, vigil) is None
-    assert after(STALL_SECONDS + GRACE_SECONDS, asked, clock, vigil) is None
-    assert after(1, asked, clock, vigil) == "rank 0 gave no sign of life for 61 s (stall_limit_seconds)"
+    assert after(1, asked, clock, watchdog) is None
+    assert after(STALL_SECONDS + GRACE_SECONDS, asked, clock, watchdog) is None
+    assert after(1, asked, clock, watchdog) == "rank 0 gave no sign of life for 61 s (stall_limit_seconds)"
 
 
 def found(asked, *, exit_code=1, stderr="", reason=None, elsewhere=(), whole=False):

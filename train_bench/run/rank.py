@@ -24,7 +24,7 @@ from train_bench import files, search_path
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.parallel import Parallel
-from train_bench.run.pulse import Pulse
+from train_bench.run.watchdog import RankWatchdog
 from train_bench.task import BenchmarkConfig, Task
 
 PR_SET_PDEATHSIG = 1
@@ -40,7 +40,7 @@ def main() -> None:
     import torch
 
     from train_bench.run import system
-    from train_bench.run.roll_call import call_the_roll
+    from train_bench.run.handshake import handshake
 
     threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
     torch.set_num_threads(threads)
@@ -52,11 +52,11 @@ def main() -> None:
         sys.exit(f"train-bench: {error}")
     state = _State(job, parallel.rank)
     beat = job.ranks_folder / "pulse" if parallel.rank == 0 else None
-    pulse = Pulse(job.stall_limit_seconds, beat, state.fail)
+    watchdog = RankWatchdog(job.stall_limit_seconds, beat, state.fail)
     try:
-        call_the_roll(job, parallel)
-        parallel = pulse.of(parallel)
-        pulse.start()
+        handshake(job, parallel)
+        parallel = watchdog.of(parallel)
+        watchdog.start()
         _run(job, parallel, state)
     except TrainBenchError as error:
         state.fail(str(error))
@@ -64,7 +64,7 @@ def main() -> None:
         traceback.print_exc()
         state.fail(f"{type(error).__name__}: {error}")
     parallel.leave()
-    pulse.stop()
+    watchdog.stop()
     _end()
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.run.fakes import OneRank
-from train_bench.run.pulse import VERBS, Pulse
+from train_bench.run.watchdog import VERBS, RankWatchdog
 
 LIMIT_SECONDS = 0.4
 
@@ -27,14 +27,14 @@ class Slow(OneRank):
 
 @pytest.fixture
 def watched(tmp_path):
-    """A pulse that has begun, what it said, and the rank that it counts."""
+    """A watchdog that has begun, what it said, and the rank that it counts."""
     said = []
-    pulse = Pulse(LIMIT_SECONDS, tmp_path / "pulse", said.append)
-    rank = pulse.of(Slow())
-    pulse.start()
+    watchdog = RankWatchdog(LIMIT_SECONDS, tmp_path / "pulse", said.append)
+    rank = watchdog.of(Slow())
+    watchdog.start()
     yield rank, said, tmp_path / "pulse"
-    pulse.stop()
-    assert "pulse" not in {thread.name for thread in threading.enumerate()}
+    watchdog.stop()
+    assert "watchdog" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_rank_that_does_steps_is_left_alone(watched):

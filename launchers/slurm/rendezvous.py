@@ -14,7 +14,7 @@ from train_bench.job import Job
 POLL_SECONDS = 0.1
 
 
-def meet(job: Job, *, first: bool) -> tuple[str, int]:
+def rendezvous(job: Job, *, first: bool) -> tuple[str, int]:
     """Name and free port of the host of rank 0. The first tells them, the others wait for them; the folder
     is new in every run, so nobody can read those of an earlier one.
 

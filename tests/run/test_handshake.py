@@ -7,7 +7,7 @@ import torch
 
 from tests.run.fakes import OneRank, job
 from train_bench.errors import LaunchError
-from train_bench.run.roll_call import CLOCK_BOUND_SECONDS, Answer, call_the_roll, disagreement
+from train_bench.run.handshake import CLOCK_BOUND_SECONDS, Answer, disagreement, handshake
 
 FACTS = {"source": "ab12", "job": "cd34", "torch": "2.15.0"}
 
@@ -67,11 +67,11 @@ def test_clocks_within_the_bound_are_good_enough():
 @pytest.mark.parametrize("size", [1, 2, 8])
 def test_fewer_or_more_ranks_than_were_asked_for_do_not_start(tmp_path, size):
     with pytest.raises(LaunchError, match=f"4 ranks were asked for, but {size} answered"):
-        call_the_roll(job(tmp_path, nproc_per_node=4), Ranks(size))
+        handshake(job(tmp_path, nproc_per_node=4), Ranks(size))
 
 
 def test_the_roll_is_called_through_parallel_alone(tmp_path):
-    call_the_roll(job(tmp_path, nproc_per_node=4), Ranks(4))
+    handshake(job(tmp_path, nproc_per_node=4), Ranks(4))
 
 
 def test_an_all_reduce_that_loses_a_rank_is_noticed(tmp_path):
@@ -80,7 +80,7 @@ def test_an_all_reduce_that_loses_a_rank_is_noticed(tmp_path):
             return torch.tensor(3.0)
 
     with pytest.raises(LaunchError, match="all-reduce over 4 ranks gave 3"):
-        call_the_roll(job(tmp_path, nproc_per_node=4), Lossy(4))
+        handshake(job(tmp_path, nproc_per_node=4), Lossy(4))
 
 
 def test_another_job_is_another_answer_and_another_mount_point_is_not(tmp_path):
@@ -91,7 +91,7 @@ def test_another_job_is_another_answer_and_another_mount_point_is_not(tmp_path):
 
     def answer(**changes):
         rank = Listening()
-        call_the_roll(job(**({"folder": tmp_path} | changes)), rank)
+        handshake(job(**({"folder": tmp_path} | changes)), rank)
         return rank.heard
 
     assert answer() == answer(folder=tmp_path / "elsewhere")

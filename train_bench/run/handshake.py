@@ -34,7 +34,7 @@ class Answer:
     clock: float
 
 
-def call_the_roll(job: Job, parallel: Parallel) -> None:
+def handshake(job: Job, parallel: Parallel) -> None:
     """Raise `LaunchError` on every rank, with the same sentence, unless as many ranks as were asked for
     are here and agree."""
     if parallel.size != job.world_size:

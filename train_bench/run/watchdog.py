@@ -21,7 +21,7 @@ from train_bench.parallel import Parallel
 VERBS = tuple(name for name, value in vars(Parallel).items() if callable(value) and name[0] != "_")
 
 
-class Pulse:
+class RankWatchdog:
     """Calls `stalled` with a sentence once this rank has begun and ended no verb of `Parallel` for
     `limit_seconds`. While it does, `path` (if any) is touched a few times per limit."""
 
@@ -32,7 +32,7 @@ class Pulse:
         self._count = 0
         self._verb: str | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""
@@ -80,22 +80,22 @@ class Pulse:
 class _Counted:
     """Stands for a `Parallel`; attributes are its own, verbs are counted."""
 
-    def __init__(self, parallel: Parallel, pulse: Pulse) -> None:
+    def __init__(self, parallel: Parallel, watchdog: RankWatchdog) -> None:
         self._parallel = parallel
         for verb in VERBS:
-            setattr(self, verb, _counted(verb, getattr(parallel, verb), pulse))
+            setattr(self, verb, _counted(verb, getattr(parallel, verb), watchdog))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._parallel, name)
 
 
-def _counted(verb: str, method: Callable[..., Any], pulse: Pulse) -> Callable[..., Any]:
+def _counted(verb: str, method: Callable[..., Any], watchdog: RankWatchdog) -> Callable[..., Any]:
     @functools.wraps(method)
     def counted(*args: Any, **kwargs: Any) -> Any:
-        pulse.begin(verb)
+        watchdog.begin(verb)
         try:
             return method(*args, **kwargs)
         finally:
-            pulse.end()
+            watchdog.end()
 
     return counted
