@@ -21,7 +21,7 @@ import torch
 from tests.launchers import faults as of_launchers
 from tests.references.tasks import OPENED
 from train_bench.job import read_job
-from train_bench.references._parts import lamb, stream, training
+from train_bench.references.parts import lamb, stream, training
 from train_bench.run import rank
 
 NO_AUGMENTATION: dict[str, dict[str, Any]] = {

@@ -34,8 +34,8 @@ from train_bench.job import Job
 from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
-from train_bench.references._parts import stream
-from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.parts import stream
+from train_bench.references.parts.warm_up import without_trace
 from train_bench.references.resnet import data
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet

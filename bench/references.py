@@ -231,7 +231,7 @@ def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
 
 def plain_bert(config: Any, samples: Any) -> Step:
     """BERT of torch's own layers with both pretraining losses, clipped gradients and LAMB."""
-    from train_bench.references._parts.lamb import LAMB
+    from train_bench.references.parts.lamb import LAMB
 
     asked = config.hyperparameters
     model = PlainBert(config.model)

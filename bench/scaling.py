@@ -36,11 +36,11 @@ from torch.utils.data import DataLoader
 from train_bench import campaign
 from train_bench.errors import TrainBenchError
 from train_bench.job import Job, read_job
-from train_bench.launchers._parts.ddp import BUFFERS_STAY_LOCAL
+from train_bench.launchers.parts.ddp import BUFFERS_STAY_LOCAL
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.progress import EvalSchedule
-from train_bench.references._parts import stream
+from train_bench.references.parts import stream
 from train_bench.references.resnet import data
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet

@@ -20,7 +20,7 @@ import planned  # noqa: F401  (finds the package `references` before the program
 import torch
 from torch import Tensor
 
-from train_bench.references._parts.transducer_loss import Lattice, lattice
+from train_bench.references.parts.transducer_loss import Lattice, lattice
 
 REPEATS = 11
 SAMPLES = 32

@@ -292,7 +292,7 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
     for path in sorted(PACKAGE.iterdir()):
         if path.name != "references":
             _copy(path, package / path.name)
-    for name in ("__init__.py", "_parts"):
+    for name in ("__init__.py", "parts"):
         _copy(PACKAGE / "references" / name, package / "references" / name)
     reference = references()[campaign.reference].folder
     _copy(reference, package / "references" / campaign.reference)

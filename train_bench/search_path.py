@@ -93,7 +93,7 @@ def _found(kind: str, variable: str) -> dict[str, Found]:
 
 
 def _shipped(kind: str) -> Iterator[Found]:
-    for path in (PACKAGE / kind).glob("[!_]*/config.py"):
+    for path in (PACKAGE / kind).glob("*/config.py"):
         name = path.parent.name
         module = f"train_bench.{kind}.{name}"
         yield Found(name=name, folder=path.parent.resolve(), module=module, shipped=True)

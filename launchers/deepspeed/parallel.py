@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from train_bench.errors import LaunchError
 from train_bench.job import Job, Precision
-from train_bench.launchers._parts.ddp import TorchParallel, whole_state
+from train_bench.launchers.parts.ddp import TorchParallel, whole_state
 
 GROWTH_INTERVAL = 2000
 

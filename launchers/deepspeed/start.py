@@ -13,8 +13,8 @@ from pathlib import Path
 
 from train_bench.job import Device, Job
 from train_bench.launcher import Death, Launch
-from train_bench.launchers._parts.exit_codes import how_it_ended
 from train_bench.launchers.deepspeed.config import Config, Starter
+from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.launchers.torchrun.start import OF_SEVERAL_HOSTS
 from train_bench.launchers.torchrun.start import Launcher as Torchrun
 from train_bench.task import BenchmarkConfig

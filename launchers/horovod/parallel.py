@@ -10,7 +10,7 @@ import torch
 
 from train_bench.errors import LaunchError
 from train_bench.job import Job
-from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.launchers.parts.ddp import TorchParallel
 
 T = TypeVar("T")
 

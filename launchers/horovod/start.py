@@ -8,8 +8,8 @@ import sys
 
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
-from train_bench.launchers._parts.exit_codes import how_it_ended
 from train_bench.launchers.horovod.config import Config
+from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.task import BenchmarkConfig
 
 # horovodrun reports the rank that ended badly first; its shell tells signal N as 128 + N.

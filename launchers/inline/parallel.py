@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from train_bench.job import Job
-from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.launchers.parts.ddp import TorchParallel
 
 
 def join(job: Job) -> TorchParallel:

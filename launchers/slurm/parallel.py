@@ -8,7 +8,7 @@ from typing import cast
 
 from train_bench.errors import LaunchError
 from train_bench.job import Job
-from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.launchers.slurm.config import Starter
 from train_bench.launchers.slurm.rendezvous import rendezvous
 from train_bench.launchers.slurm.start import STARTER

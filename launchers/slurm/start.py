@@ -10,7 +10,7 @@ from typing import cast
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launcher import Launcher as InnerLauncher
-from train_bench.launchers._parts.exit_codes import how_it_ended
+from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.launchers.slurm.config import Config, Starter
 from train_bench.task import BenchmarkConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from train_bench.job import Job
-from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.launchers.parts.ddp import TorchParallel
 
 
 def join(job: Job) -> TorchParallel:

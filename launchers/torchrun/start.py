@@ -7,7 +7,7 @@ import sys
 
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
-from train_bench.launchers._parts.exit_codes import how_it_ended
+from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.task import BenchmarkConfig
 

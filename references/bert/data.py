@@ -21,9 +21,9 @@ from torch.utils.data import Dataset
 from train_bench import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.progress_bar import bar
-from train_bench.references._parts import prepared, stream
 from train_bench.references.bert import packed, sources
 from train_bench.references.bert.config import Config
+from train_bench.references.parts import prepared, stream
 from train_bench.seeds import derive
 
 ROUNDS = 6

@@ -18,7 +18,7 @@ import numpy as np
 
 from train_bench import files
 from train_bench.errors import WriteError
-from train_bench.references._parts import prepared
+from train_bench.references.parts import prepared
 
 FORMAT = 1
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torch import nn
 
 from train_bench.errors import RequestError
-from train_bench.references._parts.lamb import LAMB
 from train_bench.references.bert.config import Hyperparameters
 from train_bench.references.bert.model import tensor_name
+from train_bench.references.parts.lamb import LAMB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

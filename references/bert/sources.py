@@ -13,10 +13,10 @@ import numpy as np
 
 from train_bench import files
 from train_bench.errors import RequestError
-from train_bench.references._parts import prepared
 from train_bench.references.bert import grammar, packed, tfrecord
 from train_bench.references.bert.config import Config, Data
 from train_bench.references.bert.examples import SPECIAL, UNKNOWN, Document, pack
+from train_bench.references.parts import prepared
 
 CHUNK = 4096
 """Examples in memory while TFRecord files are packed."""

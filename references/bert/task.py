@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from train_bench.errors import RequestError
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
-from train_bench.references._parts import loading, stream
-from train_bench.references._parts.training import TrainingTask
 from train_bench.references.bert import data
 from train_bench.references.bert.config import Config
 from train_bench.references.bert.loss import pretraining_loss
@@ -21,6 +19,8 @@ from train_bench.references.bert.model import Bert, Logits, tensor_names
 from train_bench.references.bert.quality import count_words
 from train_bench.references.bert.recipe import optimizer_of, schedule_of
 from train_bench.references.bert.weights import load_start_weights
+from train_bench.references.parts import loading, stream
+from train_bench.references.parts.training import TrainingTask
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
 

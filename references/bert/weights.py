@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from train_bench.errors import RequestError
-from train_bench.references._parts import archives
 from train_bench.references.bert.model import tensor_name
+from train_bench.references.parts import archives
 
 
 def load_start_weights(model: nn.Module, path: Path) -> None:

@@ -22,11 +22,11 @@ from torch.utils.data import Dataset
 from train_bench import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.progress_bar import bar
-from train_bench.references._parts import prepared, stream
-from train_bench.references._parts.fingerprint import Stored
 from train_bench.references.dlrm import criteo, records
 from train_bench.references.dlrm.clicks import clicks
 from train_bench.references.dlrm.config import Config, Model
+from train_bench.references.parts import prepared, stream
+from train_bench.references.parts.fingerprint import Stored
 from train_bench.seeds import derive
 
 Batch = tuple[Tensor, Tensor, Tensor]

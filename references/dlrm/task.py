@@ -13,15 +13,15 @@ from torch.nn import functional
 
 from train_bench import files
 from train_bench.quality import Quality
-from train_bench.references._parts import loading
-from train_bench.references._parts.optimizers import SGD
-from train_bench.references._parts.training import TrainingTask
-from train_bench.references._parts.warm_up import without_trace
 from train_bench.references.dlrm import data
 from train_bench.references.dlrm.config import Config
 from train_bench.references.dlrm.model import DLRM, tensor_names
 from train_bench.references.dlrm.quality import roc_auc
 from train_bench.references.dlrm.recipe import learning_rate
+from train_bench.references.parts import loading
+from train_bench.references.parts.optimizers import SGD
+from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.warm_up import without_trace
 from train_bench.task import DataFacts
 
 CHECKPOINT = "checkpoint.pt"

@@ -21,7 +21,6 @@ from torch.utils.data import Dataset
 
 from train_bench import files
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references._parts import archives, coco, coco_2017, digit_scenes, loading, prepared
 from train_bench.references.maskrcnn.config import Config, Data, Hyperparameters
 from train_bench.references.maskrcnn.images import (
     Batch,
@@ -33,6 +32,7 @@ from train_bench.references.maskrcnn.images import (
 )
 from train_bench.references.maskrcnn.proposals import Size
 from train_bench.references.maskrcnn.targets import Objects, Polygons
+from train_bench.references.parts import archives, coco, coco_2017, digit_scenes, loading, prepared
 from train_bench.seeds import derive
 
 SCENES = digit_scenes.Scenes(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_bench.references._parts.stream import Order
+from train_bench.references.parts.stream import Order
 from train_bench.seeds import derive
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from train_bench.errors import UnknownName
-from train_bench.references._parts.optimizers import SGD
 from train_bench.references.maskrcnn.config import Config
+from train_bench.references.parts.optimizers import SGD
 
 BIAS_RATE = 2.0
 """Biases learn at twice the rate and are not decayed."""

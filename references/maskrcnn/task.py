@@ -9,8 +9,6 @@ import torch
 
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
-from train_bench.references._parts import coco_ap, prepared, stream
-from train_bench.references._parts.training import TrainingTask
 from train_bench.references.maskrcnn import data, start_weights
 from train_bench.references.maskrcnn.config import Config
 from train_bench.references.maskrcnn.detector import Detector
@@ -19,6 +17,8 @@ from train_bench.references.maskrcnn.model import tensor_names
 from train_bench.references.maskrcnn.order import ByOrientation, tall
 from train_bench.references.maskrcnn.quality import results
 from train_bench.references.maskrcnn.recipe import optimizer_of, schedule_of
+from train_bench.references.parts import coco_ap, prepared, stream
+from train_bench.references.parts.training import TrainingTask
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
 

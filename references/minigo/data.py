@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from train_bench.errors import RequestError
-from train_bench.references._parts import prepared
 from train_bench.references.minigo import game
 from train_bench.references.minigo.config import Config
 from train_bench.references.minigo.selfplay import Record
+from train_bench.references.parts import prepared
 from train_bench.seeds import derive
 from train_bench.task import DataFacts
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.errors import RequestError
-from train_bench.references._parts.optimizers import SGD
 from train_bench.references.minigo.config import Config
+from train_bench.references.parts.optimizers import SGD
 
 VALUE_WEIGHT = 0.5
 

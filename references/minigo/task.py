@@ -17,14 +17,14 @@ from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
-from train_bench.references._parts import loading, stream
-from train_bench.references._parts.warm_up import without_trace
 from train_bench.references.minigo import data, game, sgf, weights
 from train_bench.references.minigo.config import Config
 from train_bench.references.minigo.model import Network, tensor_names
 from train_bench.references.minigo.quality import Match
 from train_bench.references.minigo.recipe import loss_of, optimizer_of, schedule_of
 from train_bench.references.minigo.selfplay import Infer, Record, SelfPlay, seed_of_generation
+from train_bench.references.parts import loading, stream
+from train_bench.references.parts.warm_up import without_trace
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 

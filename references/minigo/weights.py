@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from train_bench import files
 from train_bench.errors import RequestError
-from train_bench.references._parts import archives
 from train_bench.references.minigo.model import Network, layers
+from train_bench.references.parts import archives
 
 GLOBAL_STEP = "global_step"
 

@@ -14,8 +14,8 @@ from torch.utils.data import Dataset
 from train_bench import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.progress_bar import bar
-from train_bench.references._parts import images, prepared
-from train_bench.references._parts.fingerprint import mapped
+from train_bench.references.parts import images, prepared
+from train_bench.references.parts.fingerprint import mapped
 from train_bench.references.resnet import shards, sources
 from train_bench.references.resnet.config import Config, Data
 from train_bench.references.resnet.images import decode, for_evaluation, for_training

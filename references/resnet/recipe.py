@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references._parts.lars import LARS
-from train_bench.references._parts.lr_schedules import PolynomialDecay
-from train_bench.references._parts.optimizers import SGD
+from train_bench.references.parts.lars import LARS
+from train_bench.references.parts.lr_schedules import PolynomialDecay
+from train_bench.references.parts.optimizers import SGD
 from train_bench.references.resnet.config import Config, Hyperparameters
 from train_bench.references.resnet.model import is_batch_norm
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from train_bench import files
 from train_bench.errors import RequestError, WriteError
-from train_bench.references._parts import prepared
-from train_bench.references._parts.fingerprint import Stored
+from train_bench.references.parts import prepared
+from train_bench.references.parts.fingerprint import Stored
 from train_bench.references.resnet.images import as_rgb, decode
 
 FORMAT = 1

@@ -18,7 +18,7 @@ from PIL import Image
 
 from train_bench import files
 from train_bench.errors import RequestError
-from train_bench.references._parts import archives, prepared
+from train_bench.references.parts import archives, prepared
 from train_bench.references.resnet.images import decode
 from train_bench.references.resnet.shards import Example
 

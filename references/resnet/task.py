@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.quality import Quality
-from train_bench.references._parts import loading, stream
-from train_bench.references._parts.training import TrainingTask
+from train_bench.references.parts import loading, stream
+from train_bench.references.parts.training import TrainingTask
 from train_bench.references.resnet import data
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet, tensor_names

@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 from train_bench import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.progress_bar import bar
-from train_bench.references._parts import prepared, stream
+from train_bench.references.parts import prepared, stream
 from train_bench.references.rnnt import features, recordings, sources
 from train_bench.references.rnnt.config import Config, Data, Hyperparameters
 from train_bench.references.rnnt.tokens import text_of, tokenizer

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references._parts.lamb import LAMB
+from train_bench.references.parts.lamb import LAMB
 from train_bench.references.rnnt.config import Config, Hyperparameters
 
 OPTIMIZERS = ("lamb",)

@@ -19,7 +19,7 @@ import numpy as np
 
 from train_bench import files
 from train_bench.errors import RequestError, WriteError
-from train_bench.references._parts import prepared
+from train_bench.references.parts import prepared
 
 FORMAT = 1
 

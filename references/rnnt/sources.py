@@ -15,7 +15,7 @@ import numpy as np
 from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
-from train_bench.references._parts import archives, prepared
+from train_bench.references.parts import archives, prepared
 from train_bench.references.rnnt import letters
 from train_bench.references.rnnt.config import Config
 from train_bench.references.rnnt.recordings import Utterance

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from train_bench.parallel import Parallel
 from train_bench.quality import Quality
-from train_bench.references._parts import checkpoint, loading, stream
-from train_bench.references._parts.training import TrainingTask
-from train_bench.references._parts.transducer_loss import transducer_loss
+from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.transducer_loss import transducer_loss
 from train_bench.references.rnnt import data
 from train_bench.references.rnnt.config import Config
 from train_bench.references.rnnt.decoding import greedy

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references._parts import archives, coco, coco_2017, digit_scenes, prepared
+from train_bench.references.parts import archives, coco, coco_2017, digit_scenes, prepared
 from train_bench.references.ssd import start_weights
 from train_bench.references.ssd.config import Config, Data
 from train_bench.references.ssd.images import for_evaluation, for_training

@@ -6,8 +6,8 @@ import numpy as np
 from pycocotools.coco import COCO
 
 from train_bench.parallel import Parallel
-from train_bench.references._parts import coco_ap
-from train_bench.references._parts.coco import Annotations
+from train_bench.references.parts import coco_ap
+from train_bench.references.parts.coco import Annotations
 from train_bench.references.ssd.detections import Found
 
 COLUMNS = 7

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from train_bench.errors import RequestError
-from train_bench.references._parts import prepared
+from train_bench.references.parts import prepared
 from train_bench.references.ssd.model import Backbone
 
 UNUSED = ("layer4.", "fc.")

@@ -10,8 +10,8 @@ from pycocotools.coco import COCO
 from torch import Tensor, nn
 
 from train_bench.quality import Quality
-from train_bench.references._parts import coco_ap, loading, prepared, stream
-from train_bench.references._parts.training import TrainingTask
+from train_bench.references.parts import coco_ap, loading, prepared, stream
+from train_bench.references.parts.training import TrainingTask
 from train_bench.references.ssd import data, quality, start_weights
 from train_bench.references.ssd.config import Config
 from train_bench.references.ssd.detections import detect

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from train_bench import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.progress_bar import bar
-from train_bench.references._parts import prepared, stream
+from train_bench.references.parts import prepared, stream
 from train_bench.references.unet3d import cases, sources
 from train_bench.references.unet3d.config import Config, Data
 from train_bench.references.unet3d.volumes import (

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references._parts.optimizers import SGD
+from train_bench.references.parts.optimizers import SGD
 from train_bench.references.unet3d.config import Config, Hyperparameters
 
 OPTIMIZERS = ("sgd",)

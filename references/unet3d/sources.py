@@ -16,7 +16,7 @@ import numpy as np
 
 from train_bench import files
 from train_bench.errors import RequestError
-from train_bench.references._parts import archives
+from train_bench.references.parts import archives
 from train_bench.references.unet3d.cases import case_name
 from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.organs import organs

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
-from train_bench.references._parts import loading
-from train_bench.references._parts.training import TrainingTask
+from train_bench.references.parts import loading
+from train_bench.references.parts.training import TrainingTask
 from train_bench.references.unet3d import data, quality
 from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.loss import dice_and_cross_entropy

@@ -143,7 +143,7 @@ def test_the_source_of_the_reference_travels_with_the_results_and_can_be_importe
     for name in (
         *("README.md", "configuration.json", "pyproject.toml", "train_bench/cli.py"),
         *("train_bench/conf/config.yaml", "train_bench/references/resnet/task.py"),
-        *("train_bench/references/_parts/lars.py", "train_bench/launchers/torchrun/start.py"),
+        *("train_bench/references/parts/lars.py", "train_bench/launchers/torchrun/start.py"),
     ):
         assert (source / name).is_file(), name
     assert not (source / "train_bench" / "references" / "bert").exists()

@@ -12,7 +12,7 @@ from tests.door.conftest import ROOT, Diary, FakeLauncher, wait_for
 from tests.door.test_bad_input import train_bench
 from train_bench import campaign
 from train_bench.plan import discover
-from train_bench.references._parts import digit_scenes
+from train_bench.references.parts import digit_scenes
 
 
 def test_list_names_every_benchmark_and_launcher():

@@ -69,7 +69,7 @@ TORCH_ROOMS = (
     "train_bench/run/",
     "train_bench/check/",
     "train_bench/template/",
-    "launchers/_parts/ddp.py",
+    "launchers/parts/ddp.py",
 )
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.launchers.parts.ddp import TorchParallel
 
 
 def no_average(launcher: str) -> None:

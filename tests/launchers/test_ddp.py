@@ -8,7 +8,7 @@ import torch
 from tests.run.fakes import job
 from train_bench.errors import LaunchError
 from train_bench.job import Device, Precision
-from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.launchers.parts.ddp import TorchParallel
 
 
 def model_and_optimizer():

@@ -18,8 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torchvision.ops import box_iou, nms
 
-from train_bench.references._parts import coco_ap
-from train_bench.references._parts.coco import Annotations
+from train_bench.references.parts import coco_ap
+from train_bench.references.parts.coco import Annotations
 
 THRESHOLDS = 8
 """Per image, evenly between the 2nd and the 98th percentile of what is cut at them."""

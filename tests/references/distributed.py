@@ -18,8 +18,8 @@ import soundfile
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from train_bench.references._parts import digit_scenes
 from train_bench.references.dlrm import clicks
+from train_bench.references.parts import digit_scenes
 from train_bench.references.rnnt import letters
 from train_bench.references.unet3d.organs import organs
 

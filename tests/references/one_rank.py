@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from train_bench.check import one_rank
-from train_bench.launchers._parts.ddp import whole_state
+from train_bench.launchers.parts.ddp import whole_state
 
 
 class OneRank(one_rank.OneRank):

@@ -11,7 +11,7 @@ from torch import distributed
 from torch.multiprocessing import start_processes
 
 from train_bench.job import Device, Job, Precision
-from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.launchers.parts.ddp import TorchParallel
 
 PRELOAD = ["tests.references.test_dlrm_parts", "tests.references.test_dlrm_task", "torch._dynamo"]
 """Where rank functions are, and what DistributedDataParallel imports when it is made: seconds for each process

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from train_bench.errors import RequestError
-from train_bench.references._parts import archives
+from train_bench.references.parts import archives
 
 Made = Callable[[Path], None]
 

@@ -17,10 +17,10 @@ import torch
 from tests.references.configs import bert
 from tests.references.distributed import framed, tf_example
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references._parts import prepared, stream
 from train_bench.references.bert import data, grammar, packed, sources, tfrecord
 from train_bench.references.bert.config import Config
 from train_bench.references.bert.examples import CLS, MASK, SEP, SPECIAL, UNKNOWN, pack
+from train_bench.references.parts import prepared, stream
 
 WIKITEXT = Path(__file__).parents[3] / "shared" / "data" / "wikitext2_small"
 

@@ -16,12 +16,12 @@ from tests.references.configs import bert
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
 from train_bench.errors import RequestError
-from train_bench.references._parts import stream
 from train_bench.references.bert import data
 from train_bench.references.bert.config import Config
 from train_bench.references.bert.model import Bert, tensor_name
 from train_bench.references.bert.quality import count_words
 from train_bench.references.bert.task import Task
+from train_bench.references.parts import stream
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:

@@ -17,7 +17,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from train_bench.errors import RequestError
-from train_bench.references._parts import archives, coco, coco_2017, coco_ap, digit_scenes
+from train_bench.references.parts import archives, coco, coco_2017, coco_ap, digit_scenes
 
 GOOD = {
     "images": [

@@ -15,11 +15,11 @@ import torch
 
 from tests.references.configs import dlrm
 from train_bench.errors import RequestError
-from train_bench.references._parts import loading, prepared, stream
 from train_bench.references.dlrm import criteo, data, records
 from train_bench.references.dlrm.clicks import clicks
 from train_bench.references.dlrm.config import Config
 from train_bench.references.dlrm.lines import parse
+from train_bench.references.parts import loading, prepared, stream
 
 MAX_INDEX = 50
 LINES = 9

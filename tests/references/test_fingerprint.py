@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from train_bench.references._parts import fingerprint as fingerprints
-from train_bench.references._parts.fingerprint import fingerprint
+from train_bench.references.parts import fingerprint as fingerprints
+from train_bench.references.parts.fingerprint import fingerprint
 
 
 @dataclass

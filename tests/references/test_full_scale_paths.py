@@ -15,11 +15,11 @@ import torch
 from tests.references import configs, distributed
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark
-from train_bench.references._parts import coco as coco_files
 from train_bench.references.bert.model import Bert, tensor_name
 from train_bench.references.dlrm import criteo as criteo_days
 from train_bench.references.maskrcnn.model import Backbone as MaskRCNNBackbone
 from train_bench.references.maskrcnn.start_weights import detectron_names
+from train_bench.references.parts import coco as coco_files
 from train_bench.references.ssd.model import Backbone as SSDBackbone
 
 COMMON = ("warm_up_steps=0", "data.workers=0")

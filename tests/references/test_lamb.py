@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from train_bench.references._parts.lamb import LAMB
+from train_bench.references.parts.lamb import LAMB
 
 
 class PlainLamb:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from train_bench.references._parts import loading
+from train_bench.references.parts import loading
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from pycocotools import mask as rle
 from tests.references.configs import maskrcnn
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
-from train_bench.references._parts import coco, stream
 from train_bench.references.maskrcnn import data
 from train_bench.references.maskrcnn.config import Config
 from train_bench.references.maskrcnn.images import (
@@ -31,6 +30,7 @@ from train_bench.references.maskrcnn.order import ByOrientation, tall
 from train_bench.references.maskrcnn.proposals import Detected
 from train_bench.references.maskrcnn.quality import results
 from train_bench.references.maskrcnn.targets import Objects
+from train_bench.references.parts import coco, stream
 
 TALL = np.arange(100) % 3 == 0
 

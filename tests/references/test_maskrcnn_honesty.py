@@ -14,10 +14,10 @@ from scipy import ndimage
 
 from tests.references import component_detector
 from tests.references.configs import maskrcnn
-from train_bench.references._parts import coco, coco_ap, digit_scenes
 from train_bench.references.maskrcnn import data
 from train_bench.references.maskrcnn.config import Config
 from train_bench.references.maskrcnn.proposals import paste
+from train_bench.references.parts import coco, coco_ap, digit_scenes
 from train_bench.rules import ruleset
 
 NUCLEI = Path(__file__).parents[3] / "shared" / "data" / "nuclei"

@@ -14,7 +14,7 @@ from pycocotools import mask as rle
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from train_bench.references._parts import coco_ap
+from train_bench.references.parts import coco_ap
 
 KINDS = ("bbox", "segm")
 

@@ -16,11 +16,11 @@ from tests.references.one_rank import OneRank, in_threads
 from tests.references.tasks import mark, same
 from tests.references.tasks import weights as weights_and_buffers
 from train_bench.errors import RequestError
-from train_bench.references._parts import loading
 from train_bench.references.minigo import data, sgf, weights
 from train_bench.references.minigo.config import Config
 from train_bench.references.minigo.selfplay import Record
 from train_bench.references.minigo.task import Task
+from train_bench.references.parts import loading
 from train_bench.run.order import order_fingerprint
 from train_bench.seeds import derive
 from train_bench.task import SamplesTaken

@@ -9,8 +9,8 @@ import torch
 
 from tests.references.configs import RESNETS, resnet
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references._parts.lars import LARS
-from train_bench.references._parts.lr_schedules import PolynomialDecay
+from train_bench.references.parts.lars import LARS
+from train_bench.references.parts.lr_schedules import PolynomialDecay
 from train_bench.references.resnet.model import ResNet
 from train_bench.references.resnet.recipe import optimizer_of, schedule_of, steps_per_epoch
 

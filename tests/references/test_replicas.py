@@ -13,7 +13,7 @@ from tests.launchers.faults import no_average
 from tests.references import configs
 from tests.references.several_ranks import FromFile, start
 from tests.references.test_task_contract import CASES
-from train_bench.launchers._parts.ddp import TorchParallel
+from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.run import replicas
 
 OVERRIDES = {name: case.overrides for name, case in CASES.items()} | {"minigo": ()}

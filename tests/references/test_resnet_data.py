@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.references.configs import resnet
 from train_bench.errors import RequestError, UnknownName, WriteError
-from train_bench.references._parts import loading, prepared, stream
+from train_bench.references.parts import loading, prepared, stream
 from train_bench.references.resnet import data, shards, sources
 from train_bench.references.resnet.config import Config
 

@@ -13,7 +13,7 @@ from tests.references.configs import resnet
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
 from train_bench.errors import LaunchError
-from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.parts.warm_up import without_trace
 from train_bench.references.resnet import data
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.task import Task

@@ -19,7 +19,7 @@ import torch
 
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName, WriteError
-from train_bench.references._parts import loading, prepared, stream
+from train_bench.references.parts import loading, prepared, stream
 from train_bench.references.rnnt import data, letters, recordings, tokens
 from train_bench.references.rnnt.config import Config
 from train_bench.references.rnnt.quality import word_errors

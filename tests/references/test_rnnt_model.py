@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references._parts.lamb import LAMB
+from train_bench.references.parts.lamb import LAMB
 from train_bench.references.rnnt import model as networks
 from train_bench.references.rnnt.decoding import greedy
 from train_bench.references.rnnt.model import RNNT, join_frames, joined_length, tensor_names

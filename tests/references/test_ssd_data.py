@@ -14,7 +14,7 @@ from PIL import Image
 from tests.references.configs import ssd
 from tests.references.one_rank import OneRank
 from train_bench.errors import RequestError
-from train_bench.references._parts import coco, loading, stream
+from train_bench.references.parts import coco, loading, stream
 from train_bench.references.ssd import data, images
 from train_bench.references.ssd.config import Config
 from train_bench.references.ssd.priors import decode, match, priors

@@ -13,8 +13,8 @@ import pytest
 
 from tests.references import component_detector, window_detector
 from tests.references.configs import ssd
-from train_bench.references._parts import coco_ap
-from train_bench.references._parts.coco import Annotations
+from train_bench.references.parts import coco_ap
+from train_bench.references.parts.coco import Annotations
 from train_bench.references.ssd import data
 from train_bench.references.ssd.config import Config
 from train_bench.rules import ruleset

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from train_bench.references._parts import stream
+from train_bench.references.parts import stream
 
 
 def sampler(*, seed: int = 7, **changes: int) -> stream.Sampler:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from train_bench.references._parts.optimizers import SGD
+from train_bench.references.parts.optimizers import SGD
 
 STEPS_WITHOUT_THE_COMPILER = """
 import sys
 import torch
-from train_bench.references._parts.lamb import LAMB
-from train_bench.references._parts.lars import LARS
-from train_bench.references._parts.optimizers import SGD
+from train_bench.references.parts.lamb import LAMB
+from train_bench.references.parts.lars import LARS
+from train_bench.references.parts.optimizers import SGD
 
 def weights():
     return [torch.nn.Parameter(torch.ones(2))]

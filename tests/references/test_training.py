@@ -16,8 +16,8 @@ from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
-from train_bench.references._parts import loading, stream
-from train_bench.references._parts.training import TrainingTask
+from train_bench.references.parts import loading, stream
+from train_bench.references.parts.training import TrainingTask
 from train_bench.task import DataFacts, Hyperparameters
 
 Batch = tuple[Tensor, Tensor]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from train_bench.references._parts.transducer_loss import lattice, transducer_loss
+from train_bench.references.parts.transducer_loss import lattice, transducer_loss
 
 BLANK = 4
 

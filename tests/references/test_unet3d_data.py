@@ -18,7 +18,7 @@ from scipy import ndimage
 
 from tests.references.configs import unet3d
 from train_bench.errors import RequestError, UnknownName, WriteError
-from train_bench.references._parts import loading, prepared, stream
+from train_bench.references.parts import loading, prepared, stream
 from train_bench.references.unet3d import cases, data, sources, volumes
 from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.organs import organs

@@ -10,8 +10,8 @@ from sklearn.cluster import KMeans
 from sklearn.ensemble import HistGradientBoostingClassifier
 from torchvision.ops import box_iou, nms, roi_align
 
-from train_bench.references._parts import coco_ap
-from train_bench.references._parts.coco import Annotations
+from train_bench.references.parts import coco_ap
+from train_bench.references.parts.coco import Annotations
 
 EXTENTS = 5
 """Widths and heights of windows, the centres of those of the training boxes; a fifth of one is the step."""

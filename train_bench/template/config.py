@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from train_bench import task
-from train_bench.references._parts.data_config import ArrayData
+from train_bench.references.parts.data_config import ArrayData
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_bench.references._parts import arrays
+from train_bench.references.parts import arrays
 
 from .config import Config
 

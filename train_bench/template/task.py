@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.quality import Quality
-from train_bench.references._parts.array_task import ArrayTask
+from train_bench.references.parts.array_task import ArrayTask
 
 from .config import Config
 from .data import LENGTH, WAVES
@@ -41,7 +41,7 @@ class Network(nn.Module):
 
 
 class Task(ArrayTask[Config]):
-    """What makes this benchmark; the rest is in `train_bench/references/_parts/training.py`."""
+    """What makes this benchmark; the rest is in `train_bench/references/parts/training.py`."""
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         model = Network(self.config.model.channels).to(self._parallel.device)

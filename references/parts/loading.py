@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from train_bench.references._parts.fingerprint import Stored, fingerprint
+from train_bench.references.parts.fingerprint import Stored, fingerprint
 from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from train_bench.references._parts.optimizers import Optimizer
+from train_bench.references.parts.optimizers import Optimizer
 
 TOGETHER = 16
 """Tensors that are updated at once. What an update needs meanwhile is twice their size; of all of BERT-Large it

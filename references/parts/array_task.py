@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from train_bench.references._parts import arrays, loading, stream
-from train_bench.references._parts.training import TrainingTask
+from train_bench.references.parts import arrays, loading, stream
+from train_bench.references.parts.training import TrainingTask
 from train_bench.task import DataFacts
 
 C = TypeVar("C", bound=Any)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from train_bench import files
 from train_bench.errors import RequestError
-from train_bench.references._parts import archives, coco
+from train_bench.references.parts import archives, coco
 
 NOTE = "unpacked.json"
 """Which archives were unpacked whole, with their digests."""

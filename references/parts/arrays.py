@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from train_bench import files
 from train_bench.errors import RequestError
-from train_bench.references._parts import prepared
+from train_bench.references.parts import prepared
 
 FORMAT = 1
 LABELS = "labels"

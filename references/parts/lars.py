@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from train_bench.references._parts.optimizers import Optimizer
+from train_bench.references.parts.optimizers import Optimizer
 
 ETA = 0.001
 """The trust coefficient; fixed by the rules and not logged."""

@@ -22,9 +22,9 @@ from PIL import Image
 from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
-from train_bench.references._parts import archives
-from train_bench.references._parts.fingerprint import mapped
-from train_bench.references._parts.images import FAULTS
+from train_bench.references.parts import archives
+from train_bench.references.parts.fingerprint import mapped
+from train_bench.references.parts.images import FAULTS
 
 log = logging.getLogger(__name__)
 

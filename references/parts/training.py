@@ -33,8 +33,8 @@ from torch import Tensor, nn
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
-from train_bench.references._parts import checkpoint, loading, stream
-from train_bench.references._parts.warm_up import without_trace
+from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.warm_up import without_trace
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, DataFingerprint, Hyperparameters, SamplesTaken
 
