@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.door.conftest import ROOT, begun, make
+from tests.commands.conftest import ROOT, begun, make
 from train_bench import campaign
 
 __all__ = ["begun"]

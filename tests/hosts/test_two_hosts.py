@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests.door.conftest import wait_for
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import wait_for
+from tests.commands.test_bad_input import train_bench
 
 pytestmark = pytest.mark.timeout(900)  # two hosts on one busy machine are slow
 

@@ -1,5 +1,5 @@
 """What a plan says of its logs, and runs of each other, on made-up campaigns; the cheats on a real one are in
-tests/door/test_cheats.py."""
+tests/commands/test_cheats.py."""
 
 import json
 

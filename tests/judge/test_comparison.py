@@ -7,7 +7,7 @@ import statistics
 import numpy
 import pytest
 
-from tests.door.test_bad_input import train_bench
+from tests.commands.test_bad_input import train_bench
 from tests.judge.campaigns import campaign, plan
 from train_bench.errors import RequestError
 from train_bench.judge.comparison import compare, more_runs, ratio_of

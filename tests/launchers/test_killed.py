@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.door.test_faults import planned, processes_of, run, signal_rank
+from tests.commands.test_faults import planned, processes_of, run, signal_rank
 from tests.launchers.test_parallel import need
 from train_bench import campaign
 from train_bench.plan import discover

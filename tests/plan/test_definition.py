@@ -7,7 +7,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from tests.door.test_bad_input import train_bench
+from tests.commands.test_bad_input import train_bench
 from train_bench.errors import RequestError
 from train_bench.plan import definition, discover
 from train_bench.plan.config import register

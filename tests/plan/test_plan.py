@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import train_bench.references
-from tests.door.conftest import asked_config, make
+from tests.commands.conftest import asked_config, make
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.plan import plan as planning

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.door.conftest import make
+from tests.commands.conftest import make
 from tests.run.fakes import job
 from train_bench import campaign
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.door.conftest import ROOT, wait_for
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import ROOT, wait_for
+from tests.commands.test_bad_input import train_bench
 from train_bench import sweep
 from train_bench.report.sweep import outcome
 
@@ -85,7 +85,7 @@ def test_runs_side_by_side_each_have_a_node(tmp_path):
 def test_a_killed_rank_is_named_and_the_job_has_failed(tmp_path):
     folder = tmp_path / "campaign"
     submit(folder, *SLURM, "runs=1", "seed=1", "launcher.threads_per_rank=1")
-    killer = [sys.executable, "-m", "tests.door.kill_a_rank", str(folder), "1"]
+    killer = [sys.executable, "-m", "tests.commands.kill_a_rank", str(folder), "1"]
     subprocess.run(killer, check=True, cwd=ROOT)
     assert settled(folder) == [(False, "failed with exit code 1")]
     ending = json.loads((folder / "ranks" / "run_0" / "ending.json").read_text())

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.door.conftest import make
+from tests.commands.conftest import make
 from train_bench import campaign
 from train_bench.errors import RequestError
 from train_bench.job import Job

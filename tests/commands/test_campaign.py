@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from tests.door.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
+from tests.commands.test_bad_input import train_bench
 from train_bench import campaign, software
 from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
 
@@ -213,7 +213,7 @@ def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):
     folder = str(begun.jobs[0].folder)
     code = (
         "from pathlib import Path; from train_bench import campaign; "
-        "from tests.door.conftest import Diary, FakeLauncher; "
+        "from tests.commands.conftest import Diary, FakeLauncher; "
         f"plan = campaign.open_folder(Path({folder!r})); "
         "campaign.run_all(plan, FakeLauncher(run_0='hang'), Diary(), retry_failed=False)"
     )

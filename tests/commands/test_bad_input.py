@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.door.conftest import ROOT, Diary, FakeLauncher
+from tests.commands.conftest import ROOT, Diary, FakeLauncher
 from train_bench import campaign, files
 from train_bench.cli import command
 from train_bench.exit_codes import guarded

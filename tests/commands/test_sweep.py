@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.door.conftest import ROOT, wait_for
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import ROOT, wait_for
+from tests.commands.test_bad_input import train_bench
 from train_bench import files, sweep
 from train_bench.report.sweep import outcome, reason
 

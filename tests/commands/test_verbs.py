@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tests.door.conftest import ROOT, Diary, FakeLauncher, wait_for
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import ROOT, Diary, FakeLauncher, wait_for
+from tests.commands.test_bad_input import train_bench
 from train_bench import campaign
 from train_bench.plan import discover
 from train_bench.references.parts import digit_scenes

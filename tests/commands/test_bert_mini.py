@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.door import judged_mini
+from tests.commands import judged_mini
 
 
 @pytest.fixture(scope="module")

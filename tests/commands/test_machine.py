@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.door.conftest import ROOT, make
+from tests.commands.conftest import ROOT, make
 from train_bench import campaign, machine
 from train_bench.errors import RequestError
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.door.conftest import Diary, FakeLauncher, judged, make
+from tests.commands.conftest import Diary, FakeLauncher, judged, make
 from train_bench import campaign, files, reference_point
 from train_bench.commands import rcp as rcp_command
 from train_bench.errors import LogError, RequestError

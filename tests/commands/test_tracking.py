@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.door.conftest import FakeLauncher, judged, make
+from tests.commands.conftest import FakeLauncher, judged, make
 from train_bench import campaign
 from train_bench.errors import LaunchError, RequestError
 from train_bench.report.live import Together

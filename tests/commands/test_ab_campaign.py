@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.door.conftest import Diary, FakeLauncher, judged, make
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import Diary, FakeLauncher, judged, make
+from tests.commands.test_bad_input import train_bench
 from train_bench import ab_campaign, campaign
 from train_bench.errors import LaunchError, RequestError
 

@@ -55,7 +55,7 @@ class FakeLauncher:
 
     def launch(self, job, rank_argv):
         behaviour = self.behaviours.get(f"run_{job.index}", "converge")
-        module = ("-m", "tests.door.rank_without_torch", str(job.folder / "plan.json"))
+        module = ("-m", "tests.commands.rank_without_torch", str(job.folder / "plan.json"))
         argv = (sys.executable, *module, str(job.index), behaviour)
         return Launch(argv=argv, env={"PYTHONPATH": str(ROOT)})
 

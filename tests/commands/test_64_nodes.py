@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.door.conftest import ROOT
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import ROOT
+from tests.commands.test_bad_input import train_bench
 
 PAGE = (ROOT / "docs" / "64-nodes.md").read_text()
 BLOCKS = re.findall(r"^```\n\$ train-bench (plan .*?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tests.door import judged_mini
-from tests.door.test_bad_input import train_bench
+from tests.commands import judged_mini
+from tests.commands.test_bad_input import train_bench
 
 
 @pytest.fixture(scope="module")

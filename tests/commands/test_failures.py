@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tests.door.conftest import FakeLauncher
+from tests.commands.conftest import FakeLauncher
 from tests.run.fakes import job
 from train_bench.failures import GRACE_SECONDS, RunWatchdog, deaths
 from train_bench.launcher import Death

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.door.conftest import ROOT
+from tests.commands.conftest import ROOT
 from tests.judge import campaigns as mini
 from train_bench import description
 from train_bench import package as packaging

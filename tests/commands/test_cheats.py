@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from tests.door.conftest import make
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import make
+from tests.commands.test_bad_input import train_bench
 from train_bench import seeds
 from train_bench.judge.tree import judge_folder
 from train_bench.plan.plan import as_json

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mlperf_logging.compliance_checker import mlp_compliance
 
-from tests.door.test_bad_input import train_bench
+from tests.commands.test_bad_input import train_bench
 from train_bench.judge import log
 from train_bench.rules import ruleset
 

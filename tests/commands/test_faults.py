@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests.door.conftest import Diary, make, wait_for
+from tests.commands.conftest import Diary, make, wait_for
 from train_bench import campaign
 from train_bench.errors import LaunchError
 from train_bench.launcher import Launch

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tests.door.conftest import Diary, FakeLauncher, judged
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import Diary, FakeLauncher, judged
+from tests.commands.test_bad_input import train_bench
 from train_bench import campaign, lock, submit
 from train_bench.errors import RequestError
 from train_bench.launcher import BatchTask

@@ -7,9 +7,9 @@ import sys
 import pytest
 import torch
 
-from tests.door.conftest import ROOT
-from tests.door.judged_mini import checks_of, official_verdict
-from tests.door.test_bad_input import train_bench
+from tests.commands.conftest import ROOT
+from tests.commands.judged_mini import checks_of, official_verdict
+from tests.commands.test_bad_input import train_bench
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_a_killed_rank_is_named_and_its_siblings_are_ended(tmp_path):
     """SIGKILL to rank 1 of 2 in the middle of training."""
     folder = tmp_path / "campaign"
     words = ("run", "launcher=torchrun", "launcher.nproc_per_node=2", "runs=2", "seed=1", f"output={folder}")
-    killer = [sys.executable, "-m", "tests.door.kill_a_rank", str(folder), "1"]
+    killer = [sys.executable, "-m", "tests.commands.kill_a_rank", str(folder), "1"]
     with subprocess.Popen(killer, cwd=ROOT) as process:
         answer = train_bench(*words)
     assert process.returncode == 0

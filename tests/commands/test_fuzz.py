@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.door.conftest import ROOT
+from tests.commands.conftest import ROOT
 
 
 def test_mutated_logs_campaigns_games_and_data_sets_bring_no_verb_down(tmp_path):
