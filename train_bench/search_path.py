@@ -21,6 +21,9 @@ VARIABLE = "TRAIN_BENCH_PATH"
 GROUPS = {"references": "train_bench.benchmarks", "launchers": "train_bench.launchers"}
 """Kinds, and the entry points that announce them: any name, and a package with the files of one."""
 
+RESERVED = "parts"
+"""What `train_bench.references` and `train_bench.launchers` call the modules that benchmarks, or launchers, share."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -82,6 +85,11 @@ def _found(kind: str, variable: str) -> dict[str, Found]:
     _refuse_what_is_none(variable)
     found: dict[str, Found] = {}
     for one in (*_shipped(kind), *_outside(kind, variable), *_announced(kind)):
+        if one.name == RESERVED:
+            raise RequestError(
+                f"{one.folder} cannot be called {RESERVED}: train_bench.{kind}.{RESERVED} is what all of them share. "
+                f"Rename the folder, or take it from {VARIABLE}."
+            )
         other = found.get(one.name)
         if other is not None and other.folder != one.folder:
             raise RequestError(

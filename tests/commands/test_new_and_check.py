@@ -52,6 +52,7 @@ def test_what_new_lays_out_has_a_name_of_its_own_and_no_trace_of_another(waves):
     [
         ("Waves", "is no name of a benchmark"),
         ("ssd", "already"),
+        ("parts", "cannot be called parts"),
         ("bert_mini", "already"),
         ("a-b", "is no name"),
     ],

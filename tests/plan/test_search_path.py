@@ -147,3 +147,12 @@ def test_new_points_are_written_beside_the_benchmark_and_never_into_an_installed
     for name in ("tiny", "resnet"):
         assert discover.rcp_folder_of(name) == tmp_path / "data" / "train_bench" / "rcp"
     assert discover.rcp_folders()[0] == tmp_path / "data" / "train_bench" / "rcp"
+
+
+def test_nothing_may_be_called_parts_which_is_what_all_share(tmp_path, monkeypatch):
+    folder = lay_out(tmp_path / "parts", "tiny_mini")
+    monkeypatch.setenv(search_path.VARIABLE, str(folder))
+    with pytest.raises(
+        RequestError, match=f"{folder} cannot be called parts: train_bench.references.parts is what"
+    ):
+        discover.references()

@@ -40,6 +40,10 @@ def _refuse_name(name: str) -> None:
         raise RequestError(
             f"'{name}' is no name of a benchmark; allowed are small letters, digits and _, a letter first."
         )
+    if name == search_path.RESERVED:
+        raise RequestError(
+            f"A benchmark cannot be called {name}, which is what holds the code that all share; choose another name."
+        )
     if name in discover.references() or name in discover.variants():
         raise RequestError(f"There is a benchmark {name} already; choose another name.")
 
