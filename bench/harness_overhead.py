@@ -1,7 +1,7 @@
 """What the harness costs on the clock: the same training through it and as a bare loop without it.
 
 Both train the same model on the same batches with the same seed, device, threads, numerics and loader for the
-same number of epochs, with an evaluation after each. One goes through referee, log, `Task` and `Parallel`;
+same number of epochs, with an evaluation after each. One goes through harness, log, `Task` and `Parallel`;
 the other is a plain loop in torch. They alternate in one process; the last line is the median ratio of
 their timed windows.
 

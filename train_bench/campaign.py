@@ -194,7 +194,7 @@ def _live_check(plan: Plan, job: Job) -> LiveCheck:
 def _run(
     job: Job, launcher: Launcher, watcher: Watcher, hosts_file: HostsFile, live: LiveCheck, *, strictly: bool
 ) -> str | None:
-    """Carry out one run and leave its papers. Returns how its processes died, None if they did not."""
+    """Carry out one run and leave its files. Returns how its processes died, None if they did not."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     watcher.run_started(job)
     follower = _Follower(job.growing_file)

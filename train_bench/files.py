@@ -1,4 +1,4 @@
-"""Papers: the JSON files that rooms hand each other, written whole or not at all, and read within bounds."""
+"""Files, JSON above all: written whole or not at all, and read within bounds."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def read_bytes(path: Path, *, largest: int) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read a paper back."""
+    """Read a JSON file back."""
     try:
         content = read_bytes(path, largest=LARGEST_JSON_BYTES).decode("utf-8")
         value = json.loads(content, parse_constant=_refuse)

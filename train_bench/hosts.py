@@ -1,4 +1,4 @@
-"""The board of a campaign over several hosts that are started by hand: `hosts.json` in the campaign's folder,
+"""`hosts.json` of a campaign over several hosts that are started by hand: a file in the campaign's folder,
 which all of them see. Host 0 writes there which run is on; each other host reports how its part of it ended."""
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class SamplesTaken:
 
 
 class Task(Protocol):
-    """One benchmark, as seen by the referee: `references/<name>/task.py` has a class `Task` that is
+    """One benchmark, as seen by the harness: `references/<name>/task.py` has a class `Task` that is
     constructed with its own typed configuration, then called in this order, once each, except for
     those marked (*)."""
 

@@ -13,7 +13,7 @@ from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 ROOT = Path(__file__).parents[2]
-LEAVES = {
+SHARED = {
     "progress_bar",
     "errors",
     "progress",
@@ -26,7 +26,7 @@ LEAVES = {
     "software",
 } | {"search_path"}
 CONTRACTS = {"task", "launcher", "parallel"}
-DOOR = {
+COMMANDS = {
     *(
         "cli",
         "compose",
@@ -45,12 +45,12 @@ DOOR = {
 }
 
 MAY_SEE = {
-    "rules": LEAVES,
-    "plan": LEAVES | CONTRACTS | {"rules"},
-    "run": LEAVES | CONTRACTS,
-    "check": LEAVES | CONTRACTS | {"run"},
-    "judge": LEAVES | {"rules"},
-    "report": LEAVES | {"judge", "rules"},
+    "rules": SHARED,
+    "plan": SHARED | CONTRACTS | {"rules"},
+    "run": SHARED | CONTRACTS,
+    "check": SHARED | CONTRACTS | {"run"},
+    "judge": SHARED | {"rules"},
+    "report": SHARED | {"judge", "rules"},
 }
 
 ONLY_IN = {
@@ -62,9 +62,9 @@ ONLY_IN = {
 }
 
 PROGRAMS = {"launchers/horovod/build.py"}
-"""Siblings' files that are started by hand and imported by nobody: they may see the rooms, and torch."""
+"""Siblings' files that are started by hand and imported by nobody: they may see the packages, and torch."""
 
-TORCH_ROOMS = (
+MAY_IMPORT_TORCH = (
     "references/",
     "train_bench/run/",
     "train_bench/check/",
@@ -94,33 +94,33 @@ def imports(path, *, with_type_checking=True):
 
 
 def ours(path):
-    """Rooms, leaves and contracts of train_bench that a file imports."""
+    """Packages, shared modules and contracts of train_bench that a file imports."""
     names = {name.split(".")[1] for name in imports(path) if name.startswith("train_bench.")}
     return names - {"__version__", "references", "launchers"}
 
 
-@pytest.mark.parametrize("room", MAY_SEE)
-def test_a_room_sees_only_the_rooms_it_may(room):
-    for path in (ROOT / "train_bench" / room).rglob("*.py"):
-        assert ours(path) <= MAY_SEE[room] | {room}, path
+@pytest.mark.parametrize("package", MAY_SEE)
+def test_a_package_sees_only_the_packages_it_may(package):
+    for path in (ROOT / "train_bench" / package).rglob("*.py"):
+        assert ours(path) <= MAY_SEE[package] | {package}, path
 
 
-def test_leaves_see_only_leaves_and_contracts_only_leaves_and_contracts():
-    for name in LEAVES:
-        assert ours(ROOT / "train_bench" / f"{name}.py") <= LEAVES, name
+def test_shared_modules_see_only_each_other_and_contracts_only_these_and_contracts():
+    for name in SHARED:
+        assert ours(ROOT / "train_bench" / f"{name}.py") <= SHARED, name
     for name in CONTRACTS:
-        assert ours(ROOT / "train_bench" / f"{name}.py") <= LEAVES | CONTRACTS, name
+        assert ours(ROOT / "train_bench" / f"{name}.py") <= SHARED | CONTRACTS, name
 
 
-def test_every_file_of_the_top_is_a_leaf_a_contract_or_part_of_the_door():
+def test_every_file_of_the_top_is_shared_a_contract_or_part_of_the_commands():
     top = {path.stem for path in (ROOT / "train_bench").glob("*.py")} - {"__init__"}
-    assert top == (LEAVES | CONTRACTS | DOOR) - {"commands"}
+    assert top == (SHARED | CONTRACTS | COMMANDS) - {"commands"}
 
 
-def test_siblings_see_contracts_and_leaves_and_nothing_else_of_train_bench():
+def test_siblings_see_contracts_and_shared_modules_and_nothing_else_of_train_bench():
     for path in python_files():
         if not path.is_relative_to(ROOT / "train_bench") and str(path.relative_to(ROOT)) not in PROGRAMS:
-            assert ours(path) <= LEAVES | CONTRACTS, path
+            assert ours(path) <= SHARED | CONTRACTS, path
 
 
 def test_train_bench_imports_no_sibling_by_name():
@@ -145,7 +145,7 @@ def test_torch_is_imported_by_references_and_ranks_alone():
     for path in python_files():
         relative = str(path.relative_to(ROOT))
         if (
-            relative.startswith(TORCH_ROOMS)
+            relative.startswith(MAY_IMPORT_TORCH)
             or relative in PROGRAMS
             or re.fullmatch(r"launchers/\w+/parallel\.py", relative)
         ):
@@ -159,13 +159,13 @@ def test_configurations_import_neither_torch_nor_hydra():
         assert not {name.split(".")[0] for name in imports(path)} & {"torch", "hydra", "omegaconf"}, path
 
 
-def test_only_the_referee_says_the_words_of_the_clock():
+def test_only_the_timed_run_says_the_words_of_the_clock():
     words = re.compile(r"\.(init_start|init_stop|run_start|run_stop)\(")
     speakers = {str(path.relative_to(ROOT)) for path in python_files() if words.search(path.read_text())}
     assert speakers == {"train_bench/run/timed_run.py"}
 
 
-def test_nothing_is_called_a_drawer():
+def test_no_file_is_named_for_whatever_one_puts_there():
     for path in python_files():
         assert path.stem not in ("utils", "common", "helpers", "misc", "base", "manager"), path
 

@@ -1,4 +1,4 @@
-"""A rank that runs the real referee over a fake task: `PLAN.json INDEX BEHAVIOUR`.
+"""A rank that runs the real harness over a fake task: `PLAN.json INDEX BEHAVIOUR`.
 
 BEHAVIOUR is what happens in the middle of the run: `converge`, `miss` the target, get `killed`, `hang`, `raise`,
 `vanish` before anything is logged; `forbidden` logs a value that the rules forbid, takes its time, and converges.

@@ -311,20 +311,20 @@ BROKEN_PAPERS = [
 
 
 @pytest.mark.parametrize("content", BROKEN_PAPERS, ids=lambda content: repr(content[:40]))
-@pytest.mark.parametrize("paper", ["plan.json", "scaling.json", "../../../systems/machine.json"])
+@pytest.mark.parametrize("name", ["plan.json", "scaling.json", "../../../systems/machine.json"])
 @pytest.mark.parametrize("verb", ["judge", "score"])
-def test_a_broken_paper_is_said(ask, tmp_path, paper, content, verb):
+def test_a_broken_file_is_said(ask, tmp_path, name, content, verb):
     entry = tree(tmp_path)
-    path = (entry / paper).resolve()
+    path = (entry / name).resolve()
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     for as_json in (True, False):
         ask(tmp_path, verb=verb, ruleset=None, as_json=as_json)
 
 
-@pytest.mark.parametrize("paper", ["plan.json", "scaling.json", "../../../systems/machine.json"])
-def test_a_paper_that_is_no_file_is_said(ask, tmp_path, paper):
-    path = (tree(tmp_path) / paper).resolve()
+@pytest.mark.parametrize("name", ["plan.json", "scaling.json", "../../../systems/machine.json"])
+def test_what_is_no_file_is_said(ask, tmp_path, name):
+    path = (tree(tmp_path) / name).resolve()
     path.mkdir(parents=True)
     ask(tmp_path, ruleset=None)
     path.rmdir()

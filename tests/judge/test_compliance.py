@@ -253,7 +253,7 @@ def test_a_check_of_ours_is_a_rule_in_a_strict_round_and_for_review_in_an_offici
         assert {finding.grade for finding in found if finding.check == "time"} == {grade}
 
 
-def test_a_waived_rule_is_told_with_its_erratum_and_breaks_the_letter_only():
+def test_a_waived_rule_is_told_with_its_erratum_and_broken_in_the_official_verdict_only():
     read = read_record(LOGS / "bad_no_weights.txt", FULL)[1]
     named = with_value("submission_benchmark", FULL.name)
     official = Log(path=read.path, events=tuple(map(named, read.events)), problems=(), sha256="0")

@@ -1,4 +1,4 @@
-"""Published results: our verdict of the letter is the official one, and our own explains itself.
+"""Published results: the official verdict as we work it out is that of the tools, and our own explains itself.
 
 The corpus is found at TRAIN_BENCH_CORPUS, or beside the repository.
 """
@@ -91,17 +91,17 @@ def test_published_scores_are_matched_in_their_decimals(entry, judged):
 
 
 @EVERY
-def test_every_file_is_compliant_by_the_letter_where_the_official_checker_says_so(entry, judged):
+def test_every_file_is_officially_compliant_where_the_official_checker_says_so(entry, judged):
     for run in judged[name_of(entry)].score.runs:
         assert run.compliant_by_the_letter == (entry["compliance"][run.file]["verdict"] == "pass"), run.file
 
 
 @EVERY
-def test_the_rcp_verdict_and_factor_of_the_letter_are_the_official_ones(entry, judged):
-    letter = judged[name_of(entry)].score.by_the_letter.rcp
-    assert letter.verdict == entry["rcp"]["verdict"]
+def test_our_official_rcp_verdict_and_factor_are_those_of_the_checker(entry, judged):
+    ours = judged[name_of(entry)].score.by_the_letter.rcp
+    assert ours.verdict == entry["rcp"]["verdict"]
     if entry["rcp"]["verdict"] != "crash":
-        assert letter.factor == pytest.approx(entry["rcp"]["norm_factor"], rel=1e-9)
+        assert ours.factor == pytest.approx(entry["rcp"]["norm_factor"], rel=1e-9)
 
 
 @EVERY
@@ -115,7 +115,7 @@ def test_accepted_results_are_valid_or_the_reasons_say_what_to_waive(entry, judg
 
 
 @EVERY
-def test_every_file_that_only_the_letter_refuses_has_an_erratum_or_did_not_converge(entry, judged):
+def test_every_file_that_only_the_official_verdict_refuses_has_an_erratum_or_did_not_converge(entry, judged):
     judgement = judged[name_of(entry)]
     for run, verdict in zip(judgement.score.runs, judgement.verdicts, strict=True):
         if not run.compliant_by_the_letter:
@@ -149,10 +149,10 @@ def test_the_unit_of_berts_progress_is_read_from_the_log_and_said(judged):
 def test_the_package_verdict_of_a_submitter_follows_from_those_of_its_entries(judged):
     """One entry that the official package checker refuses makes it refuse the submitter."""
     for submitter, expected in json.loads((CORPUS / "package_checker.json").read_text()).items():
-        letters = [
+        accepted = [
             entry.score.by_the_letter.accepted
             for name, entry in judged.items()
             if name.startswith(submitter + "/")
         ]
-        verdict = "crash" if None in letters else ("pass" if all(letters) else "fail")
+        verdict = "crash" if None in accepted else ("pass" if all(accepted) else "fail")
         assert verdict == expected["verdict"], submitter

@@ -1,4 +1,4 @@
-"""The installed checkers beside our verdict of the letter, on published results and on logs of our own."""
+"""The installed checkers beside the official verdict as we work it out, on published results and on logs of our own."""
 
 import os
 from dataclasses import replace

@@ -190,7 +190,7 @@ def test_an_official_file_has_the_official_means_bounds_and_pruning(round_name, 
 @pytest.mark.parametrize(("round_name", "name"), OFFICIAL_FILES)
 @settings(THOROUGH, max_examples=8)
 @given(data=st.data())
-def test_an_official_file_gives_the_letter_the_official_verdict(round_name, name, data):
+def test_an_official_file_gives_the_verdict_of_the_official_checker(round_name, name, data):
     rules = rules_of(round_name, name)
     points = rcp.official(rules)
     near = data.draw(st.sampled_from(points))

@@ -55,9 +55,9 @@ def test_markdown_keeps_its_columns_whatever_a_name_holds():
     ("accepted", "verdict", "shown"),
     [(True, "pass", "accepted"), (False, "fail", "refused"), (None, "crash", "crash"), (None, "none", "")],
 )
-def test_the_letter_accepts_refuses_crashes_or_does_not_know(accepted, verdict, shown):
-    letter = {"accepted": accepted, "rcp": {"verdict": verdict}}
-    assert results.rows({"entries": [entry(by_the_letter=letter)]})[0][-1] == shown
+def test_the_official_verdict_accepts_refuses_crashes_or_does_not_know(accepted, verdict, shown):
+    official = {"accepted": accepted, "rcp": {"verdict": verdict}}
+    assert results.rows({"entries": [entry(by_the_letter=official)]})[0][-1] == shown
 
 
 def on_a_terminal(show, told):

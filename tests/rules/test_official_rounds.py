@@ -1,4 +1,4 @@
-"""Every official round: its files, targets and members are the official ones, and so is the letter's verdict."""
+"""Every official round: its files, targets and members are the official ones, and so is our official verdict."""
 
 import ast
 import json

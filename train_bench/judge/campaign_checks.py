@@ -1,4 +1,4 @@
-"""What a campaign's papers say of how its results came about: rules and points that changed since, runs that ran with
+"""What a campaign's files say of how its results came about: rules and points that changed since, runs that ran with
 other software than was planned, and how often each run was tried.
 
 All of it stands in files that whoever ran the campaign could have edited, so that its absence proves nothing; what is

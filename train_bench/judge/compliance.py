@@ -2,7 +2,7 @@
 
 Two questions are kept apart. *Converged*: `run_stop` says success and the logged quality reached the
 target. *Compliant*: every rule holds that holds for runs that fail to converge, too. A run that misses
-the target is an honest slow run; a run that breaks a rule is none. *Compliant by the letter* is what the
+the target is an honest slow run; a run that breaks a rule is none. `compliant_by_the_letter` is what the
 official checker says of the file: no errata, and a run that missed the target is refused, too.
 """
 
@@ -56,7 +56,7 @@ def judge_run(
     the open division to the rules of the closed one. `world_size` is that of the campaign's plan, None for a log
     that came alone."""
     failures = check(rules, log.events) if log.events else []
-    by_the_letter = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
+    officially = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
     planned_otherwise = list(of_the_run(planned, record, log, rules))
     if closed and says_open(record):
         record, log = _as_closed(record, log)
@@ -71,7 +71,7 @@ def judge_run(
         *samples(record, log, rules, planned=world_size is not None),
         *planned_otherwise,
     ]
-    return _verdict(record, findings, by_the_letter=by_the_letter)
+    return _verdict(record, findings, officially=officially)
 
 
 def says_open(record: RunRecord) -> bool:
@@ -124,16 +124,16 @@ def judge_together(
 
 def with_findings(record: RunRecord, verdict: RunVerdict, found: Sequence[Finding]) -> RunVerdict:
     """A verdict with what else was found of the run."""
-    letter = verdict.compliant_by_the_letter
-    return _verdict(record, [*verdict.findings, *found], by_the_letter=letter)
+    officially = verdict.compliant_by_the_letter
+    return _verdict(record, [*verdict.findings, *found], officially=officially)
 
 
-def _verdict(record: RunRecord, findings: Sequence[Finding], *, by_the_letter: bool) -> RunVerdict:
+def _verdict(record: RunRecord, findings: Sequence[Finding], *, officially: bool) -> RunVerdict:
     grades = {found.grade for found in findings}
     return RunVerdict(
         converged=record.status == SUCCESS and SLOW not in grades,
         compliant=BREAKS not in grades,
-        compliant_by_the_letter=by_the_letter,
+        compliant_by_the_letter=officially,
         findings=tuple(findings),
     )
 

@@ -1,4 +1,4 @@
-"""The installed checkers beside our verdict of the letter: where they agree, disagree or crash."""
+"""The installed checkers beside the official verdict as we work it out: where they agree, disagree or crash."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # A rule is broken; the run did not converge and counts as the slowest; a reviewer should look, nothing is
-# broken by it alone; the letter of a rule is broken that an erratum takes back.
+# broken by it alone; a rule is broken as the official checker reads it, and an erratum takes that back.
 BREAKS, SLOW, REVIEW, WAIVED = "breaks", "slow", "review", "waived"
 
 LONGEST_VALUE = 200

@@ -1,4 +1,4 @@
-"""Second opinions: the checkers of the installed mlperf-logging package, asked for what they think.
+"""The checkers of the installed mlperf-logging package, asked for what they think.
 
 Only their last word counts, never an exit code or a returned value, for some of them return the same for good
 and bad. They keep state between files, change the logging of the whole process, print, and write and delete

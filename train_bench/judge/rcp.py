@@ -51,7 +51,7 @@ class Point:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RcpVerdict:
     """`verdict` is pass, fail, missing (no point near this batch size) or none (the benchmark has no
-    points at all), or by the letter also crash. `mean` and `bound` are the reference's mean and the lowest
+    points at all), or in the official verdict also crash. `mean` and `bound` are the reference's mean and the lowest
     mean that passes, in the benchmark's unit; `submission_mean` is what was compared. `factor` makes a result
     comparable that converged faster than the reference (at least 1; 1 unless the verdict is pass; None
     where the official checker gives none). `upper_bound` is the highest mean that is not called slower than the

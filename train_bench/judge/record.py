@@ -79,7 +79,7 @@ class RunRecord:
     sha256: str
 
     def as_json(self) -> dict[str, Any]:
-        """The paper's content."""
+        """The file's content."""
         return asdict(self) | {"evaluations": [evaluated._asdict() for evaluated in self.evaluations]}
 
 

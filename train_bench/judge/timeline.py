@@ -1,4 +1,4 @@
-"""The timeline of a run beyond its record: where the time went, the values it logged, the lines findings cite."""
+"""The timeline of a run, which its record has not: where the time went, the values logged, the lines findings cite."""
 
 from __future__ import annotations
 

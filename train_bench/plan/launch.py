@@ -1,5 +1,5 @@
 """Carries a launch out: writes its files, starts it, waits, leaves no process behind. The only
-subprocess in the house."""
+file of train_bench that starts subprocesses."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ IN_THE_JOBS = ("benchmark", "launcher", "system", "submission", "device", "preci
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What will be done: provenance, and one job per run. Paper 1, `plan.json`.
+    """What will be done: provenance, and one job per run; as a file, `plan.json`.
 
     request        the options that were asked for, but for those that the jobs hold
     software       what planned it: `sources` (digest), `python`, `packages`, and where the reference did not come

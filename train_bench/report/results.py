@@ -30,7 +30,7 @@ ON_A_TERMINAL = {
     "normalised": "normalised",
     "rcp": "RCP",
     "valid": "",
-    "by_the_letter": "letter",
+    "by_the_letter": "official",
 }
 MAY_BE_EMPTY = {"normalised", "by_the_letter"}
 NUMBERS = {"runs", "ranks", "olympic_minutes", "rcp_factor", "score_minutes", "normalised"}
@@ -113,8 +113,8 @@ def _escaped(text: str) -> str:
 
 
 def _row(entry: Mapping[str, Any]) -> list[str]:
-    letter = entry["by_the_letter"]
-    unknown = "" if letter["rcp"]["verdict"] == "none" else "crash"
+    official = entry["by_the_letter"]
+    unknown = "" if official["rcp"]["verdict"] == "none" else "crash"
     return [
         entry["submitter"] or "",
         entry["system"] or "",
@@ -133,7 +133,7 @@ def _row(entry: Mapping[str, Any]) -> list[str]:
         str(entry["world_size"] or ""),
         entry.get("revision") or "",
         "valid" if entry["valid"] else "not valid",
-        {True: "accepted", False: "refused", None: unknown}[letter["accepted"]],
+        {True: "accepted", False: "refused", None: unknown}[official["accepted"]],
     ]
 
 

@@ -69,7 +69,7 @@ class Wandb:
         self._run.summary[f"run_{run}/failure"] = how
 
     def score(self, score: Mapping[str, Any], files: list[Path]) -> None:
-        """The score as `score --json` has it, and the files that witness it."""
+        """The score as `score --json` has it, and the files that it follows from."""
         self._run.summary["score"] = dict(score)
         for name in ("score_minutes", "valid"):
             self._run.summary[name] = score[name]

@@ -49,7 +49,7 @@ class Failure:
     """A rule that a log (or a plan) breaks. `kind`: `check` (a line's value), `target` (no line
     reached it), `count` (how often a key occurs), `end` (after the last line), `absent` (there is no such rule
     file). `lost` marks a rule that the
-    letter of its file does not know."""
+    official checker loses in reading its file."""
 
     kind: str
     key: str | None

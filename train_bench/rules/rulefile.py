@@ -41,7 +41,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRule:
-    """What holds for the lines of one key. `lost_checks` stand in the file and are not known by the letter,
+    """What holds for the lines of one key. `lost_checks` stand in the file and are lost on the official checker,
     because the record has its field CHECK twice."""
 
     name: str

@@ -59,7 +59,7 @@ class Log:
     """The result of one run, line by line. Only rank 0 has a file; on the others nothing is written.
 
     Lines name the caller of the verb in `timed_run.py` as their place, so that a line of the log leads
-    to the line of the referee that spoke it.
+    to the line of the harness that spoke it.
     """
 
     def __init__(self, path: Path | None, clock: Callable[[], int]) -> None:

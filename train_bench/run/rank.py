@@ -1,6 +1,6 @@
 """Entry point of one rank: `python -m train_bench.run.rank PLAN.json INDEX`.
 
-Reads its job, joins the other ranks, and hands over to the referee. What it was doing when it ended
+Reads its job, joins the other ranks, and hands over to `timed_run.py`. What it was doing when it ended
 is left in `ranks/run_<index>/rank_<rank>.json`; its output in `.stdout` and `.stderr` beside it.
 """
 

@@ -11,7 +11,7 @@ from train_bench.report.page.figure import ACCENT, KEPT, MUTED, POWERS_OF_TWO, F
 
 def figure(entry: Entry) -> Figure | None:
     """Points, the mean between them, both bounds, and the runs; None where there are no points."""
-    told, points = entry.told, entry.law["reference_points"]
+    told, points = entry.told, entry.allowed["reference_points"]
     if not points:
         return None
     used = [point for point in points if point["used"]]

@@ -114,7 +114,7 @@ class Entry:
     timelines: tuple[Timeline, ...]
     curves: tuple[Curve, ...]
     thresholds: tuple[Threshold, ...]
-    law: Mapping[str, Any]
+    allowed: Mapping[str, Any]
     hyperparameters: tuple[Hyperparameter, ...]
     system: tuple[tuple[str, str], ...]
     configuration: str | None
@@ -208,7 +208,7 @@ def entry_of(judgement: Judgement, *, anchor: str, asked: Asked, rcp_folders: Se
             _curve(record, [threshold.metric for threshold in thresholds]) for record in judgement.records
         ),
         thresholds=thresholds,
-        law=described,
+        allowed=described,
         hyperparameters=tuple(_hyperparameters(timelines, described, told)),
         system=tuple((name, text) for name, value in system.items() if (text := as_text(value))),
         configuration=_configuration(judgement.location.plan),
