@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from train_bench import task
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,3 +24,19 @@ class ArrayData:
     workers: int | None = 0
     prefetch: int = 2
     permute_labels: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ArrayConfig(task.BenchmarkConfig):
+    """A benchmark on such a data set; it adds `hyperparameters`, with its own type, and its model.
+
+    warm_up_steps  iterations on synthetic batches before the clock, which are undone
+    """
+
+    data: ArrayData
+    warm_up_steps: int = 2
+
+    TUNABLE: ClassVar[tuple[str, ...]] = (
+        *task.BenchmarkConfig.TUNABLE,
+        *("data.eval_batch_size", "data.workers", "data.prefetch", "warm_up_steps"),
+    )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from train_bench import task
-from train_bench.references.parts.data_config import ArrayData
+from train_bench.references.parts.data_config import ArrayConfig
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,15 +23,8 @@ class Model:
 
 
 @dataclass(slots=True, kw_only=True)
-class Config(task.BenchmarkConfig):
-    """The benchmark; `warm_up_steps` are taken on synthetic batches before the clock and then undone."""
+class Config(ArrayConfig):
+    """The benchmark."""
 
     hyperparameters: Hyperparameters
     model: Model
-    data: ArrayData
-    warm_up_steps: int = 2
-
-    TUNABLE: ClassVar[tuple[str, ...]] = (
-        *task.BenchmarkConfig.TUNABLE,
-        *("data.eval_batch_size", "data.workers", "data.prefetch", "warm_up_steps"),
-    )

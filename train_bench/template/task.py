@@ -45,9 +45,8 @@ class Task(ArrayTask[Config]):
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         model = Network(self.config.model.channels).to(self._parallel.device)
-        return model, torch.optim.Adam(
-            model.parameters(), lr=self.config.hyperparameters.opt_base_learning_rate
-        )
+        rate = self.config.hyperparameters.opt_base_learning_rate
+        return model, torch.optim.Adam(model.parameters(), lr=rate)
 
     def _synthetic(self, samples: int) -> Batch:
         waves = torch.linspace(-1.0, 1.0, samples * WAVES * LENGTH).view(samples, WAVES, LENGTH)
