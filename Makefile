@@ -2,15 +2,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check honesty bench horovod deepspeed slurm-local slurm-local-stop clean
+.PHONY: demo test full check honesty bench horovod deepspeed slurm-local slurm-local-stop clean
 
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=1
 
 # There are more threads than processors then, so those that wait have to give way.
 test: export OMP_WAIT_POLICY := PASSIVE
-test: .venv/installed-dev   ## all tests, three files at a time: many of them wait for limits of time to pass
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+test: .venv/installed-dev   ## all tests but `full`, three files at a time: many of them wait for limits of time to pass
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m 'not full'
+
+full: .venv/installed-dev   ## a step of each network at full size, one after the other: they need gigabytes and both cores
+	$(BIN)/python -m pytest -m full tests/references
 
 check: .venv/installed-dev  ## lint, format, types
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,8 +79,13 @@ def python_files():
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
+@cache
 def imports(path, *, with_type_checking=True):
-    """Modules that a file imports, functions included."""
+    """Modules that a file imports, functions included. Many tests ask of every file."""
+    return tuple(imported(path, with_type_checking))
+
+
+def imported(path, with_type_checking):
     tree = ast.parse(path.read_text())
     if not with_type_checking:
         for node in ast.walk(tree):

@@ -175,6 +175,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
 
+@pytest.mark.full
 def test_a_step_of_bert_large_at_512_tokens_changes_every_tensor_and_stays_below_8_gib() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", FULL_STEP], cwd=root, capture_output=True, text=True)

@@ -161,6 +161,7 @@ def test_a_slope_that_would_begin_below_zero_begins_at_zero(full: Config) -> Non
         full.hyperparameters = maskrcnn("maskrcnn").hyperparameters
 
 
+@pytest.mark.full
 def test_the_full_network_takes_a_step_at_full_size(detector: Detector, full: Config) -> None:
     square = [torch.tensor([50.0, 60.0, 150.0, 60.0, 150.0, 160.0, 50.0, 160.0], dtype=torch.float64).numpy()]
     objects = Objects(

@@ -173,6 +173,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
 
+@pytest.mark.full
 def test_a_step_of_the_full_network_at_300_pixels_stays_below_4_gib() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", FULL_STEP], cwd=root, capture_output=True, text=True)
