@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -107,7 +108,7 @@ def _official(path: Path, drop: int) -> tuple[Point, ...]:
 
 
 def _read(path: Path, drop: int, benchmark: str | None) -> list[Point]:
-    if not path.exists():
+    if not os.access(path, os.R_OK):  # it is not there, or in somebody else's home folder
         return []
     try:
         records = json.loads(path.read_text(encoding="utf-8")).values()

@@ -99,11 +99,11 @@ def _run(job: Job, parallel: Parallel, state: _State) -> None:
         announcement={**job.announcement, "submission_platform": name, PLAN_DIGEST: digest},
         config={**job.config, "hyperparameters": config.hyperparameters.logged()},
     )
-    if parallel.rank == 0 and not (job.folder / "system.json").exists():
-        files.write_json(job.folder / "system.json", machine | {"platform": name})
     task = _task(job, config)
     if parallel.rank == 0:
         _claim(job.growing_file)
+        if not (job.folder / "system.json").exists():
+            files.write_json(job.folder / "system.json", machine | {"platform": name})
     log = events.Log(job.growing_file if parallel.rank == 0 else None, events.wall_clock_ms())
     try:
         timed_run(task, job, parallel, log, stopped=lambda: state.write("finished"))
