@@ -180,6 +180,28 @@ SABOTAGE = {
 }
 
 
+def test_what_a_task_raises_is_one_line_with_its_place(waves, monkeypatch, capsys):
+    def evaluate(self):
+        raise ZeroDivisionError("nobody was asked")
+
+    broken = sabotaged(lambda task: {"evaluate": evaluate})
+    monkeypatch.setattr(discover, "task", lambda name: broken)
+    assert command("check")(["benchmark=waves"]) == 1
+    told = capsys.readouterr()
+    assert re.search(
+        r"^BROKEN .*: it raised ZeroDivisionError: nobody was asked \(.*, line \d+\)\.$", told.out, re.M
+    )
+    assert "Traceback" not in told.out + told.err
+
+
+def test_what_cannot_be_tried_in_one_process_is_told_and_breaks_nothing(capsys):
+    assert command("check")(["benchmark=dlrm_mini"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("-")]
+    assert line.endswith(
+        "not tried, because its ranks hold different parameters, which takes a process for each."
+    )
+
+
 def test_every_check_is_sabotaged():
     assert SABOTAGE.keys() == set(contract.CHECKS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 
 import cattrs
@@ -63,9 +64,16 @@ def _of_the_task(planned: Plan) -> int:
         except contract.Broken as broken:
             count += 1
             print(f"BROKEN  {promise}: {broken}", flush=True)
+        except contract.NotTried as reason:
+            print(f"-       {promise}: not tried, because {reason}.", flush=True)
         except TrainBenchError as error:
             count += 1
             print(f"BROKEN  {promise}: it was refused: {error}", flush=True)
+        except Exception as error:  # whatever somebody's code may raise
+            count += 1
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
+            print(f"BROKEN  {promise}: it raised {what}.", flush=True)
         else:
             print(f"ok      {promise}.", flush=True)
     return count
