@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import os
@@ -75,8 +76,13 @@ def _own_points() -> Path:
 def _files(group: str) -> dict[str, Path]:
     """The configurations of a group by name, each in the `conf/` of one folder. Raises `RequestError` where two have
     the same name."""
+    return _files_in((CONF, *outside_conf()), group)
+
+
+@functools.cache
+def _files_in(confs: tuple[Path, ...], group: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
-    for conf in (CONF, *outside_conf()):
+    for conf in confs:
         for path in (conf / group).glob("*.yaml"):
             if path.stem in found:
                 raise RequestError(
