@@ -1,0 +1,38 @@
+"""Which rank a process is, as whatever has started it says in the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+STARTERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun, DeepSpeed
+    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
+"""Variables of each starter: rank, number of ranks, rank on its host. Slurm comes last, because what runs inside an
+allocation has its variables, too, whatever has started it there."""
+
+
+def rank_and_size(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """The rank of this process and how many there are; None where nothing says it."""
+    for rank, size, _ in STARTERS:
+        found = _number(environ, rank), _number(environ, size)
+        if found[0] is not None and found[1] is not None and found[0] < found[1]:
+            return found[0], found[1]
+    return None
+
+
+def local_rank(environ: Mapping[str, str]) -> int | None:
+    """The rank of this process among those of its host, by the starter that says its rank; None where it does not
+    say it."""
+    for rank, size, local in STARTERS:
+        if rank_and_size({name: environ[name] for name in (rank, size) if name in environ}) is not None:
+            return _number(environ, local)
+    return None
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "").strip()
+    return int(text) if text.isascii() and text.isdecimal() else None
