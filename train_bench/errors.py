@@ -3,6 +3,7 @@
 TrainBenchError
 ├── RequestError        what was asked cannot be done; nothing was started        (exit code 2)
 │   └── UnknownName     a name that does not exist, with the nearest one that does
+├── OutOfOrder          a program called train_bench in an order that no log has  (exit code 1)
 ├── LaunchError         the processes of a run could not be started or died       (exit code 1)
 ├── Interrupted         the user ended a campaign; what is finished stays         (exit code 1)
 ├── WriteError          a result could not be written; finished runs stay readable (exit code 1)
@@ -42,6 +43,10 @@ class UnknownName(RequestError):
 
 class LaunchError(TrainBenchError):
     """A run could not be started, or its processes died."""
+
+
+class OutOfOrder(TrainBenchError):
+    """Something was said of a run that is not due yet, or no more."""
 
 
 class Interrupted(TrainBenchError):

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from train_bench.errors import RequestError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
@@ -58,23 +60,31 @@ class Target:
         """Whether this evaluation ends the run."""
         return all(threshold.reached(quality) for threshold in self.thresholds)
 
-    def refuse(self, answer: object) -> str | None:
-        """Why the `answer` of an evaluation cannot be compared with this target, as a sentence; None if it can."""
+    def refuse(self, answer: object, call: str) -> str | None:
+        """Why the `answer` that an evaluation gave by `call` cannot be compared with this target, as a sentence; None
+        if it can."""
         if not isinstance(answer, Quality):
-            return f"evaluate() gave {answer!r}; it has to give a Quality."
+            return f"{call} gave {answer!r}; it has to give a Quality."
         for name, value in answer.metrics.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)):
-                return f"evaluate() gave {value!r} as {name}; it has to be a number."
+                return f"{call} gave {value!r} as {name}; it has to be a number."
         lacking = [
             threshold.metric for threshold in self.thresholds if threshold.metric not in answer.metrics
         ]
         if lacking:
             given = ", ".join(answer.metrics) or "no metric"
             return (
-                f"evaluate() gave {given}, and the target {self} needs {' and '.join(lacking)}; spell the metric alike "
-                f"in the rules of the round and in the reference."
+                f"{call} gave {given}, and the target {self} needs {' and '.join(lacking)}; spell the metric alike "
+                f"there and in the rules of the round."
             )
         return None
+
+    def only_metric(self) -> str:
+        """The name of the metric, where there is one. Raises `RequestError` where there are several."""
+        names = [threshold.metric for threshold in self.thresholds]
+        if len(names) > 1:
+            raise RequestError(f"The target is {self}: name each metric, {names[0]}=VALUE.")
+        return names[0]
 
     def quality_of(self, logged: object) -> Quality:
         """Read the value of an `eval_accuracy` line back; what cannot be read becomes NaN."""

@@ -238,7 +238,7 @@ def an_evaluation_has_the_metrics_of_the_target(case: Case) -> None:
     """An evaluation gives the metrics of the target, and an untrained network does not reach it."""
     with case.opened() as (task, _, _):
         quality = task.evaluate()
-    reason = case.job.target.refuse(quality)
+    reason = case.job.target.refuse(quality, "evaluate()")
     if reason is not None:
         raise Broken(reason)
     if case.job.target.reached(quality):

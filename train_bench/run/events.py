@@ -6,9 +6,9 @@ import errno
 import logging
 import os
 import re
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,17 @@ from typing import Any
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
+from train_bench.errors import LaunchError
 from train_bench.files import cannot_write
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
+from train_bench.run import clock
 from train_bench.task import DataFacts
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SUCCESS: str = constants.SUCCESS
-ABORTED: str = constants.ABORTED
+SPEAKERS = {__file__, clock.__file__, str(ROOT / "train_bench/own_trainer/benchmark.py")}
+"""Files whose lines are not named as the place where something was said: their callers are."""
 
 
 def wall_clock_ms() -> Callable[[], int]:
@@ -32,6 +34,16 @@ def wall_clock_ms() -> Callable[[], int]:
     then the monotonic clock."""
     wall, start = time.time(), time.monotonic()
     return lambda: int((wall + time.monotonic() - start) * 1000)
+
+
+def claim(path: Path) -> None:
+    """Only one process ever writes a log: the one that makes the file. Raises `LaunchError` for every other."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError as error:
+        raise LaunchError(f"Another process writes {path}; a run has one rank 0.") from error
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 class _Witness(logging.Handler):
@@ -58,8 +70,7 @@ class _Witness(logging.Handler):
 class Log:
     """The result of one run, line by line. Only rank 0 has a file; on the others nothing is written.
 
-    Lines name the caller of the verb in `timed_run.py` as their place, so that a line of the log leads
-    to the line of the harness that spoke it.
+    Lines name as their place the line that spoke: of `timed_run.py`, or of the program that brought its own trainer.
     """
 
     def __init__(self, path: Path | None, clock: Callable[[], int]) -> None:
@@ -87,10 +98,14 @@ class Log:
 
     def announce(self, values: Mapping[str, Any], *, seed: int) -> None:
         """Everything that was decided before the run, by mllog key; None is not logged."""
+        self.values(values)
+        self._point(constants.SEED, seed)
+
+    def values(self, values: Mapping[str, Any]) -> None:
+        """Values that were decided before the run, by mllog key; None is not logged."""
         for key, value in values.items():
             if value is not None:
                 self._point(key, value)
-        self._point(constants.SEED, seed)
 
     def init_start(self) -> None:
         """Model construction begins; not timed."""
@@ -112,42 +127,48 @@ class Log:
     def data(self, facts: DataFacts) -> None:
         """Sizes of the data sets, where they are known, and the fingerprint of their content; None where there are
         no sets."""
-        if facts.train_samples is not None:
-            self._point(constants.TRAIN_SAMPLES, facts.train_samples)
-        if facts.eval_samples is not None:
-            self._point(constants.EVAL_SAMPLES, facts.eval_samples)
+        self.sizes(facts.train_samples, facts.eval_samples)
         self._point("data_fingerprint", None if facts.fingerprint is None else asdict(facts.fingerprint))
 
-    def samples_used(self, progress: Progress) -> None:
-        """How many samples training took, where `train_samples` means that instead of a size (BERT)."""
-        self._point(constants.TRAIN_SAMPLES, progress.samples)
+    def sizes(self, train_samples: int | None, eval_samples: int | None) -> None:
+        """Sizes of the data sets, where they are known."""
+        self.values({constants.TRAIN_SAMPLES: train_samples, constants.EVAL_SAMPLES: eval_samples})
 
-    @contextmanager
-    def block(self, mark: Mark) -> Iterator[None]:
-        """A block of training up to the next evaluation."""
-        first = {constants.FIRST_EPOCH_NUM: _tidy(mark.first_epoch_num)}
-        self._start(constants.BLOCK_START, first | {constants.EPOCH_COUNT: _tidy(mark.epoch_count)}, depth=1)
-        yield
-        self._end(constants.BLOCK_STOP, first, depth=1)
+    def samples_used(self, samples: int) -> None:
+        """How many samples training took, where `train_samples` means that instead of a size (BERT)."""
+        self._point(constants.TRAIN_SAMPLES, samples)
+
+    def block_start(self, mark: Mark) -> None:
+        """A block of training up to the next evaluation begins."""
+        epochs = {
+            constants.FIRST_EPOCH_NUM: _tidy(mark.first_epoch_num),
+            constants.EPOCH_COUNT: _tidy(mark.epoch_count),
+        }
+        self._start(constants.BLOCK_START, epochs)
+
+    def block_stop(self, mark: Mark) -> None:
+        """It has ended."""
+        self._end(constants.BLOCK_STOP, {constants.FIRST_EPOCH_NUM: _tidy(mark.first_epoch_num)})
 
     def extras(self, mark: Mark, progress: Progress) -> None:
         """What the rules want logged for a block of this benchmark, beyond the block itself."""
         for key, value in progress.extras.items():
             self._point(key, value, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
 
-    @contextmanager
-    def evaluation(self, mark: Mark) -> Iterator[None]:
-        """An evaluation."""
-        self._start(constants.EVAL_START, {constants.EPOCH_NUM: _tidy(mark.epoch_num)}, depth=1)
-        yield
-        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: _tidy(mark.epoch_num)}, depth=1)
+    def eval_start(self, mark: Mark) -> None:
+        """An evaluation begins."""
+        self._start(constants.EVAL_START, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
+
+    def eval_stop(self, mark: Mark) -> None:
+        """It has ended."""
+        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
 
     def accuracy(self, mark: Mark, quality: Quality) -> None:
         """The quality that an evaluation found."""
         self._point(constants.EVAL_ACCURACY, quality.logged, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
 
     def run_stop(self, status: str) -> None:
-        """The clock stops: `success`, or `aborted`."""
+        """Time stops: `success`, or `aborted`."""
         self._end(constants.RUN_STOP, {constants.STATUS: status})
 
     def processor_wait(self, seen: Mapping[str, Any] | None) -> None:
@@ -164,15 +185,23 @@ class Log:
 
     def _point(self, key: str, value: Any, metadata: Mapping[str, Any] | None = None) -> None:
         if self._mllog is not None:
-            self._mllog.event(key, value, metadata=metadata, time_ms=self._clock(), stack_offset=3)
+            self._mllog.event(key, value, metadata=metadata, time_ms=self._clock(), stack_offset=_offset())
 
-    def _start(self, key: str, metadata: Mapping[str, Any] | None = None, depth: int = 0) -> None:
+    def _start(self, key: str, metadata: Mapping[str, Any] | None = None) -> None:
         if self._mllog is not None:
-            self._mllog.start(key, metadata=metadata, time_ms=self._clock(), stack_offset=3 + depth)
+            self._mllog.start(key, metadata=metadata, time_ms=self._clock(), stack_offset=_offset())
 
-    def _end(self, key: str, metadata: Mapping[str, Any] | None = None, depth: int = 0) -> None:
+    def _end(self, key: str, metadata: Mapping[str, Any] | None = None) -> None:
         if self._mllog is not None:
-            self._mllog.end(key, metadata=metadata, time_ms=self._clock(), stack_offset=3 + depth)
+            self._mllog.end(key, metadata=metadata, time_ms=self._clock(), stack_offset=_offset())
+
+
+def _offset() -> int:
+    """How many calls lie between whoever spoke and mllog, as `stack_offset` counts them: 1 is the caller of this."""
+    frame, offset = sys._getframe(1), 1
+    while frame.f_code.co_filename in SPEAKERS and frame.f_back is not None:
+        frame, offset = frame.f_back, offset + 1
+    return offset
 
 
 def _tidy(number: float) -> float:

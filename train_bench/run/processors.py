@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from train_bench.parallel import Parallel
+T = TypeVar("T")
 
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
@@ -42,6 +42,17 @@ class Look:
     busy: Mapping[int, float]
     steal: Mapping[int, float]
     throttled: float
+
+
+class Ranks(Protocol):
+    """What is asked of the other ranks; `Parallel` has it."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def gather_objects(self, value: T) -> list[T] | None:
+        """All ranks' values in rank order on rank 0, None elsewhere."""
 
 
 def look() -> Look | None:
@@ -80,19 +91,19 @@ def between(before: Look | None, after: Look | None) -> dict[str, Any] | None:
     }
 
 
-def gather(parallel: Parallel, seen: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def gather(ranks: Ranks, seen: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Called by every rank with what it saw. On rank 0, as the log has it: the machine whose ranks lost most, and how
     many `machines` there were; None where a rank could not look.
 
     `ran` and `waited` are processor seconds of all threads of its ranks, `others` what anybody else ran on the
     same processors; `lost` is `lost_share`.
     """
-    found = parallel.gather_objects(seen)
-    ranks = [one for one in found or () if one is not None]
-    if not ranks or len(ranks) < parallel.size:
+    answers = ranks.gather_objects(seen)
+    found = [one for one in answers or () if one is not None]
+    if not found or len(found) < ranks.size:
         return None
-    machines = list(dict.fromkeys(one["machine"] for one in ranks))
-    told = [_of_machine([one for one in ranks if one["machine"] == name]) for name in machines]
+    machines = list(dict.fromkeys(one["machine"] for one in found))
+    told = [_of_machine([one for one in found if one["machine"] == name]) for name in machines]
     worst = max(told, key=lost_share)
     rounded = {key: round(value, 3) for key, value in worst.items()}
     return {"machines": len(machines), "lost": round(lost_share(worst), 4), **rounded}

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import cast
 
 from train_bench import files, search_path
-from train_bench.errors import LaunchError, TrainBenchError
+from train_bench.errors import TrainBenchError
 from train_bench.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.parallel import Parallel
 from train_bench.run.watchdog import RankWatchdog
@@ -101,7 +101,7 @@ def _run(job: Job, parallel: Parallel, state: _State) -> None:
     )
     task = _task(job, config)
     if parallel.rank == 0:
-        _claim(job.growing_file)
+        events.claim(job.growing_file)
         if not (job.folder / "system.json").exists():
             files.write_json(job.folder / "system.json", machine | {"platform": name})
     log = events.Log(job.growing_file if parallel.rank == 0 else None, events.wall_clock_ms())
@@ -126,14 +126,6 @@ def _task(job: Job, config: BenchmarkConfig) -> Task:
 def _module(job: Job, file: str) -> ModuleType:
     package = search_path.module_of("references", job.reference, job.reference_folder)
     return importlib.import_module(f"{package}.{file}")
-
-
-def _claim(log: Path) -> None:
-    """Only one process ever writes a log: the one that makes the file."""
-    try:
-        log.touch(exist_ok=False)
-    except FileExistsError as error:
-        raise LaunchError(f"Another process writes {log}; a run has one rank 0.") from error
 
 
 class _State:

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from train_bench import software
 
 
 def found() -> dict[str, Any]:
-    """Processors, memory, accelerators, operating system and versions, as plain data."""
+    """Processors, memory, accelerators, operating system and versions, as plain data. What torch knows is asked where
+    this process has imported it."""
+    torch = sys.modules.get("torch")
     return {
         "host": platform.node(),
         "processor": _processor(),
         "cores": cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        if torch
+        else [],
         "operating_system": _operating_system(),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "packages": software.versions(),
-        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
-        "threads_per_rank": torch.get_num_threads(),
+        "cuda": torch.version.cuda if torch and torch.cuda.is_available() else None,
+        "threads_per_rank": torch.get_num_threads() if torch else None,
     }
 
 

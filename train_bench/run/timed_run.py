@@ -1,23 +1,18 @@
-"""THE CLOCK. The only file that starts or stops it.
+"""A reference under the clock: the task of a job is built, trained and evaluated, and says what it has done.
 
-What is timed is what the rules time (training_rules, "Run Results"): from the moment before any part
-of the system touches the dataset to the moment at which the target is known to be reached,
-evaluations included, without a pause. Building and warming up the model come before, on the init
-budget. The clock counts blocks between evaluations, never batches: the loop is the task's own.
-
-Once it has stopped, ranks say what they have seen of the run; whatever goes wrong then, the result stays.
+Once time has stopped, ranks say what they have seen of the run; whatever goes wrong then, the result stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from train_bench.errors import LaunchError
 from train_bench.job import Job
 from train_bench.parallel import Parallel
-from train_bench.progress import Progress, Unit
+from train_bench.progress import Unit
 from train_bench.run import caches, order, processors, replicas
-from train_bench.run.events import ABORTED, SUCCESS, Log
+from train_bench.run.clock import Clock
+from train_bench.run.events import Log
 from train_bench.task import Task
 
 
@@ -29,49 +24,33 @@ def timed_run(
     Whatever goes wrong after the clock has started, the log says `run_stop` with `aborted` before the
     exception travels on. `stopped` is called when the clock has stopped by itself: the result is whole then.
     """
+    clock = Clock(log, parallel, job.target, whose=f"The reference {job.reference}")
     log.cache_clear(caches.drop(asked=job.drop_caches and parallel.local_rank == 0))
     log.announce({**job.announcement, **job.config["hyperparameters"]}, seed=job.seed)
-    parallel.barrier()
-    log.init_start()
+    clock.init_start()
     task.build(job.seed, parallel)
     log.initialized(task.initialized_tensors())
-    parallel.barrier()
-    log.init_stop()
+    clock.init_stop()
     before = processors.look()
-    log.run_start()
+    clock.run_start(job.schedule.marks())
     try:
-        status = _train(task, job, parallel, log)
+        facts = task.open_data()
+        log.data(facts)
+        samples = 0
+        for mark in clock.blocks():
+            progress = task.train_until(mark)
+            clock.eval_start(progress)
+            clock.report(task.evaluate(), "evaluate()")
+            samples = progress.samples
+        took = facts.train_samples is None and job.unit is Unit.SAMPLE
+        status = clock.run_stop(train_samples=samples if took else None)
     except BaseException:
-        log.run_stop(ABORTED)
+        clock.abort()
         raise
-    log.run_stop(status)
     seen = processors.between(before, processors.look())
     stopped()
     log.processor_wait(processors.gather(parallel, seen))
     if parallel.size > 1:
         log.replicas(replicas.compare(parallel))
     log.order(order.gather(parallel, task.samples_taken()))
-    return status
-
-
-def _train(task: Task, job: Job, parallel: Parallel, log: Log) -> str:
-    facts = task.open_data()
-    log.data(facts)
-    status, progress = ABORTED, Progress(samples=0)
-    for mark in job.schedule.marks():
-        with log.block(mark):
-            progress = task.train_until(mark)
-        log.extras(mark, progress)
-        with log.evaluation(mark):
-            quality = parallel.from_rank_zero(task.evaluate())
-            reason = job.target.refuse(quality)
-            if reason is not None:
-                raise LaunchError(f"The reference {job.reference} cannot be judged: {reason}")
-            log.accuracy(mark, quality)
-        if job.target.reached(quality):
-            status = SUCCESS
-        if status == SUCCESS or quality.diverged:
-            break
-    if facts.train_samples is None and job.unit is Unit.SAMPLE:
-        log.samples_used(progress)
     return status

@@ -1,0 +1,306 @@
+"""A program that trains in its own way speaks in the order of the log, and is told at once where it does not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from train_bench import Benchmark
+from train_bench.errors import LaunchError, OutOfOrder, RequestError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+VALUES = {
+    "global_batch_size": 32,
+    "gradient_accumulation_steps": 1,
+    "model_bn_span": 32,
+    "opt_name": "sgd",
+    "sgd_opt_base_learning_rate": 0.1,
+    "sgd_opt_end_learning_rate": 0.0001,
+    "sgd_opt_learning_rate_decay_poly_power": 2,
+    "sgd_opt_learning_rate_decay_steps": 10,
+    "sgd_opt_weight_decay": 0.0001,
+    "sgd_opt_momentum": 0.9,
+    "opt_learning_rate_warmup_epochs": 0,
+}
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before():
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def benchmark(folder, **words):
+    return Benchmark(
+        "resnet_mini", "mini-1.0", folder=folder, until=4, **{"samples_per_epoch": 1000, "seed": 7, **words}
+    )
+
+
+def campaign(folder, monkeypatch, **changes):
+    """The file that a campaign gives a program, and the program's benchmark."""
+    told = {
+        "benchmark": "resnet_mini",
+        "ruleset": "mini-1.0",
+        "run": 2,
+        "seed": 11,
+        "log": str(folder / "result_2.txt.part"),
+        "target": [{"metric": "top1", "value": 0.86, "higher_is_better": True, "strictly": False}],
+        "unit": "epoch",
+        "schedule": {"first": 1, "period": 1, "until": 4, "start": 0, "samples_per_unit": 1000},
+        "hyperparameters": VALUES,
+        "announcement": {
+            "submission_benchmark": "resnet_mini",
+            "submission_org": "me",
+            "submission_division": "closed",
+            "submission_status": "onprem",
+            "submission_platform": None,
+            "plan_digest": "d",
+        },
+        "data_dir": None,
+        "drop_caches": False,
+        **changes,
+    }
+    path = folder / "job.json"
+    path.write_text(json.dumps(told))
+    monkeypatch.setenv("TRAIN_BENCH_JOB", str(path))
+    return Benchmark()
+
+
+def ready(one):
+    one.announce(**{**VALUES, "submission_org": "me"})
+    one.init_start()
+    one.init_stop()
+    one.run_start(train_samples=1000, eval_samples=100)
+    return one
+
+
+def train(one, qualities):
+    for mark, quality in zip(one.blocks(), qualities, strict=False):
+        one.eval_start(samples=mark.count)
+        one.report(quality)
+    return one
+
+
+def log(path):
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
+
+
+def status(path):
+    return [event["metadata"]["status"] for event in log(path) if event["key"] == "run_stop"]
+
+
+def test_the_log_of_a_program_has_the_order_of_a_references_log_and_names_the_programs_lines(tmp_path):
+    train(ready(benchmark(tmp_path)), [0.5, 0.9])
+    events = log(tmp_path / "result_0.txt")
+    cycle = ["block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop"]
+    keys = [event["key"] for event in events]
+    assert keys[0] == "cache_clear" and keys[keys.index("seed") :] == [
+        *("seed", "init_start", "init_stop", "run_start", "train_samples", "eval_samples"),
+        *cycle * 2,
+        *("run_stop", "processor_wait"),
+    ]
+    assert {Path(event["metadata"]["file"]).name for event in events} == {"test_benchmark.py"}
+    assert [event["metadata"]["epoch_num"] for event in events if event["key"] == "eval_accuracy"] == [1, 2]
+    assert not (tmp_path / "result_0.txt.part").exists()
+
+
+@pytest.mark.parametrize(
+    ("qualities", "expected"),
+    [([0.5, 0.86], "success"), ([0.1, 0.2, 0.3, 0.85], "aborted"), ([0.1, float("nan")], "aborted")],
+    ids=["reached exactly", "schedule over", "not a number"],
+)
+def test_the_run_is_decided_by_the_target_of_the_rules(tmp_path, qualities, expected):
+    one = train(ready(benchmark(tmp_path)), qualities)
+    assert one.done and one.reached == (expected == "success")
+    assert status(tmp_path / "result_0.txt") == [expected]
+    assert list(one.blocks()) == []
+
+
+@pytest.mark.parametrize(
+    ("calls", "sentence"),
+    [
+        (["init_stop"], r"init_stop\(\) was called before anything else; allowed now: init_start\(\)\."),
+        (["run_start"], r"run_start\(\) was called before anything else"),
+        (
+            ["init_start", "run_start"],
+            r"run_start\(\) was called after init_start\(\); allowed now: init_stop\(\)\.",
+        ),
+        (["init_start", "init_start"], r"init_start\(\) was called after init_start\(\)"),
+        (["init_start", "init_stop", "run_start", "eval_start"], r"allowed now: block_start\(\)"),
+        (
+            ["init_start", "init_stop", "run_start", "block_start", "block_start"],
+            r"allowed now: eval_start\(\)",
+        ),
+        (["init_start", "init_stop", "run_start", "block_start", "report"], r"allowed now: eval_start\(\)"),
+        (["init_start", "init_stop", "run_start", "announce"], "what is announced is decided before"),
+        (["weights_initialized"], r"weights_initialized\(\) was called before init_start\(\)"),
+    ],
+)
+def test_a_call_that_is_not_due_says_what_is(tmp_path, calls, sentence):
+    one = benchmark(tmp_path)
+    one.announce(**VALUES)
+    *before, last = calls
+    for name in before:
+        getattr(one, name)()
+    with pytest.raises(OutOfOrder, match=sentence):
+        getattr(one, last)(*([0.5] if last == "report" else []))
+
+
+def test_after_the_run_is_decided_nothing_is_due(tmp_path):
+    one = train(ready(benchmark(tmp_path)), [0.9])
+    with pytest.raises(
+        OutOfOrder, match=r"block_start\(\) was called after run_stop\(\); allowed now: nothing"
+    ):
+        one.block_start()
+
+
+def test_what_the_round_forbids_is_refused_when_it_is_announced(tmp_path):
+    with pytest.raises(RequestError, match=r"sgd_opt_momentum is 0\.5"):
+        benchmark(tmp_path).announce(sgd_opt_momentum=0.5)
+
+
+def test_what_was_not_announced_is_missed_before_the_clock_starts(tmp_path):
+    one = benchmark(tmp_path)
+    one.announce(**{key: value for key, value in VALUES.items() if key != "opt_name"})
+    one.init_start()
+    one.init_stop()
+    with pytest.raises(RequestError, match="opt_name"):
+        one.run_start()
+    assert "run_start" not in [event["key"] for event in log(tmp_path / "result_0.txt.part")]
+
+
+def test_a_program_of_a_campaign_is_told_which_run_it_is(tmp_path, monkeypatch):
+    one = campaign(tmp_path, monkeypatch)
+    assert (one.run, one.seed, one.hyperparameters, str(one.target)) == (2, 11, VALUES, "top1 >= 0.86")
+    train(ready(one), [0.9])
+    events = {event["key"]: event["value"] for event in log(tmp_path / "result_2.txt.part")}
+    assert (events["seed"], events["plan_digest"], events["submission_org"]) == (11, "d", "me")
+
+
+def test_a_program_trains_with_what_was_planned_or_is_refused(tmp_path, monkeypatch):
+    one = campaign(tmp_path, monkeypatch)
+    with pytest.raises(RequestError, match=r"announce\(global_batch_size=64\): 32 was planned"):
+        one.announce(global_batch_size=64)
+    one.announce(global_batch_size=32)
+    one.init_start()
+    one.init_stop()
+    with pytest.raises(RequestError, match=r"opt_name, .* were planned and not announced"):
+        one.run_start()
+
+
+def test_a_program_cannot_take_another_campaigns_job(tmp_path, monkeypatch):
+    campaign(tmp_path, monkeypatch)
+    with pytest.raises(
+        RequestError, match=r"Benchmark\(benchmark='resnet'\): this campaign has benchmark 'resnet_mini'"
+    ):
+        Benchmark("resnet")
+
+
+def test_fewer_samples_than_the_mark_says_are_no_evaluation(tmp_path):
+    one = ready(benchmark(tmp_path))
+    one.block_start()
+    with pytest.raises(
+        RequestError, match=r"eval_start\(samples=31\): this evaluation is due at 1000 samples"
+    ):
+        one.eval_start(samples=31)
+
+
+def test_a_metric_that_the_target_does_not_know_is_no_evaluation(tmp_path):
+    one = ready(benchmark(tmp_path))
+    one.block_start()
+    one.eval_start()
+    with pytest.raises(
+        LaunchError, match=r"report\(\) gave accuracy, and the target top1 >= 0\.86 needs top1"
+    ):
+        one.report(accuracy=0.9)
+
+
+def test_only_one_process_writes_a_log(tmp_path):
+    ready(benchmark(tmp_path))
+    with pytest.raises(
+        LaunchError, match=r"Another process writes .*result_0\.txt\.part; a run has one rank 0"
+    ):
+        benchmark(tmp_path).init_start()
+
+
+def test_a_result_is_not_written_over(tmp_path):
+    train(ready(benchmark(tmp_path)), [0.9])
+    with pytest.raises(RequestError, match="holds a result already"):
+        benchmark(tmp_path)
+
+
+def test_by_itself_a_program_has_to_say_what_it_is(tmp_path):
+    with pytest.raises(RequestError, match="TRAIN_BENCH_JOB is not set"):
+        Benchmark()
+    with pytest.raises(RequestError, match="resnet_mini counts epochs"):
+        benchmark(tmp_path, samples_per_epoch=None)
+
+
+def test_rank_1_follows_rank_0_and_writes_nothing(tmp_path):
+    told = iter([None, None, 0.9])  # what rank 0 said: two barriers, and its evaluation
+
+    def broadcast(value):
+        of_rank_0 = next(told)
+        return value if of_rank_0 is None else type(value)(metrics={"top1": of_rank_0})
+
+    one = ready(benchmark(tmp_path, rank=1, world_size=2, broadcast=broadcast))
+    train(one, [0.1])
+    assert one.reached and not list(tmp_path.iterdir())
+
+
+def test_ranks_that_cannot_agree_are_refused(tmp_path):
+    one = benchmark(tmp_path, rank=0, world_size=2)
+    with pytest.raises(RequestError, match=r"runs as 2 ranks.*Begin torch\.distributed before init_start"):
+        one.init_start()
+    with pytest.raises(RequestError, match="together"):
+        benchmark(tmp_path, rank=0)
+
+
+PROGRAM = """
+import os, signal, sys, time
+sys.path.insert(0, {root!r})
+from tests.own_trainer.test_benchmark import benchmark, ready
+one = ready(benchmark({folder!r}))
+one.block_start()
+{ending}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ("raise ValueError('broken')", 1),
+        ("sys.exit(3)", 3),
+        ("pass", 0),
+        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", -signal.SIGTERM),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -signal.SIGINT),
+        ("os.fork() or sys.exit(4); os.wait(); one.eval_start(); one.report(0.5)", 0),
+    ],
+    ids=[
+        "exception",
+        "sys.exit",
+        "end of the program",
+        "SIGTERM",
+        "Ctrl-C",
+        "a child ends, then the program",
+    ],
+)
+def test_however_a_program_ends_its_log_has_one_end(tmp_path, ending, code):
+    program = PROGRAM.format(root=str(ROOT), folder=str(tmp_path / "out"), ending=ending)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    assert ended.returncode == code, ended.stderr.decode()
+    assert status(tmp_path / "out/result_0.txt") == ["aborted"]
+
+
+def test_the_import_loads_nothing_heavy():
+    program = "import sys; from train_bench import Benchmark; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True, env={**os.environ}
+    )
+    assert not {"torch", "numpy", "yaml", "cattrs", "hydra", "mlperf_logging"} & set(loaded.stdout.split())

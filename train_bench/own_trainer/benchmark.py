@@ -1,0 +1,324 @@
+"""A trainer of your own under the clock of train_bench: `from train_bench import Benchmark`.
+
+    benchmark = Benchmark()
+    benchmark.announce(**benchmark.hyperparameters)
+    benchmark.init_start()
+    ...                                          # build and warm up, without a look at the data
+    benchmark.init_stop()
+    benchmark.run_start(train_samples=60_000, eval_samples=10_000)
+    for mark in benchmark.blocks():
+        ...                                      # train until mark.count samples were taken
+        benchmark.eval_start()
+        benchmark.report(accuracy)               # the last of them stops the clock
+
+Every rank makes the same calls; rank 0 writes the log. Where `train-bench run command=...` has started the program,
+`Benchmark()` knows which run it is; by itself it is told.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from train_bench.errors import OutOfOrder, RequestError
+from train_bench.own_trainer import job
+from train_bench.own_trainer.ranks import Broadcast, OwnRanks
+from train_bench.progress import Mark, Progress, Unit
+from train_bench.quality import Quality, Target
+from train_bench.run.clock import Clock
+
+if TYPE_CHECKING:
+    from train_bench.rules.checks import Failure
+    from train_bench.run.events import Log
+
+
+OF_OTHERS = "s["
+"""How the expression of a rule reads what other lines have said."""
+
+
+class Benchmark:
+    """One run of a benchmark by a program that trains in its own way: writes the log, and decides when it is over.
+
+    In a campaign nothing need be told. By itself, a program tells:
+
+    benchmark          the name that the log gives, for example "resnet"
+    ruleset            the round, for example "1.1.0"
+    folder             where `result_<run>.txt` is written; `train-bench judge FOLDER` reads it
+    run, seed          which run it is, and its seed; without one it is taken from the system's entropy
+    until              a run that has not reached the target by then ends in vain, in the benchmark's unit
+    period             from one evaluation to the next, in that unit, where the rules give no schedule
+    samples_per_epoch  samples that an epoch takes, where that unit is the epoch
+
+    Anywhere: `rank` and `world_size` where neither torch.distributed nor a launcher's variables tell them, and
+    `broadcast`, which is called by every rank with a value and gives that of rank 0; torch.distributed needs none.
+
+    Raises `RequestError` for what the round forbids, and `OutOfOrder` for a call that is not due. A program that ends
+    before its run is decided, by an exception, `sys.exit` or SIGTERM, leaves a log that ends with `aborted`.
+    """
+
+    def __init__(
+        self,
+        benchmark: str | None = None,
+        ruleset: str | None = None,
+        *,
+        folder: str | Path | None = None,
+        run: int = 0,
+        seed: int | None = None,
+        until: float | None = None,
+        period: float | None = None,
+        samples_per_epoch: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        broadcast: Broadcast | None = None,
+    ) -> None:
+        if job.VARIABLE in os.environ:
+            self._job = job.of_campaign(benchmark, ruleset)
+        else:
+            self._job = job.alone(benchmark, ruleset, folder, run, seed, until, period, samples_per_epoch)
+        self._ranks = OwnRanks(rank, world_size, broadcast)
+        self._announced: dict[str, Any] = {}
+        self._log: Log | None = None
+        self._clock: Clock | None = None
+        self._started_with: Any = None
+        self._train_samples: int | None = None
+        self._taken = 0
+        self._mark: Mark | None = None
+        self._process = os.getpid()
+
+    @property
+    def seed(self) -> int:
+        """What all randomness of the run follows from."""
+        return self._job.seed
+
+    @property
+    def run(self) -> int:
+        """The number of the run in its campaign, counted from 0."""
+        return self._job.run
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """What was planned, by mllog key; empty outside a campaign. A program announces what it trains with."""
+        return dict(self._job.hyperparameters)
+
+    @property
+    def target(self) -> Target:
+        """What an evaluation has to reach."""
+        return self._job.target
+
+    @property
+    def data_dir(self) -> Path | None:
+        """Where the prepared data lie; None where nobody said."""
+        return self._job.data_dir
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among all that train, counted from 0."""
+        return self._ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train."""
+        return self._ranks.size
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is decided: the target is reached, a metric is not finite, or the schedule is over."""
+        return self._clock is not None and self._clock.is_decided
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target is reached."""
+        return self._clock is not None and self._clock.status == "success"
+
+    def announce(self, **values: Any) -> None:
+        """Values that the round wants to know, spelled as mllog keys, before `run_start`; a value that the round or
+        the plan forbids is refused at once."""
+        if self._clock is not None and (self._clock.is_running or self.done):
+            raise OutOfOrder("announce() was called after run_start(); what is announced is decided before.")
+        self._refuse_other_than_planned(values)
+        # Rules that hold a value against others, which may still be announced, wait for run_start.
+        self._refuse(
+            failure
+            for failure in self._broken(values)
+            if failure.kind == "check" and failure.key in values and OF_OTHERS not in failure.rule
+        )
+        self._announced |= values
+        if self._log is not None:
+            self._log.values(values)
+
+    def init_start(self) -> None:
+        """Building begins. Comes before the model, the compiler and the first batch, which need not be real."""
+        if self._clock is not None:
+            self._clock.init_start()
+            return
+        from train_bench.run import events
+
+        reason = self._ranks.refuse()
+        if reason is not None:
+            raise RequestError(reason)
+        path = self._job.log if self.rank == 0 else None
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            events.claim(path)
+        self._log = events.Log(path, events.wall_clock_ms())
+        self._clock = Clock(self._log, self._ranks, self._job.target, whose="This run")
+        self._watch_the_end()
+        self._log.cache_clear(self._job.caches_dropped)
+        self._log.announce(self._all_announced(), seed=self._job.seed)
+        self._clock.init_start()
+
+    def weights_initialized(self, *tensors: str) -> None:
+        """Names of tensors that were given their first values, where the rules want them; before `init_stop`."""
+        if self._log is None:
+            raise OutOfOrder(
+                "weights_initialized() was called before init_start(); allowed now: init_start()."
+            )
+        self._log.initialized(tensors)
+
+    def init_stop(self) -> None:
+        """Everything is built and warm; no data were read."""
+        self._begun("init_stop").init_stop()
+
+    def run_start(self, train_samples: int | None = None, eval_samples: int | None = None) -> None:
+        """The clock starts; data may be read from here on. The sizes are those of the data sets. Raises `RequestError`
+        where something that the round wants was not announced."""
+        from train_bench.run import processors
+
+        clock = self._begun("run_start")
+        self._refuse_missing()
+        marks = self._job.schedule(self._announced).marks()
+        self._started_with = processors.look()
+        clock.run_start(marks)
+        self._train_samples = train_samples
+        assert self._log is not None
+        self._log.sizes(train_samples, eval_samples)
+
+    def blocks(self) -> Iterator[Mark]:
+        """The blocks of training until the run is decided, each of which ends with `eval_start` and `report`."""
+        while not self.done:
+            yield self.block_start()
+
+    def block_start(self) -> Mark:
+        """A block of training begins: until `mark.count` samples, rounded up to a whole batch, were taken in all."""
+        self._mark = self._begun("block_start").block_start()
+        return self._mark
+
+    def eval_start(self, samples: int | None = None, **extras: float) -> None:
+        """The block has ended and its evaluation begins. `samples`, how many were taken since the start of training, is
+        held against the mark; `extras` are further values that the rules want logged of a block, by mllog key."""
+        clock = self._begun("eval_start")
+        if samples is not None and self._mark is not None and samples < self._mark.count:
+            raise RequestError(
+                f"eval_start(samples={samples}): this evaluation is due at {self._mark.count} samples "
+                f"({self._job.unit.value} {self._mark.epoch_num:g}); count samples of all ranks, not steps or epochs."
+            )
+        self._taken = samples if samples is not None else self._mark.count if self._mark is not None else 0
+        clock.eval_start(Progress(samples=self._taken, extras=extras))
+
+    def report(self, value: float | None = None, **metrics: float) -> bool:
+        """The metrics that the evaluation found, by the names of the target; a single one needs no name. Rank 0's
+        count. Returns whether the run is decided; then the clock has stopped and the log is closed."""
+        clock = self._begun("report")
+        if value is not None:
+            metrics[self._job.target.only_metric()] = value
+        found = {name: _number(metric) for name, metric in metrics.items()}
+        if not clock.report(Quality(metrics=found), "report()"):
+            return False
+        took = self._train_samples is None and self._job.unit is Unit.SAMPLE
+        clock.run_stop(train_samples=self._taken if took else None)
+        self._tell_of_the_run()
+        self._close()
+        return True
+
+    def _begun(self, word: str) -> Clock:
+        if self._clock is None:
+            raise OutOfOrder(f"{word}() was called before anything else; allowed now: init_start().")
+        return self._clock
+
+    def _all_announced(self) -> dict[str, Any]:
+        if (
+            self._job.announcement.get("submission_platform") is None
+            and "submission_platform" not in self._announced
+        ):
+            from train_bench.run import system
+
+            self._announced["submission_platform"] = system.platform_name(system.found(), nodes=1)
+        return {**self._job.announcement, **self._announced}
+
+    def _refuse_other_than_planned(self, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            planned = {**self._job.announcement, **self._job.hyperparameters}.get(key)
+            if self._job.of_campaign and planned is not None and value != planned:
+                raise RequestError(
+                    f"announce({key}={value!r}): {planned!r} was planned. Train with what is planned "
+                    f"(Benchmark().hyperparameters has it), or plan it: benchmark.hyperparameters.{key}={value}."
+                )
+
+    def _refuse_missing(self) -> None:
+        planned = {key for key, value in self._job.hyperparameters.items() if value is not None}
+        missing = sorted(planned - self._announced.keys())
+        if missing:
+            raise RequestError(
+                f"run_start(): {', '.join(missing)} were planned and not announced; call announce() with what this "
+                f"program trains with."
+            )
+        self._refuse(self._broken({}))
+
+    def _broken(self, values: Mapping[str, Any]) -> list[Failure]:
+        from train_bench.rules.checks import preflight
+
+        said = {**self._all_announced(), **values}
+        return preflight(self._job.rules, {key: value for key, value in said.items() if value is not None})
+
+    def _refuse(self, failures: Iterable[Failure]) -> None:
+        from train_bench.rules.explain import explain
+
+        reasons = dict.fromkeys(explain(failure) for failure in failures)
+        if reasons:
+            raise RequestError(" ".join(reasons))
+
+    def _tell_of_the_run(self) -> None:
+        from train_bench.run import processors
+
+        assert self._log is not None
+        seen = processors.between(self._started_with, processors.look())
+        self._log.processor_wait(processors.gather(self._ranks, seen))
+
+    def _watch_the_end(self) -> None:
+        """Whatever ends this process but SIGKILL ends the log, too."""
+        atexit.register(self._end)
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        ):
+            signal.signal(signal.SIGTERM, self._terminated)
+
+    def _end(self) -> None:
+        if os.getpid() != self._process or self._clock is None or self._log is None:
+            return  # a child of this process has its own end
+        if not self.done:
+            self._clock.abort()
+        self._close()
+
+    def _terminated(self, number: int, _frame: FrameType | None) -> None:
+        self._end()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    def _close(self) -> None:
+        assert self._log is not None
+        self._log.close()
+        atexit.unregister(self._end)
+        if not self._job.of_campaign and self.rank == 0:
+            self._job.log.replace(self._job.log.with_suffix(""))
+
+
+def _number(value: Any) -> Any:
+    """Numbers of other libraries (NumPy, tensors with one element) as Python has them."""
+    return value.item() if hasattr(value, "item") else value

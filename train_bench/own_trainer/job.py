@@ -1,0 +1,136 @@
+"""What a program that brought its own trainer is told of its run: by a campaign in a file, or by its own words."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from train_bench.errors import RequestError
+from train_bench.progress import EvalSchedule, Unit
+from train_bench.quality import Target, Threshold
+
+if TYPE_CHECKING:
+    from train_bench.rules.ruleset import BenchmarkRules
+
+VARIABLE = "TRAIN_BENCH_JOB"
+"""Environment variable: the file that tells a program which run of which campaign it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnJob:
+    """One run of a program. `hyperparameters` are planned and have to be announced as they are; `announcement` is
+    logged besides, None in it is found by the run. `schedule` gives the evaluations once the values that they depend on
+    are announced. `log` is the file while it grows. `caches_dropped` is whether somebody has dropped them."""
+
+    benchmark: str
+    rules: BenchmarkRules
+    run: int
+    seed: int
+    log: Path
+    target: Target
+    unit: Unit
+    schedule: Callable[[Mapping[str, Any]], EvalSchedule]
+    announcement: Mapping[str, Any]
+    hyperparameters: Mapping[str, Any]
+    data_dir: Path | None
+    caches_dropped: bool
+    of_campaign: bool
+
+
+def of_campaign(benchmark: str | None, ruleset: str | None) -> OwnJob:
+    """The run that a campaign has started this program for. What the program names besides has to agree."""
+    from train_bench.rules.ruleset import full_name, load
+
+    told = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
+    named = {"benchmark": benchmark, "ruleset": None if ruleset is None else full_name(ruleset)}
+    for name, value in named.items():
+        if value is not None and value != told[name]:
+            raise RequestError(f"Benchmark({name}={value!r}): this campaign has {name} {told[name]!r}.")
+    schedule = EvalSchedule(**told["schedule"])
+    return OwnJob(
+        benchmark=told["benchmark"],
+        rules=load(told["ruleset"]).benchmark(told["benchmark"]),
+        run=told["run"],
+        seed=told["seed"],
+        log=Path(told["log"]),
+        target=Target(thresholds=tuple(Threshold(**one) for one in told["target"])),
+        unit=Unit(told["unit"]),
+        schedule=lambda _: schedule,
+        announcement=told["announcement"],
+        hyperparameters={key: value for key, value in told["hyperparameters"].items() if value is not None},
+        data_dir=None if told["data_dir"] is None else Path(told["data_dir"]),
+        caches_dropped=told["drop_caches"],
+        of_campaign=True,
+    )
+
+
+def alone(
+    benchmark: str | None,
+    ruleset: str | None,
+    folder: str | Path | None,
+    run: int,
+    seed: int | None,
+    until: float | None,
+    period: float | None,
+    samples_per_epoch: int | None,
+) -> OwnJob:
+    """A run of no campaign; see `Benchmark` for the words."""
+    from train_bench import seeds
+    from train_bench.rules.ruleset import full_name, load
+
+    if benchmark is None or ruleset is None or folder is None or until is None:
+        raise RequestError(
+            f"Benchmark() knows its run where train-bench run command=... has started the program ({VARIABLE} is not "
+            f"set). By itself it takes benchmark=, ruleset=, folder= and until=."
+        )
+    result = Path(folder).absolute() / f"result_{run}.txt"
+    if result.exists():
+        raise RequestError(f"{result} holds a result already; give another folder= or run=.")
+    rules = load(full_name(ruleset)).benchmark(benchmark)
+    if rules.unit is Unit.EPOCH and samples_per_epoch is None:
+        raise RequestError(f"{benchmark} counts epochs; Benchmark() takes samples_per_epoch= then.")
+
+    def schedule(announced: Mapping[str, Any]) -> EvalSchedule:
+        due = rules.schedule_at(announced.get("global_batch_size"))
+        if due is None and period is None:
+            raise RequestError(
+                f"The rules give {benchmark} no schedule of evaluations; Benchmark() takes period= then."
+            )
+        default = (
+            due.default()
+            if due is not None
+            else EvalSchedule(first=period or 0, period=period or 0, until=until)
+        )
+        return EvalSchedule(
+            first=default.first,
+            period=default.period,
+            until=until,
+            start=default.start,
+            samples_per_unit=samples_per_epoch or 1,
+        )
+
+    return OwnJob(
+        benchmark=benchmark,
+        rules=rules,
+        run=run,
+        seed=seeds.from_entropy(1)[0] if seed is None else seed,
+        log=result.with_name(f"{result.name}.part"),
+        target=rules.target,
+        unit=rules.unit,
+        schedule=schedule,
+        announcement={
+            "submission_benchmark": benchmark,
+            "submission_org": "local",
+            "submission_division": "closed",
+            "submission_status": "onprem",
+            "submission_platform": None,
+        },
+        hyperparameters={},
+        data_dir=None,
+        caches_dropped=False,
+        of_campaign=False,
+    )

@@ -1,0 +1,92 @@
+"""The ranks of a program that brought its own trainer: how many there are, which one this is, and how rank 0 tells the
+others. torch is used where the program has imported it, and never imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from train_bench.errors import RequestError
+from train_bench.run.rank_environment import rank_and_size
+
+T = TypeVar("T")
+
+Broadcast = Callable[[Any], Any]
+"""Called by every rank with a value; gives every rank that of rank 0."""
+
+
+class OwnRanks:
+    """Which rank of how many this process is, told or found: torch.distributed where the program has begun it, else
+    the variables of launchers, else one alone. `broadcast` is the program's own way to do what its name says."""
+
+    def __init__(self, rank: int | None, world_size: int | None, broadcast: Broadcast | None) -> None:
+        if (rank is None) != (world_size is None):
+            raise RequestError("Benchmark() takes rank= and world_size= together, or neither of them.")
+        self._told = None if rank is None or world_size is None else (rank, world_size)
+        self._broadcast = broadcast
+
+    @property
+    def rank(self) -> int:
+        """Counted from 0."""
+        return self._found()[0]
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._found()[1]
+
+    def refuse(self) -> str | None:
+        """Why the ranks cannot agree, as a sentence; None if they can."""
+        if self.size == 1 or self._broadcast is not None or _distributed() is not None:
+            return None
+        return (
+            f"This program runs as {self.size} ranks, and nothing is known by which rank 0 tells the others that the "
+            f"target is reached. Begin torch.distributed before init_start(), or give Benchmark(broadcast=FUNCTION), "
+            f"which gives every rank the value that rank 0 has called it with."
+        )
+
+    def from_rank_zero(self, value: T) -> T:
+        """Rank 0's value, on every rank."""
+        if self.size == 1:
+            return value
+        if self._broadcast is not None:
+            told: T = self._broadcast(value)
+            return told
+        values = [value]
+        _distributed().broadcast_object_list(values, src=0)
+        return values[0]
+
+    def gather_objects(self, value: T) -> list[T] | None:
+        """All ranks' values on rank 0, None elsewhere; without torch.distributed rank 0 has its own alone."""
+        distributed = _distributed()
+        if self.size == 1 or distributed is None:
+            return [value] if self.rank == 0 else None
+        values: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        distributed.gather_object(value, values, dst=0)
+        return values
+
+    def barrier(self) -> None:
+        """Wait until every rank is here and its device is idle."""
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        if self.size > 1 and self._broadcast is None:
+            _distributed().barrier()
+        elif self.size > 1:
+            self.from_rank_zero(None)
+
+    def _found(self) -> tuple[int, int]:
+        if self._told is not None:
+            return self._told
+        distributed = _distributed()
+        if distributed is not None:
+            return distributed.get_rank(), distributed.get_world_size()
+        return rank_and_size(os.environ) or (0, 1)
+
+
+def _distributed() -> Any:
+    """torch.distributed, if this process has begun it; else None."""
+    found = sys.modules.get("torch.distributed")
+    return found if found is not None and found.is_available() and found.is_initialized() else None
