@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import campaign, hosts, lock
+from train_bench import campaign, hosts, lock, machine
 from train_bench.errors import LaunchError, RequestError, UnknownName
 from train_bench.failures import RunWatchdog, deaths
 from train_bench.job import Job
@@ -30,6 +30,7 @@ def take_part(folder: Path, words: Sequence[str], tell: Callable[[str], None]) -
     _wait_for_plan(folder, tell)
     plan = campaign.open_folder(folder)
     host, changes = _which(plan, words)
+    machine.refuse_missing_packages(plan.reference)
     launcher = discover.launcher(campaign.launcher_config(plan, **changes))
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
         _prepare_data(plan)

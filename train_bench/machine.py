@@ -1,9 +1,10 @@
-"""What this machine can do, found out before a campaign begins: whether its folder can be written, its GPUs are
-there, and its caches can be dropped."""
+"""What this machine can do, found out before a campaign begins: whether the packages of its benchmark are installed,
+its folder can be written, its GPUs are there, and its caches can be dropped."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import sys
 import tempfile
@@ -13,9 +14,22 @@ from pathlib import Path
 from train_bench.errors import LaunchError, RequestError
 from train_bench.job import Device, Job, Precision
 from train_bench.launcher import Launch
+from train_bench.plan import discover
 from train_bench.plan.launch import answer
 
 DROP = Path("/proc/sys/vm/drop_caches")
+
+
+def refuse_missing_packages(reference: str) -> None:
+    """Raises `RequestError` where what a reference imports is not installed here. Nothing of it is imported."""
+    needed = discover.reference_config(reference).REQUIRES
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        shipped = discover.source_of(reference) is None
+        step = "pip install 'train-bench[references]'" if shipped else "install them"
+        raise RequestError(
+            f"{reference} needs packages that are not installed ({', '.join(missing)}): {step}. Nothing was started."
+        )
 
 
 def refuse_folder(folder: Path, option: str = "output") -> None:

@@ -74,6 +74,10 @@ class BenchmarkConfig:
     """Whether ranks hold different parameters and exchange what these compute (all-to-all of
     torch.distributed). A launcher that cannot do it refuses."""
 
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch",)
+    """Packages that its data and its task import and that train_bench does not bring by itself, by the names that
+    are imported. Where one is missing, nothing is started. Every launcher needs torch for a task."""
+
     if TYPE_CHECKING:
         # Every reference declares this field with its own type. It is no field here, because Hydra
         # would hold the reference's values to this narrower schema.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from train_bench import task
 from train_bench.references.parts.data_config import ArrayConfig
@@ -28,3 +29,5 @@ class Config(ArrayConfig):
 
     hyperparameters: Hyperparameters
     model: Model
+
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "sklearn")

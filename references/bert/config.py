@@ -119,6 +119,8 @@ class Config(task.BenchmarkConfig):
         *("data.pack", "warm_up_steps"),
     )
 
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "google_crc32c")
+
     def refuse(self) -> str | None:
         """What is missing or contradicts itself, as a sentence."""
         asked = self.hyperparameters

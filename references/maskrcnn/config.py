@@ -142,6 +142,8 @@ class Config(task.BenchmarkConfig):
         *("model.channels_last", "warm_up_steps", "warmup_method"),
     )
 
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "torchvision", "pycocotools", "PIL", "sklearn")
+
     def start_weights_file(self) -> Path | None:
         """Where the backbone's start weights have to be; None if it starts from random ones."""
         if self.model.start_weights is None:

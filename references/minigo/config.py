@@ -150,6 +150,8 @@ class Config(task.BenchmarkConfig):
         *("start_weights", "opponent", "search.games_at_once", "warm_up_steps", "keep_folder", "kept_games"),
     )
 
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "numba")
+
     def for_ranks(self, ranks: int) -> Config:
         """With `train_batch_size` as it will be."""
         asked = self.hyperparameters

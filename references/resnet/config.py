@@ -125,6 +125,8 @@ class Config(task.BenchmarkConfig):
         *("data.eval_batch_size", "model.channels_last", "model.truncated_init", "warm_up_steps"),
     )
 
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "PIL", "sklearn")
+
     def local_batch_size(self, ranks: int) -> int:
         """Samples per rank and micro-batch, rounded down."""
         asked = self.hyperparameters

@@ -163,6 +163,8 @@ class Config(task.BenchmarkConfig):
         *("train_samples", "data.verify", "data.pack_utterances", "data.eval_batch_size"),
         *("data.workers", "data.prefetch", "warm_up_steps"),
     )
+
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "sentencepiece", "soundfile")
     """`train_samples` follows from `data_train_max_duration`, which the rules leave free."""
 
     @property

@@ -116,6 +116,8 @@ class Config(task.BenchmarkConfig):
         *("model.channels_last", "warm_up_steps"),
     )
 
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "torchvision", "pycocotools", "PIL", "sklearn")
+
     def local_batch_size(self, ranks: int) -> int:
         """Samples per rank and micro-batch, rounded down."""
         asked = self.hyperparameters

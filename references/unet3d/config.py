@@ -118,6 +118,8 @@ class Config(task.BenchmarkConfig):
         *("data.verify", "data.eval_windows", "data.workers", "data.prefetch"),
         *("model.channels_last", "warm_up_steps"),
     )
+
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "nibabel")
     """The rules fix oversampling, the input shapes and the overlap."""
 
     @property

@@ -1,5 +1,6 @@
 """What this machine cannot do is refused before anything is started."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -85,3 +86,11 @@ def test_threads_that_the_environment_asks_for_are_honoured_or_refused(said, thr
 def test_the_plan_has_the_threads_of_the_environment_unless_the_option_is_given(words, threads):
     planned = train_bench("plan", "launcher=torchrun", "runs=1", *words, OMP_NUM_THREADS="3")
     assert f"OMP_NUM_THREADS={threads} " in planned.stdout
+
+
+def test_a_package_that_is_not_installed_is_told_where_the_benchmark_needs_it(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else found(name))
+    with pytest.raises(RequestError, match=r"\(sklearn\): pip install 'train-bench\[references\]'\. Nothing"):
+        machine.refuse_missing_packages("resnet")
+    machine.refuse_missing_packages("bert")

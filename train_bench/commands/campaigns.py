@@ -129,6 +129,7 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
         planned = plan_of(request, reference_runs=reference_runs)
         if reference_runs:
             reference_point.refuse(planned, discover.rcp_folders(), replace=asked.replace_point)
+    machine.refuse_missing_packages(planned.reference)
     if batch is not None:
         submit.check(batch)
     if asked.resume is None:

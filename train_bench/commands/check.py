@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import cattrs
 
-from train_bench import campaign
+from train_bench import campaign, machine
 from train_bench.commands import campaigns
 from train_bench.compose import Request
 from train_bench.errors import TrainBenchError
@@ -24,6 +24,7 @@ def main(words: Sequence[str]) -> int:
 def _check(request: Request) -> int:
     campaigns.refuse_against(request)
     planned = campaigns.plan_of(request, to_be_run=False)
+    machine.refuse_missing_packages(planned.reference)
     broken = _of_the_folder(planned)
     for problem in broken:
         print(f"BROKEN  {problem}", flush=True)

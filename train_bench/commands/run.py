@@ -62,12 +62,14 @@ def _begun_pair(request: Request) -> tuple[Path, list[Plan]]:
         folder = Path(request.config.resume).resolve()
         plans = [campaign.open_folder(path) for path in ab_campaign.folders(folder)]
         for planned in plans:
+            machine.refuse_missing_packages(planned.reference)
             campaigns.tell_differences(planned)
         return folder, plans
     assert request.against is not None
     both = [campaigns.plan_of(request), campaigns.plan_of(request.against)]
     ab_campaign.refuse(*both)
     for planned in both:
+        machine.refuse_missing_packages(planned.reference)
         named(planned.request["tracking"])
         config = campaign.launcher_config(planned)
         if config.joining or discover.batch(config) is not None:
