@@ -59,7 +59,7 @@ clean:
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[references]'
 	touch $@
 
 .venv/installed-dev: .venv/installed

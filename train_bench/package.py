@@ -323,7 +323,7 @@ The source that the results of this benchmark were made with (revision {campaign
 `train_bench/references/{campaign.reference}/README.md`.
 
 ```
-pip install -c constraints.txt .
+pip install -c constraints.txt '.[references]'
 train-bench prepare benchmark={campaign.variant}
 train-bench run benchmark={campaign.variant} launcher={campaign.launcher}
 ```

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -73,6 +74,19 @@ MAY_IMPORT_TORCH = (
     "train_bench/template/",
     "launchers/parts/ddp.py",
 )
+
+
+IMPORTED_AS = {"google-crc32c": "google_crc32c", "pillow": "PIL", "scikit-learn": "sklearn"}
+
+
+def not_in_the_light_install():
+    """What the packages of `train-bench[references]` are imported as."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    names = {re.match(r"[\w-]+", requirement)[0] for requirement in extras["references"]}
+    return {IMPORTED_AS.get(name, name) for name in names}
+
+
+HEAVY = not_in_the_light_install()
 
 
 def python_files():
@@ -148,22 +162,37 @@ def test_a_heavy_or_delicate_package_is_imported_in_its_place_alone(package):
     assert users <= ONLY_IN[package]
 
 
-def test_torch_is_imported_by_references_and_ranks_alone():
+def test_what_the_light_install_lacks_is_imported_by_references_alone_and_torch_also_by_ranks():
     for path in python_files():
         relative = str(path.relative_to(ROOT))
+        may = set(HEAVY) if relative.startswith("references/") else set()
         if (
             relative.startswith(MAY_IMPORT_TORCH)
             or relative in PROGRAMS
             or re.fullmatch(r"launchers/\w+/parallel\.py", relative)
         ):
-            continue
+            may.add("torch")
         names = {name.split(".")[0] for name in imports(path, with_type_checking=False)}
-        assert not names & {"torch", "torchvision"}, path
+        assert names & HEAVY <= may, path
 
 
-def test_configurations_import_neither_torch_nor_hydra():
+@pytest.mark.parametrize("name", discover.references())
+def test_a_reference_says_what_it_imports_that_the_light_install_lacks(name):
+    seen, todo, needed = set(), [*(ROOT / "references" / name).rglob("*.py")], set()
+    while todo:
+        path = todo.pop()
+        seen.add(path)
+        for module in imports(path, with_type_checking=False):
+            needed |= {module.split(".")[0]} & HEAVY
+            part = (ROOT / module.replace(".", "/").removeprefix("train_bench/")).with_suffix(".py")
+            if module.startswith("train_bench.references.") and part.is_file() and part not in seen:
+                todo.append(part)
+    assert set(discover.reference_config(name).REQUIRES) == needed
+
+
+def test_configurations_import_neither_hydra_nor_what_the_light_install_lacks():
     for path in (*ROOT.glob("references/*/config.py"), *ROOT.glob("launchers/*/config.py")):
-        assert not {name.split(".")[0] for name in imports(path)} & {"torch", "hydra", "omegaconf"}, path
+        assert not {name.split(".")[0] for name in imports(path)} & {*HEAVY, "hydra", "omegaconf"}, path
 
 
 def test_only_the_clock_logs_when_a_run_starts_and_stops():

@@ -1,5 +1,6 @@
 """The installed package stands alone: built, installed into an environment of its own, used without the checkout."""
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -10,6 +11,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.architecture.test_architecture import HEAVY
+from tests.judge.campaigns import campaign
 
 ROOT = Path(__file__).parents[2]
 DIGEST = "from train_bench import software; print(software.digest_of_sources())"
@@ -31,28 +37,63 @@ def wheel(tmp_path_factory):
     return made
 
 
+class Environment:
+    """A virtual environment with the wheel, and a folder to work in."""
+
+    def __init__(self, wheel, folder):
+        venv.create(folder / "venv", symlinks=True)
+        (self.packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+        python = folder / "venv" / "bin" / "python"
+        self.environ = {
+            name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+        }
+        install = ["--python", python, "install", "--quiet", "--no-deps", wheel]
+        subprocess.run([sys.executable, "-m", "pip", *install], env=self.environ, check=True)
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.environ |= {
+            "XDG_DATA_HOME": str(folder / "data"),
+            "PATH": f"{python.parent}:{os.environ['PATH']}",
+        }
+
+    def run(self, *words, **environ):
+        return subprocess.run(
+            words, cwd=self.work, env=self.environ | environ, capture_output=True, text=True
+        )
+
+
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
     """What runs a command in an environment that has the wheel, and of the tests' own environment what it needs."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder / "venv", symlinks=True)
-    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    python = folder / "venv" / "bin" / "python"
-    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    install = ["--python", python, "install", "--quiet", "--no-deps", wheel]
-    subprocess.run([sys.executable, "-m", "pip", *install], env=environ, check=True)
+    environment = Environment(wheel, tmp_path_factory.mktemp("environment"))
     # A path alone: the files *.pth of that folder, which lead to this checkout, are not read.
-    (packages / "needed.pth").write_text(sysconfig.get_path("purelib"))
-    (folder / "work").mkdir()
-    environ |= {"XDG_DATA_HOME": str(folder / "data"), "PATH": f"{python.parent}:{os.environ['PATH']}"}
-    before = set(packages.rglob("*"))
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, cwd=folder / "work", env=environ, capture_output=True, text=True)
-
-    yield run
-    written = {path for path in packages.rglob("*") if "__pycache__" not in str(path)} - before
+    (environment.packages / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    before = set(environment.packages.rglob("*"))
+    yield environment.run
+    written = {path for path in environment.packages.rglob("*") if "__pycache__" not in str(path)} - before
     assert not written, "an installed package is not written to"
+
+
+@pytest.fixture(scope="module")
+def light(wheel, tmp_path_factory):
+    """What runs a command in an environment that has the wheel and what `pip install train-bench` brings with it: the
+    requirements of the wheel, of these and so on, as links to those of the tests' own environment."""
+    environment = Environment(wheel, tmp_path_factory.mktemp("light"))
+    (ours,) = importlib.metadata.distributions(path=[str(environment.packages)])
+    todo, found = list(ours.requires), {}
+    while todo:
+        wanted = Requirement(todo.pop())
+        name = canonicalize_name(wanted.name)
+        if name not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+            found[name] = importlib.metadata.distribution(name)
+            todo += found[name].requires or []
+    for distribution in found.values():
+        for name in {path.parts[0] for path in distribution.files} - {"..", "__pycache__"}:
+            (environment.packages / name).symlink_to(distribution.locate_file(name))
+    for name, seconds in (("slow", 60), ("fast", 30)):
+        (environment.work / name).mkdir()
+        campaign(environment.work / name, ["good"] * 5, seconds=[seconds + run for run in range(5)])
+    return environment.run
 
 
 def test_the_wheel_has_one_package_with_every_file_of_the_checkout_that_belongs_to_it(wheel):
@@ -93,3 +134,54 @@ def test_an_installed_package_lists_trains_and_judges(installed):
 def test_points_of_an_installed_package_are_the_users_own(installed):
     asked = "from train_bench.plan import discover; print(discover.rcp_folder_of('resnet'))"
     assert installed("python", "-c", asked).stdout.rstrip().endswith("/data/train_bench/rcp")
+
+
+def test_a_light_install_has_nothing_that_the_references_bring(light):
+    asked = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]))"
+    assert light("python", "-c", asked, "yaml", *HEAVY).stdout == "yaml\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("list", 0, "resnet_mini"),
+        ("rules benchmark=resnet ruleset=1.1.0", 0, "target"),
+        ("plan benchmark=resnet_mini launcher=torchrun", 0, "torch.distributed.run"),
+        ("run --help", 0, "seed"),
+        ("-sc query=bash", 0, "benchmark=resnet_mini"),
+        ("judge slow --ruleset mini-1.0", 1, "RCP fail: mean of 3.00 epochs"),
+        ("score slow --ruleset mini-1.0 --markdown", 1, "resnet_mini"),
+        ("compare slow fast --ruleset mini-1.0", 0, "% faster"),
+    ],
+)
+def test_a_light_install_lists_plans_judges_scores_and_compares(light, words, code, told):
+    answer = light("train-bench", *words.split(), COMP_LINE="train-bench plan benchmark=resnet_m")
+    assert (answer.returncode, answer.stderr) == (code, "")
+    assert told in answer.stdout
+
+
+def test_a_light_install_writes_a_page_of_several_results(light):
+    answer = light("train-bench", "report", "slow", "fast", "--ruleset", "mini-1.0", "--to", "page.html")
+    assert (answer.returncode, answer.stderr) == (1, ""), "neither result is valid"
+    assert "plotly" in light("cat", "page.html").stdout
+
+
+@pytest.mark.parametrize("verb", ["run", "rcp", "check", "prepare"])
+def test_what_trains_a_reference_says_in_one_sentence_what_a_light_install_lacks(light, verb):
+    answer = light(
+        "train-bench", verb, "benchmark=resnet_mini", "output=campaign", "data_dir=data", "replace_point=true"
+    )
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr == (
+        "train-bench: resnet needs packages that are not installed (torch, PIL, sklearn): "
+        "pip install 'train-bench[references]'. Nothing was started.\n"
+    )
+    assert light("sh", "-c", "ls -d campaign data").stdout == ""
+
+
+def test_a_light_install_lays_out_a_benchmark_of_ones_own_and_says_what_its_training_needs(light):
+    assert light("train-bench", "new", "benchmark", "waves").returncode == 0
+    for verb, code, told in (("plan", 0, "waves"), ("check", 2, "(torch): install them.")):
+        answer = light("train-bench", verb, "benchmark=waves", TRAIN_BENCH_PATH="waves")
+        assert answer.returncode == code
+        assert told in answer.stdout + answer.stderr
