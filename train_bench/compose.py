@@ -209,7 +209,7 @@ def _explained(error: Exception) -> RequestError:
         group, _, name = error.missing_cfg_file.rpartition("/")
         if group == "hydra/launcher" and name in EXTRAS:
             return RequestError(
-                f"hydra/launcher={name} is a package of its own; install it with pip install '.[{EXTRAS[name]}]'."
+                f"hydra/launcher={name} needs a package; install it with pip install 'train-bench[{EXTRAS[name]}]'."
             )
         return UnknownName(what=group or "configuration", name=name, known=_choices(error))
     if isinstance(cause, MissingMandatoryValue):

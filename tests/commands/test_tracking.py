@@ -193,7 +193,7 @@ def test_what_is_no_tracker_is_refused_with_those_that_are(asked):
 
 def test_a_tracker_that_is_not_installed_is_refused_with_the_command(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RequestError, match=r"pip install '.\[tensorboard\]'"):
+    with pytest.raises(RequestError, match=r"pip install 'train-bench\[tensorboard\]'"):
         named("tensorboard")
 
 

@@ -40,7 +40,9 @@ def named(asked: Any) -> tuple[str, ...]:
         if name not in TRACKERS:
             raise UnknownName(what="tracker", name=name, known=[*TRACKERS, NONE])
         if importlib.util.find_spec(name) is None:
-            raise RequestError(f"tracking={name} needs a package; install it with pip install '.[{name}]'.")
+            raise RequestError(
+                f"tracking={name} needs a package; install it with pip install 'train-bench[{name}]'."
+            )
     return chosen
 
 
