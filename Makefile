@@ -9,11 +9,11 @@ demo: .venv/installed       ## train the default benchmark five times, judge and
 
 # There are more threads than processors then, so those that wait have to give way.
 test: export OMP_WAIT_POLICY := PASSIVE
-test: .venv/installed-dev   ## all tests but `full`, three files at a time: many of them wait for limits of time to pass
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m 'not full'
+test: .venv/installed-dev   ## all tests but `full`, four files at a time: many of them wait for limits of time to pass
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not full'
 
-full: .venv/installed-dev   ## a step of each network at full size, one after the other: they need gigabytes and both cores
-	$(BIN)/python -m pytest -m full tests/references
+full: .venv/installed-dev   ## networks at full size, whole campaigns, fitted models, one after the other: they need both cores
+	$(BIN)/python -m pytest -m full
 
 check: .venv/installed-dev  ## lint, format, types
 	$(BIN)/ruff check .

@@ -30,6 +30,7 @@ def test_an_example_keeps_the_contract_and_is_no_part_of_train_bench(example, ca
     assert example not in discover.references()
 
 
+@pytest.mark.full
 def test_an_example_trains_to_its_target_on_two_ranks(example, tmp_path, capsys):
     ranks = ("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
     command("run")([f"benchmark={example}", *ranks, "runs=1", "seed=1", f"output={tmp_path / 'run'}"])

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "a-benchmark-of-your-own.md"
 
 
+@pytest.mark.full
 def test_every_command_of_the_page_does_what_it_says(tmp_path):
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     program = tmp_path / "bin" / "train-bench"

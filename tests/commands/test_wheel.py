@@ -115,6 +115,7 @@ def test_an_installed_package_knows_its_version_and_the_digest_of_its_source(ins
     assert installed("python", "-c", DIGEST).stdout == here.stdout != ""
 
 
+@pytest.mark.full
 def test_an_installed_package_lists_trains_and_judges(installed):
     listed = installed("train-bench", "list").stdout
     little = ("search.readouts=4", "search.fast_readouts=2", "match.readouts=4", "match.games=8")

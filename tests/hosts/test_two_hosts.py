@@ -43,6 +43,7 @@ def no_process_is_left(hosts):
     return not any(host.processes() for host in hosts)
 
 
+@pytest.mark.full
 def test_a_campaign_of_five_runs_over_two_hosts_is_valid(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
     other = two_hosts[1].start(*joining(two_hosts, folder))  # the order does not matter

@@ -51,6 +51,7 @@ def evaluations(folder):
     return len(record["evaluations"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("launcher", OTHERS)
 def test_it_converges_within_one_evaluation_of_torchrun_and_leaves_the_same_folder(
     campaign, torchrun, launcher

@@ -111,6 +111,7 @@ def test_logistic_regression_stays_below_the_mini_target(
     assert 0.6 < found < TARGET - MARGIN
 
 
+@pytest.mark.full
 def test_logistic_regression_on_pairs_stays_below_the_mini_target(
     samples: Samples, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +120,7 @@ def test_logistic_regression_on_pairs_stays_below_the_mini_target(
     assert 0.65 < found < TARGET - MARGIN
 
 
+@pytest.mark.full
 def test_a_factorization_machine_stays_below_the_mini_target(
     samples: Samples, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +130,7 @@ def test_a_factorization_machine_stays_below_the_mini_target(
     assert 0.75 < found < TARGET - MARGIN
 
 
+@pytest.mark.full
 def test_boosted_trees_stay_below_the_mini_target(
     samples: Samples, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,6 +77,7 @@ def without_value(network: Infer) -> Infer:
     return infer
 
 
+@pytest.mark.full
 def test_bad_players_lose_nearly_all_games_against_the_opponent(
     mini: Config, untrained: Task, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,6 +115,7 @@ def nearest_spectra(config: Config) -> float:
     return rate(lambda index: known[int(((heard - unheard[index]) ** 2).sum(axis=1).argmin())], wanted)
 
 
+@pytest.mark.full
 def test_no_fitted_answer_comes_near_the_mini_target(
     mini_rnnt: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +126,7 @@ def test_no_fitted_answer_comes_near_the_mini_target(
     assert min(rates.values()) > TARGET + 0.4
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not FSDD.is_dir(), reason="no spoken digits beside the checkout")
 def test_logistic_regression_on_equal_parts_of_spoken_digits_reaches_what_the_readme_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

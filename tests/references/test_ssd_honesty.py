@@ -93,6 +93,7 @@ def best_of_components(config: Config, capsys: pytest.CaptureFixture[str], **how
     return max(value["BBOX"] for value in reached.values())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "view",
     [
@@ -109,6 +110,7 @@ def test_components_above_a_threshold_stay_below_the_mini_target(
     assert 0.0 < reached < target("ssd_mini") - MARGIN
 
 
+@pytest.mark.full
 def test_boosted_trees_on_windows_stay_below_the_mini_target(
     mini_ssd: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:

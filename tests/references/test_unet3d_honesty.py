@@ -134,6 +134,7 @@ def boosted(train: Cases, val: Cases) -> float:
     return max(reached(*choice) for choice in asked)
 
 
+@pytest.mark.full
 def test_boosted_trees_on_voxels_stay_below_the_mini_target(
     mini_unet3d: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,6 +144,7 @@ def test_boosted_trees_on_voxels_stay_below_the_mini_target(
     assert reached < target("unet3d_mini") - MARGIN
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not HIPPOCAMPUS.is_dir(), reason="no hippocampus volumes beside the checkout")
 def test_boosted_trees_on_voxels_stay_below_the_target_of_the_hippocampus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
