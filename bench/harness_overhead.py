@@ -35,7 +35,6 @@ from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.references.parts import stream
-from train_bench.references.parts.warm_up import without_trace
 from train_bench.references.resnet import data
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet
@@ -46,6 +45,7 @@ from train_bench.report.tracking import Tracking
 from train_bench.run.events import Log, wall_clock_ms
 from train_bench.run.timed_run import timed_run
 from train_bench.seeds import derive
+from train_bench.warm_up import without_trace
 
 Timed = Callable[[int], float]
 

@@ -21,8 +21,8 @@ from train_bench.references.dlrm.recipe import learning_rate
 from train_bench.references.parts import loading
 from train_bench.references.parts.optimizers import SGD
 from train_bench.references.parts.training import TrainingTask
-from train_bench.references.parts.warm_up import without_trace
 from train_bench.task import DataFacts
+from train_bench.warm_up import without_trace
 
 CHECKPOINT = "checkpoint.pt"
 

@@ -24,9 +24,9 @@ from train_bench.references.minigo.quality import Match
 from train_bench.references.minigo.recipe import loss_of, optimizer_of, schedule_of
 from train_bench.references.minigo.selfplay import Infer, Record, SelfPlay, seed_of_generation
 from train_bench.references.parts import loading, stream
-from train_bench.references.parts.warm_up import without_trace
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
+from train_bench.warm_up import without_trace
 
 CHECKPOINT = "checkpoint.pt"
 

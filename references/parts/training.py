@@ -34,9 +34,9 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
-from train_bench.references.parts.warm_up import without_trace
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, DataFingerprint, Hyperparameters, SamplesTaken
+from train_bench.warm_up import without_trace
 
 
 class TrainingConfig(Protocol):

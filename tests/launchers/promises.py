@@ -16,10 +16,10 @@ from tests.references.configs import resnet
 from train_bench.errors import LaunchError
 from train_bench.job import Job, Precision
 from train_bench.progress import EvalSchedule
-from train_bench.references.parts.warm_up import without_trace
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.task import Task
 from train_bench.run import replicas
+from train_bench.warm_up import without_trace
 
 BATCH = 8
 

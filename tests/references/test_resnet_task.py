@@ -12,8 +12,6 @@ import torch
 from tests.references.configs import resnet
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
-from train_bench.errors import LaunchError
-from train_bench.references.parts.warm_up import without_trace
 from train_bench.references.resnet import data
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.task import Task
@@ -52,59 +50,6 @@ def test_the_warm_up_leaves_no_trace(mini: Config, name: str) -> None:
         ends.append((weights(task), generators[0]))
         task.close()
     assert same(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
-
-
-def test_what_happens_without_trace_is_undone_even_after_an_error() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    parallel = OneRank()
-    parallel.wrap(model, optimizer)
-    before = [tensor.clone() for tensor in model.state_dict().values()]
-    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
-    with pytest.raises(ZeroDivisionError), without_trace(model, optimizer, parallel):
-        model.eval(), np.random.random(), random.random(), torch.rand(1)
-        model.train()
-        model(torch.randn(4, 2)).sum().backward()
-        optimizer.param_groups[0]["lr"] = 7.0
-        parallel.step()
-        model(torch.randn(4, 2)).sum().backward()
-        raise ZeroDivisionError
-    assert same(before, list(model.state_dict().values()))
-    assert all(weight.grad is None for weight in model.parameters())
-    assert optimizer.param_groups[0]["lr"] == 0.5 and not optimizer.state and parallel.steps_taken == 0
-    assert torch.equal(states[0], torch.get_rng_state()) and states[2] == random.getstate()
-    assert (states[1] == np.random.get_state()[1]).all()
-
-
-def test_a_warm_up_that_cannot_be_undone_is_named_before_the_clock_starts() -> None:
-    class Forgetful(torch.optim.SGD):
-        """Gives its momenta, and does not take them back."""
-
-        def load_state_dict(self, state_dict: dict) -> None:
-            pass
-
-    class WithScale(OneRank):
-        """Has a loss scale that cannot be set back."""
-
-        def load_state_dict(self, state: dict) -> None:
-            pass
-
-    def warm_up(optimizer_type: type, parallel: OneRank) -> None:
-        model = torch.nn.Linear(2, 2)
-        model.register_buffer("unknown", torch.full((1,), torch.nan))
-        optimizer = optimizer_type(model.parameters(), lr=0.5, momentum=0.9)
-        parallel.wrap(model, optimizer)
-        with without_trace(model, optimizer, parallel):
-            model(torch.randn(4, 2)).sum().backward()
-            parallel.step()
-
-    warm_up(torch.optim.SGD, OneRank())
-    with pytest.raises(LaunchError, match=r"left a trace in the optimizer's state: "):
-        warm_up(Forgetful, OneRank())
-    with pytest.raises(
-        LaunchError, match=r"left a trace in the optimizer's state and in the launcher's state: "
-    ):
-        warm_up(Forgetful, WithScale())
 
 
 def test_ranks_evaluate_disjoint_parts_of_the_evaluation_set(mini: Config) -> None:
