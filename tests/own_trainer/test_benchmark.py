@@ -103,7 +103,7 @@ def test_the_log_of_a_program_has_the_order_of_a_references_log_and_names_the_pr
     assert keys[0] == "cache_clear" and keys[keys.index("seed") :] == [
         *("seed", "init_start", "init_stop", "run_start", "train_samples", "eval_samples"),
         *cycle * 2,
-        *("run_stop", "processor_wait"),
+        *("run_stop", "processor_wait", "program_packages"),
     ]
     assert {Path(event["metadata"]["file"]).name for event in events} == {"test_benchmark.py"}
     assert [event["metadata"]["epoch_num"] for event in events if event["key"] == "eval_accuracy"] == [1, 2]
@@ -163,6 +163,12 @@ def test_after_the_run_is_decided_nothing_is_due(tmp_path):
 def test_what_the_round_forbids_is_refused_when_it_is_announced(tmp_path):
     with pytest.raises(RequestError, match=r"sgd_opt_momentum is 0\.5"):
         benchmark(tmp_path).announce(sgd_opt_momentum=0.5)
+
+
+@pytest.mark.parametrize("key", ["seed", "train_samples", "eval_accuracy"])
+def test_what_the_run_logs_itself_is_not_announced(tmp_path, key):
+    with pytest.raises(RequestError, match=f"the run logs {key} itself"):
+        benchmark(tmp_path).announce(**{key: 1})
 
 
 def test_what_was_not_announced_is_missed_before_the_clock_starts(tmp_path):

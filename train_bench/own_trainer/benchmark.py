@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import platform
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,6 +39,19 @@ if TYPE_CHECKING:
     from train_bench.rules.checks import Failure
     from train_bench.run.events import Log
 
+
+PACKAGES = (
+    "numpy",
+    "torch",
+    "jax",
+    "tensorflow",
+    "lightning",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "horovod",
+)
+"""Versions that the log says behind `run_stop`, of those that the program has imported."""
 
 OF_OTHERS = "s["
 """How the expression of a rule reads what other lines have said."""
@@ -90,6 +105,7 @@ class Benchmark:
         self._taken = 0
         self._mark: Mark | None = None
         self._process = os.getpid()
+        self._further: dict[str, Any] = {}
 
     @property
     def seed(self) -> int:
@@ -139,8 +155,13 @@ class Benchmark:
     def announce(self, **values: Any) -> None:
         """Values that the round wants to know, spelled as mllog keys, before `run_start`; a value that the round or
         the plan forbids is refused at once."""
+        from train_bench.rules.checks import OF_THE_RUN
+
         if self._clock is not None and (self._clock.is_running or self.done):
             raise OutOfOrder("announce() was called after run_start(); what is announced is decided before.")
+        own = sorted(OF_THE_RUN & values.keys())
+        if own:
+            raise RequestError(f"announce({own[0]}=...): the run logs {own[0]} itself; leave it out.")
         self._refuse_other_than_planned(values)
         # Rules that hold a value against others, which may still be announced, wait for run_start.
         self._refuse(
@@ -209,7 +230,7 @@ class Benchmark:
         self._mark = self._begun("block_start").block_start()
         return self._mark
 
-    def eval_start(self, samples: int | None = None, **extras: float) -> None:
+    def eval_start(self, samples: int | None = None, extras: Mapping[str, float] | None = None) -> None:
         """The block has ended and its evaluation begins. `samples`, how many were taken since the start of training, is
         held against the mark; `extras` are further values that the rules want logged of a block, by mllog key."""
         clock = self._begun("eval_start")
@@ -219,7 +240,7 @@ class Benchmark:
                 f"({self._job.unit.value} {self._mark.epoch_num:g}); count samples of all ranks, not steps or epochs."
             )
         self._taken = samples if samples is not None else self._mark.count if self._mark is not None else 0
-        clock.eval_start(Progress(samples=self._taken, extras=extras))
+        clock.eval_start(Progress(samples=self._taken, extras=extras or {}))
 
     def report(self, value: float | None = None, **metrics: float) -> bool:
         """The metrics that the evaluation found, by the names of the target; a single one needs no name. Rank 0's
@@ -236,9 +257,14 @@ class Benchmark:
         self._close()
         return True
 
+    def tell(self, **facts: Any) -> None:
+        """What the log says besides, behind `run_stop`, by keys that no round has."""
+        self._further |= facts
+
     def _begun(self, word: str) -> Clock:
         if self._clock is None:
             raise OutOfOrder(f"{word}() was called before anything else; allowed now: init_start().")
+        self._clock.refuse_unless_due(word)
         return self._clock
 
     def _all_announced(self) -> dict[str, Any]:
@@ -289,6 +315,11 @@ class Benchmark:
         assert self._log is not None
         seen = processors.between(self._started_with, processors.look())
         self._log.processor_wait(processors.gather(self._ranks, seen))
+        loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in PACKAGES}
+        versions = {name: str(version) for name, version in loaded.items() if version is not None}
+        self._log.values(
+            {"program_packages": {"python": platform.python_version(), **versions}, **self._further}
+        )
 
     def _watch_the_end(self) -> None:
         """Whatever ends this process but SIGKILL ends the log, too."""

@@ -151,11 +151,15 @@ class Clock:
         assert self._mark is not None, "a block begins before it is evaluated"
         return self._mark
 
-    def _say(self, word: str) -> None:
+    def refuse_unless_due(self, word: str) -> None:
+        """Raises `OutOfOrder` where `word` may not be said now."""
         due = ("run_stop",) if self._said == "report" and self.is_decided else NEXT[self._said]
         if word not in due:
             before = "before anything else" if self._said == "nothing" else f"after {self._said}()"
             raise OutOfOrder(
                 f"{word}() was called {before}; allowed now: {' or '.join(f'{name}()' for name in due) or 'nothing'}."
             )
+
+    def _say(self, word: str) -> None:
+        self.refuse_unless_due(word)
         self._said = word

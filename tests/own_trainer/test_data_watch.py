@@ -1,0 +1,61 @@
+"""Whoever opens a file of a data set before the clock starts is seen."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from train_bench.own_trainer.data_watch import DataWatch
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    (folder / "train").mkdir(parents=True)
+    for name in ("train/0.bin", "train/1.bin", "sizes.json"):
+        (folder / name).write_bytes(b"1234")
+    (folder / "elsewhere.bin").symlink_to(tmp_path / "original.bin")
+    (tmp_path / "original.bin").write_bytes(b"1234")
+    return folder
+
+
+def watched(folder, opened):
+    """What is seen of other processes that open files before `run_start`, and one file afterwards."""
+    watch = DataWatch(folder)
+    try:
+        for name in opened:
+            subprocess.run([sys.executable, "-c", f"open({str(folder / name)!r})"], check=True)
+        time.sleep(0.05)
+        run_start = time.time() * 1000
+        time.sleep(0.05)
+        (folder / "train/0.bin").read_bytes()
+        time.sleep(0.05)
+        return watch.until(run_start)
+    finally:
+        watch.close()
+
+
+@pytest.mark.parametrize("name", ["train/1.bin", "elsewhere.bin"])
+def test_a_file_that_is_opened_before_the_clock_starts_is_named(data, name):
+    seen = watched(data, [name])
+    assert (seen.files, seen.first, seen.unknown) == (1, (name,), None)
+
+
+def test_files_that_are_opened_afterwards_are_not(data):
+    seen = watched(data, [])
+    assert (seen.files, seen.unknown) == (0, None)
+
+
+def test_listing_a_folder_is_no_look_at_the_data(data):
+    watch = DataWatch(data)
+    list(data.rglob("*"))
+    time.sleep(0.05)
+    assert watch.until(time.time() * 1000).files == 0
+    watch.close()
+
+
+def test_where_nothing_can_be_watched_it_says_why(tmp_path):
+    watch = DataWatch(tmp_path / "nowhere")
+    assert watch.until(0).unknown == f"there is no folder {tmp_path / 'nowhere'}"
+    watch.close()

@@ -1,0 +1,103 @@
+"""A program in any language makes the calls of `Benchmark` by lines of JSON."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.own_trainer.test_benchmark import VALUES, benchmark, log, status
+from train_bench.own_trainer.lines import ANSWERS_VARIABLE, CALLS_VARIABLE, Lines
+
+SHELL = """
+say() { echo "$1" >> "$TRAIN_BENCH_CALLS"; read -r answer < "$TRAIN_BENCH_ANSWERS"; echo "$answer"; }
+say '{"call": "announce", VALUES}'
+say '{"call": "init_start"}'
+say '{"call": "init_stop"}'
+say '{"call": "run_start", "train_samples": 1000, "eval_samples": 100}'
+quality=5
+while true; do
+    say '{"call": "block_start"}'
+    say '{"call": "eval_start"}'
+    say "{\\"call\\": \\"report\\", \\"top1\\": 0.$quality}"
+    case $answer in *'"done": true'*) break ;; esac
+    quality=9
+done
+"""
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """Of a benchmark that is written to `results`; what was refused is in the list."""
+    refused = []
+    (tmp_path / "pipes").mkdir()
+    one = Lines(tmp_path / "pipes", lambda: benchmark(tmp_path / "results"), refused.append)
+    one.refusals = refused
+    yield one
+    if one._thread.is_alive():
+        one.close()
+
+
+def write(lines, *calls):
+    with Path(lines.environment[CALLS_VARIABLE]).open("w") as pipe:
+        for call in calls:
+            pipe.write(f"{call if isinstance(call, str) else json.dumps(call)}\n")
+
+
+def test_a_shell_script_makes_a_run_and_reads_when_it_is_over(tmp_path, lines):
+    script = SHELL.replace("VALUES", json.dumps(VALUES)[1:-1])
+    ended = subprocess.run(
+        ["bash", "-c", script], env=os.environ | lines.environment, capture_output=True, text=True, timeout=60
+    )
+    lines.close()
+    answers = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert len(answers) == 10 and all(answer["ok"] for answer in answers), ended.stdout
+    assert [answer["until"] for answer in answers if "until" in answer] == [1000, 2000]
+    assert answers[-1]["reached"] is True
+    assert status(tmp_path / "results/result_0.txt") == ["success"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "sentence"),
+    [
+        (["half a line"], "call 1: 'half a line' is no call; a line is a JSON object"),
+        ([{"call": "close"}], "is no call"),
+        (
+            [{"call": "init_start"}, {"call": "run_start"}],
+            "call 2: run_start() was called after init_start()",
+        ),
+        ([{"call": "eval_start", "sample": 5}], "eval_start cannot be called with sample"),
+        ([{"call": "init_start", "when": 5}], "init_start cannot be called with when: got an unexpected"),
+        ([{"call": "announce", "sgd_opt_momentum": 0.5}], "sgd_opt_momentum is 0.5"),
+    ],
+)
+def test_a_call_that_is_refused_is_told_by_its_number_and_ends_the_run(lines, calls, sentence):
+    write(lines, *calls, {"call": "init_stop"})
+    lines.close()
+    assert len(lines.refusals) == 1 and sentence in lines.refusals[0]
+
+
+def test_the_largest_difference_between_sending_and_arriving_is_logged(tmp_path, lines):
+    now = time.time() * 1000
+    calls = ["init_start", "init_stop", "run_start", "block_start", "eval_start"]
+    write(
+        lines,
+        {"call": "announce", **VALUES, "time_ms": now - 5000},
+        *({"call": name, "time_ms": now} for name in calls),
+        {"call": "report", "top1": 0.9},
+    )
+    lines.close()
+    delays = [
+        event["value"]
+        for event in log(tmp_path / "results/result_0.txt")
+        if event["key"] == "largest_delay_ms"
+    ]
+    assert len(delays) == 1 and 5000 <= delays[0] < 60_000
+
+
+def test_a_program_that_reads_no_answers_is_not_held_up(lines):
+    write(lines, *[{"call": "init_start"}] * 3000)
+    lines.close()
+    assert lines.environment[ANSWERS_VARIABLE]

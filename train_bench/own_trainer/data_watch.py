@@ -1,0 +1,111 @@
+"""Which files of a data set anybody on this host opened while a program was not yet timed (Linux, inotify).
+
+The rules allow no look at the data before `run_start`, and it is what programs get wrong in good faith. Whoever opens a
+file is seen, in whatever language and through whatever library; what is read over the network, or was copied elsewhere
+before, is not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+IN_OPEN = 0x20
+IN_ISDIR = 0x40000000
+IN_Q_OVERFLOW = 0x4000
+EVENT = struct.Struct("iIII")
+
+MOST_FOLDERS = 10_000
+"""More are not watched: a user may have some ten thousand watches on many systems."""
+
+KEPT = 1_000
+"""Files whose first opening is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What was seen of `folder` until a moment: how many of its `files` were opened, and the `first` of them; or why
+    nothing can be known."""
+
+    folder: str
+    files: int
+    first: tuple[str, ...]
+    unknown: str | None = None
+
+
+class DataWatch:
+    """Watches a folder from its construction on, until `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._opened: dict[str, int] = {}
+        self._overflowed = False
+        self._names: dict[int, Path] = {}
+        self._descriptor = -1
+        self._unknown = self._begin()
+        self._end, self._wake = os.pipe()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        if self._unknown is None:
+            self._thread.start()
+
+    def until(self, time_ms: float) -> Opened:
+        """What was opened before `time_ms`, in milliseconds since the epoch."""
+        early = [name for name, opened_ms in self._opened.items() if opened_ms < time_ms]
+        unknown = "too many files were opened at once" if self._overflowed else self._unknown
+        return Opened(folder=str(self._folder), files=len(early), first=tuple(early[:3]), unknown=unknown)
+
+    def close(self) -> None:
+        """Watch no more."""
+        os.write(self._wake, b".")
+        if self._thread.is_alive():
+            self._thread.join()
+        for descriptor in {self._descriptor, self._end, self._wake} - {-1}:
+            os.close(descriptor)
+
+    def _begin(self) -> str | None:
+        """Set the watches; why they cannot be set, as the end of a sentence, or None."""
+        if sys.platform != "linux":
+            return "only Linux tells who opens files"
+        if not self._folder.is_dir():
+            return f"there is no folder {self._folder}"
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self._descriptor < 0:
+            return f"this system watches no more folders ({os.strerror(ctypes.get_errno())})"
+        for at, _, names in os.walk(self._folder, followlinks=True):
+            if len(self._names) >= MOST_FOLDERS:
+                return f"{self._folder} has more than {MOST_FOLDERS} folders"
+            links = [Path(at, name) for name in names if Path(at, name).is_symlink()]
+            for path in (Path(at), *links):
+                number = libc.inotify_add_watch(self._descriptor, os.fsencode(path), IN_OPEN)
+                if number < 0:
+                    return f"{path} cannot be watched ({os.strerror(ctypes.get_errno())})"
+                self._names[number] = path
+        return None
+
+    def _follow(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._descriptor, self._end], [], [])
+            now = time.time_ns() // 1_000_000
+            if self._descriptor in ready:
+                self._take(os.read(self._descriptor, 1 << 16), now)
+            elif self._end in ready:
+                return
+
+    def _take(self, events: bytes, now: int) -> None:
+        at = 0
+        while at < len(events):
+            number, mask, _, length = EVENT.unpack_from(events, at)
+            name = os.fsdecode(events[at + EVENT.size : at + EVENT.size + length].rstrip(b"\0"))
+            at += EVENT.size + length
+            self._overflowed |= bool(mask & IN_Q_OVERFLOW)
+            if mask & IN_OPEN and not mask & IN_ISDIR and len(self._opened) < KEPT:
+                path = self._names.get(number, self._folder) / name
+                self._opened.setdefault(os.path.relpath(path, self._folder), now)

@@ -1,0 +1,154 @@
+"""Programs that are not Python: the calls of `Benchmark` as lines of JSON, by two named pipes.
+
+A program writes `{"call": "init_start"}` and so on into the pipe that `TRAIN_BENCH_CALLS` names, and reads one answer
+per call from the pipe that `TRAIN_BENCH_ANSWERS` names, if it wants to. A call is stamped when it arrives; a line may
+say when it was sent (`time_ms`, milliseconds since the epoch), and the largest difference is logged.
+docs/log-protocol.md has all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from train_bench.errors import RequestError, TrainBenchError
+from train_bench.own_trainer.benchmark import Benchmark
+
+CALLS_VARIABLE = "TRAIN_BENCH_CALLS"
+ANSWERS_VARIABLE = "TRAIN_BENCH_ANSWERS"
+
+CALLS = (
+    "announce",
+    "init_start",
+    "weights_initialized",
+    "init_stop",
+    "run_start",
+    "block_start",
+    "eval_start",
+    "report",
+)
+"""Methods of `Benchmark` that a line may name."""
+
+LONGEST_LINE = 1 << 20
+
+
+class Lines:
+    """Follows the calls of a program from its construction on, until `close`. `benchmark` makes what speaks for the
+    program, at its first call; `refused` is called once with a sentence when a call is refused, and no further call
+    counts."""
+
+    def __init__(
+        self, folder: Path, benchmark: Callable[[], Benchmark], refused: Callable[[str], None]
+    ) -> None:
+        self._make = benchmark
+        self._refused = refused
+        self._benchmark: Benchmark | None = None
+        self._number = 0
+        self._over = False
+        self._delay_ms: float | None = None
+        self._paths = {CALLS_VARIABLE: folder / "calls", ANSWERS_VARIABLE: folder / "answers"}
+        for path in self._paths.values():
+            path.unlink(missing_ok=True)
+            os.mkfifo(path)
+        # Both ends are held open here, so that a program may open and close them as it likes and never waits.
+        self._calls, self._answers = (
+            os.open(path, os.O_RDWR | os.O_NONBLOCK) for path in self._paths.values()
+        )
+        self._end, self._wake = os.pipe()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the program is told of its pipes."""
+        return {name: str(path) for name, path in self._paths.items()}
+
+    def close(self) -> None:
+        """Take what was written so far, then follow no more."""
+        os.write(self._wake, b".")
+        self._thread.join()
+        for descriptor in (self._calls, self._answers, self._end, self._wake):
+            os.close(descriptor)
+        for path in self._paths.values():
+            path.unlink(missing_ok=True)
+
+    def _follow(self) -> None:
+        rest = b""
+        while True:
+            ready, _, _ = select.select([self._calls, self._end], [], [])
+            arrived = time.time_ns() / 1e6
+            if self._calls in ready:
+                *lines, rest = (rest + os.read(self._calls, 1 << 16)).split(b"\n")
+                for line in lines:
+                    self._take(line, arrived)
+                if len(rest) > LONGEST_LINE:
+                    self._refuse(f"a line is longer than {LONGEST_LINE} bytes")
+                    rest = b""
+            elif self._end in ready:
+                return
+
+    def _take(self, line: bytes, arrived: float) -> None:
+        self._number += 1
+        if self._over or not line.strip():
+            return
+        try:
+            name, words = self._read(line, arrived)
+            answer = self._call(name, words)
+        except TrainBenchError as error:
+            self._refuse(f"call {self._number}: {error}")
+        else:
+            self._answer(answer)
+
+    def _read(self, line: bytes, arrived: float) -> tuple[str, dict[str, Any]]:
+        try:
+            words = json.loads(line)
+        except ValueError:
+            words = None
+        if not isinstance(words, dict) or words.get("call") not in CALLS:
+            shown = line[:80].decode(errors="replace")
+            raise RequestError(
+                f'{shown!r} is no call; a line is a JSON object such as {{"call": "init_start"}}, with one of '
+                f"{', '.join(CALLS)}."
+            )
+        sent = words.pop("time_ms", None)
+        if isinstance(sent, (int, float)):
+            self._delay_ms = max(self._delay_ms or 0.0, abs(arrived - sent))
+        return words.pop("call"), words
+
+    def _call(self, name: str, words: Mapping[str, Any]) -> dict[str, Any]:
+        if self._benchmark is None:
+            self._benchmark = self._make()
+        one = self._benchmark
+        if name == "report" and self._delay_ms is not None:
+            one.tell(largest_delay_ms=round(self._delay_ms))
+        tensors = words.get("tensors", ())
+        arguments = tensors if name == "weights_initialized" and isinstance(tensors, list) else ()
+        named = {} if arguments else dict(words)
+        method = getattr(one, name)
+        try:
+            inspect.signature(method).bind(*arguments, **named)
+        except TypeError as error:
+            raise RequestError(
+                f"{name} cannot be called with {', '.join(words) or 'nothing'}: {error}."
+            ) from error
+        given = method(*arguments, **named)
+        answer: dict[str, Any] = {"ok": True, "done": one.done, "reached": one.reached}
+        return answer | ({"until": given.count} if name == "block_start" else {})
+
+    def _refuse(self, reason: str) -> None:
+        self._over = True
+        self._answer({"ok": False, "error": reason})
+        self._refused(reason)
+
+    def _answer(self, answer: Mapping[str, Any]) -> None:
+        """A program that reads no answers has none waiting for it, once the pipe is full."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._answers, json.dumps(answer).encode() + b"\n")
