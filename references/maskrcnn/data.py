@@ -36,7 +36,7 @@ from train_bench.references.parts import archives, coco, coco_2017, digit_scenes
 from train_bench.seeds import derive
 
 SCENES = digit_scenes.Scenes(
-    side=64, train=160, val=60, categories=3, objects=(1, 3), enlarge=(3, 4), filled=True
+    side=64, train=480, val=120, categories=3, objects=(1, 3), enlarge=(3, 4), filled=True, crossed=True
 )
 NUCLEI = "nuclei.zip"
 FILES = {

@@ -233,7 +233,6 @@ def test_a_bad_annotation_is_refused_with_its_file_and_its_id(
 
 def test_a_box_without_area_is_left_out_and_said(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = with_annotation(copied, bbox=[5, 5, 0, 9])
-    config.train_samples = 159  # it was the only object of its image
     found = training_set(config).split.annotations
     assert found.left_out == 1
     assert "instances_train.json" in caplog.text and "1 without area within their image" in caplog.text
@@ -260,10 +259,10 @@ def test_corrupt_missing_and_resized_images_are_named(copied: Path) -> None:
 
 def test_other_counts_and_origins_are_refused_and_absent_data_asked_for(copied: Path, tmp_path: Path) -> None:
     config = with_annotation(copied)
-    config.train_samples = 161
-    with pytest.raises(RequestError, match="has 160 images that can be used; maskrcnn_mini has 161"):
+    config.train_samples = 481
+    with pytest.raises(RequestError, match="has 480 images that can be used; maskrcnn_mini has 481"):
         data.open_splits(config, copied)
-    config.train_samples, config.model.num_classes = 160, 5
+    config.train_samples, config.model.num_classes = 480, 5
     with pytest.raises(RequestError, match=r"has 3 categories; .* of maskrcnn_mini is 5"):
         data.open_splits(config, copied)
     with pytest.raises(RequestError, match="train-bench prepare benchmark=maskrcnn_mini"):
@@ -282,13 +281,13 @@ def test_nuclei_count_as_prepared_when_all_their_images_are_there(copied: Path, 
                 image["file_name"] = f"{split}/{image['file_name']}"
                 archive.write(copied / image["file_name"], image["file_name"])
             archive.writestr(f"instances_{split}.json", json.dumps(content))
-    config = maskrcnn("maskrcnn_nuclei", "train_samples=160", "eval_samples=60", "model.num_classes=4")
+    config = maskrcnn("maskrcnn_nuclei", "train_samples=480", "eval_samples=120", "model.num_classes=4")
     folder = tmp_path / "prepared"
     data.prepare(config, folder, tmp_path)
     assert discover.has_data(folder)
     (folder / "manifest.json").unlink()
     shutil.rmtree(folder / "val")
-    with pytest.raises(RequestError, match="lacks 60 images"):
+    with pytest.raises(RequestError, match="lacks 120 images"):
         data.prepare(config, folder, tmp_path)
     assert not discover.has_data(folder)
 
@@ -314,9 +313,9 @@ def test_training_images_without_an_object_larger_than_a_pixel_are_not_used(copi
             annotation["bbox"] = [4, 4, 1, 1]
     path.write_text(json.dumps(content))
     config = with_annotation(copied)
-    config.train_samples = 158
+    config.train_samples = 478
     used = training_set(config).split.images.tolist()
-    assert used == [number for number in range(160) if number not in (4, 8)]
+    assert used == [number for number in range(480) if number not in (4, 8)]
 
 
 @pytest.mark.parametrize(("sides", "trained_on"), [([9, 0.4], 0), ([1, 9], 0), ([1.01, 9], 1)])
@@ -347,5 +346,5 @@ def test_an_image_is_trained_on_if_both_sides_of_a_box_exceed_a_pixel(copied: Pa
         json.dumps({**alone, "annotations": [flat, *alone["annotations"]]})
     )
     config = with_annotation(copied)
-    config.train_samples = 159
+    config.train_samples = 479
     assert 0 not in training_set(config).split.images

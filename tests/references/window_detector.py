@@ -1,13 +1,18 @@
-"""A detector without features of its own: boosted trees say of windows on a grid what is in them."""
+"""A detector without features of its own: boosted trees say of windows on a grid what is in them, and a ridge
+regression per class which of their pixels belong to it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from pycocotools import mask as rle
 from sklearn.cluster import KMeans
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import Ridge
+from torch.nn import functional
 from torchvision.ops import box_iou, nms, roi_align
 
 from train_bench.references.parts import coco_ap
@@ -25,8 +30,20 @@ NEGATIVES, POSITIVES = 150, 100
 OVERLAP, KEPT = 0.4, 60
 """Of windows that overlap by more, the best scored stays; so many of an image and class are detections."""
 
+SEEN, SHOWN, STRENGTH = 12, 14, 30.0
+"""Pixels per side of what a regression sees of a window and of the mask that it gives, and its penalty."""
+
+MASKED = 40
+"""Most windows of a training image that regressions are fitted to, besides the boxes themselves."""
+
+OUTLINED = 8
+"""So many windows of an image and class get a mask."""
+
 Image = np.ndarray
 """uint8 (height, width, 3)."""
+
+Masks = Callable[[int], torch.Tensor]
+"""Of the number of a training image its masks, uint8 (objects, height, width)."""
 
 
 def average_precision(
@@ -37,6 +54,45 @@ def average_precision(
     truth: coco_ap.COCO,
 ) -> float:
     """AP of boxes on the images `unseen` after fitting to `images`."""
+    extents, trees = _fitted(known, images)
+    rows = [
+        [image_id, left, top, right - left, bottom - top, score, category]
+        for image_id, category, scores, windows in _kept(trees, extents, asked, unseen)
+        for score, (left, top, right, bottom) in zip(scores, windows, strict=True)
+    ]
+    return coco_ap.average_precision(truth, np.array(rows))
+
+
+def average_precisions(
+    known: Annotations,
+    images: Sequence[Image],
+    masks: Masks,
+    asked: Annotations,
+    unseen: Sequence[Image],
+    truth: coco_ap.COCO,
+) -> dict[str, float]:
+    """AP of masks (SEGM) on the images `unseen` after fitting to `images`, and of boxes around these masks (BBOX)."""
+    extents, trees = _fitted(known, images)
+    outlines = _outlines(known, images, masks, extents)
+    pixels = dict(zip(asked.image_ids.tolist(), unseen, strict=True))
+    rows: list[dict[str, Any]] = []
+    for image_id, category, scores, windows in _kept(trees, extents, asked, unseen):
+        image = pixels[int(image_id)]
+        first = windows[:OUTLINED]
+        label = int(np.flatnonzero(asked.category_ids == category)[0]) + 1
+        shapes = outlines[label].predict(_normalised(image, first))
+        for score, window, shape in zip(scores, first, shapes, strict=False):
+            whole = _placed(shape.reshape(SHOWN, SHOWN), window, image.shape[:2])
+            if whole.any():
+                coded = rle.encode(whole)
+                row = {"image_id": int(image_id), "category_id": int(category), "score": float(score)}
+                rows.append(row | {"bbox": rle.toBbox(coded).tolist(), "segmentation": coded})
+    kinds = {"BBOX": "bbox", "SEGM": "segm"}
+    return {name: coco_ap.average_precision(truth, rows, kind) for name, kind in kinds.items()}
+
+
+def _fitted(known: Annotations, images: Sequence[Image]) -> tuple[np.ndarray, HistGradientBoostingClassifier]:
+    """Widths and heights of windows, and what says of one what it shows."""
     extents = (
         KMeans(EXTENTS, n_init=3, random_state=0)
         .fit(known.boxes[:, 2:] - known.boxes[:, :2])
@@ -49,15 +105,64 @@ def average_precision(
     ]
     trees = HistGradientBoostingClassifier(max_iter=100, random_state=0)
     trees.fit(np.concatenate([seen for seen, _ in samples]), np.concatenate([shown for _, shown in samples]))
-    rows = []
+    return extents, trees
+
+
+def _kept(
+    trees: HistGradientBoostingClassifier, extents: np.ndarray, asked: Annotations, unseen: Sequence[Image]
+) -> Iterator[tuple[Any, Any, np.ndarray, np.ndarray]]:
+    """Image id, category id, and the scores and windows that are kept, the best first."""
     for image_id, image in zip(asked.image_ids, unseen, strict=True):
         windows = _windows(image, extents)
         shares = trees.predict_proba(_looks(image, windows))
         for category, scores in zip(asked.category_ids, shares.T[1:], strict=True):
-            for at in nms(torch.from_numpy(windows), torch.from_numpy(scores), OVERLAP)[:KEPT].tolist():
-                left, top, right, bottom = windows[at]
-                rows.append([image_id, left, top, right - left, bottom - top, scores[at], category])
-    return coco_ap.average_precision(truth, np.array(rows))
+            best = nms(torch.from_numpy(windows), torch.from_numpy(scores), OVERLAP)[:KEPT].numpy()
+            yield image_id, category, scores[best], windows[best]
+
+
+def _outlines(
+    known: Annotations, images: Sequence[Image], masks: Masks, extents: np.ndarray
+) -> dict[int, Ridge]:
+    """Per label a regression from what a window on such an object looks like to its mask in the window."""
+    rng = np.random.default_rng(0)
+    seen, inside, labels = [], [], []
+    for number, image in enumerate(images):
+        part = known.rows(number)
+        boxes, windows = known.boxes[part].astype(float), _windows(image, extents)
+        overlaps = box_iou(torch.from_numpy(windows), torch.from_numpy(boxes)).numpy()
+        some = rng.permutation(np.flatnonzero(overlaps.max(axis=1) >= LEAST))[:MASKED]
+        chosen = np.concatenate([windows[some], boxes])
+        shown = np.concatenate([overlaps[some].argmax(axis=1), np.arange(len(boxes))])
+        places = torch.from_numpy(np.column_stack([shown, chosen])).float()
+        pooled = roi_align(masks(number).unsqueeze(1).float(), places, (SHOWN, SHOWN), 1.0, 2, aligned=True)
+        seen.append(_normalised(image, chosen))
+        inside.append(pooled.flatten(1).numpy())
+        labels.append(known.labels[part][shown])
+    every, shapes, label = np.concatenate(seen), np.concatenate(inside), np.concatenate(labels)
+    return {
+        int(each): Ridge(alpha=STRENGTH).fit(every[label == each], shapes[label == each])
+        for each in np.unique(label)
+    }
+
+
+def _normalised(image: Image, boxes: np.ndarray) -> np.ndarray:
+    """float32 (n, 144): grey levels without mean and contrast."""
+    pixels = torch.from_numpy(image).float().mean(dim=2)[None, None] / 255
+    cut = roi_align(pixels, [torch.from_numpy(boxes).float()], (SEEN, SEEN), sampling_ratio=2).flatten(1)
+    centred = cut - cut.mean(dim=1, keepdim=True)
+    return (centred / (centred.std(dim=1, keepdim=True) + 0.02)).numpy()
+
+
+def _placed(shape: np.ndarray, window: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """uint8 (height, width), where the shape of a window exceeds one half."""
+    left, top, right, bottom = (round(float(side)) for side in window)
+    whole = np.zeros(size, dtype=np.uint8, order="F")
+    stretched = functional.interpolate(
+        torch.from_numpy(shape)[None, None].float(), size=(bottom - top, right - left), mode="bilinear"
+    )
+    part = whole[top:bottom, left:right]
+    part[:] = (stretched[0, 0] > 0.5).numpy()[: part.shape[0], : part.shape[1]]
+    return whole
 
 
 def _samples(
