@@ -75,6 +75,7 @@ def campaign(folder, monkeypatch, **changes):
 def ready(one):
     one.announce(**{**VALUES, "submission_org": "me"})
     one.init_start()
+    one.weights_initialized("weight")
     one.init_stop()
     one.run_start(train_samples=1000, eval_samples=100)
     return one
@@ -101,7 +102,8 @@ def test_the_log_of_a_program_has_the_order_of_a_references_log_and_names_the_pr
     cycle = ["block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop"]
     keys = [event["key"] for event in events]
     assert keys[0] == "cache_clear" and keys[keys.index("seed") :] == [
-        *("seed", "init_start", "init_stop", "run_start", "train_samples", "eval_samples"),
+        *("seed", "init_start", "weights_initialization", "init_stop", "run_start"),
+        *("train_samples", "eval_samples"),
         *cycle * 2,
         *("run_stop", "processor_wait", "program_packages"),
     ]
@@ -142,9 +144,10 @@ def test_the_run_is_decided_by_the_target_of_the_rules(tmp_path, qualities, expe
         (["weights_initialized"], r"weights_initialized\(\) was called before init_start\(\)"),
     ],
 )
-def test_a_call_that_is_not_due_says_what_is(tmp_path, calls, sentence):
+def test_a_call_that_is_not_due_says_what_is(tmp_path, monkeypatch, calls, sentence):
     one = benchmark(tmp_path)
     one.announce(**VALUES)
+    monkeypatch.setattr(one, "_tensors", ("weight",))
     *before, last = calls
     for name in before:
         getattr(one, name)()
@@ -163,6 +166,17 @@ def test_after_the_run_is_decided_nothing_is_due(tmp_path):
 def test_what_the_round_forbids_is_refused_when_it_is_announced(tmp_path):
     with pytest.raises(RequestError, match=r"sgd_opt_momentum is 0\.5"):
         benchmark(tmp_path).announce(sgd_opt_momentum=0.5)
+
+
+def test_tensors_that_the_rules_want_named_are_missed_before_the_clock_starts(tmp_path):
+    one = benchmark(tmp_path)
+    one.announce(**VALUES)
+    one.init_start()
+    one.init_stop()
+    with pytest.raises(
+        RequestError, match=r"call weights_initialized\(NAME, \.\.\.\) with them before init_stop"
+    ):
+        one.run_start()
 
 
 @pytest.mark.parametrize("key", ["seed", "train_samples", "eval_accuracy"])

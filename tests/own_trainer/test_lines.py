@@ -15,6 +15,7 @@ SHELL = """
 say() { echo "$1" >> "$TRAIN_BENCH_CALLS"; read -r answer < "$TRAIN_BENCH_ANSWERS"; echo "$answer"; }
 say '{"call": "announce", VALUES}'
 say '{"call": "init_start"}'
+say '{"call": "weights_initialized", "tensors": ["weight"]}'
 say '{"call": "init_stop"}'
 say '{"call": "run_start", "train_samples": 1000, "eval_samples": 100}'
 quality=5
@@ -53,7 +54,7 @@ def test_a_shell_script_makes_a_run_and_reads_when_it_is_over(tmp_path, lines):
     )
     lines.close()
     answers = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert len(answers) == 10 and all(answer["ok"] for answer in answers), ended.stdout
+    assert len(answers) == 11 and all(answer["ok"] for answer in answers), ended.stdout
     assert [answer["until"] for answer in answers if "until" in answer] == [1000, 2000]
     assert answers[-1]["reached"] is True
     assert status(tmp_path / "results/result_0.txt") == ["success"]
@@ -81,10 +82,12 @@ def test_a_call_that_is_refused_is_told_by_its_number_and_ends_the_run(lines, ca
 
 def test_the_largest_difference_between_sending_and_arriving_is_logged(tmp_path, lines):
     now = time.time() * 1000
-    calls = ["init_start", "init_stop", "run_start", "block_start", "eval_start"]
+    calls = ["init_stop", "run_start", "block_start", "eval_start"]
     write(
         lines,
         {"call": "announce", **VALUES, "time_ms": now - 5000},
+        {"call": "init_start"},
+        {"call": "weights_initialized", "tensors": ["weight"]},
         *({"call": name, "time_ms": now} for name in calls),
         {"call": "report", "top1": 0.9},
     )

@@ -4,6 +4,7 @@
     benchmark.announce(**benchmark.hyperparameters)
     benchmark.init_start()
     ...                                          # build and warm up, without a look at the data
+    benchmark.weights_initialized("conv1.weight", "conv1.bias")
     benchmark.init_stop()
     benchmark.run_start(train_samples=60_000, eval_samples=10_000)
     for mark in benchmark.blocks():
@@ -98,6 +99,7 @@ class Benchmark:
             self._job = job.alone(benchmark, ruleset, folder, run, seed, until, period, samples_per_epoch)
         self._ranks = OwnRanks(rank, world_size, broadcast)
         self._announced: dict[str, Any] = {}
+        self._tensors: tuple[str, ...] = ()
         self._log: Log | None = None
         self._clock: Clock | None = None
         self._started_with: Any = None
@@ -200,6 +202,7 @@ class Benchmark:
             raise OutOfOrder(
                 "weights_initialized() was called before init_start(); allowed now: init_start()."
             )
+        self._tensors += tensors
         self._log.initialized(tensors)
 
     def init_stop(self) -> None:
@@ -287,6 +290,8 @@ class Benchmark:
                 )
 
     def _refuse_missing(self) -> None:
+        from train_bench.rules.checks import demands
+
         planned = {key for key, value in self._job.hyperparameters.items() if value is not None}
         missing = sorted(planned - self._announced.keys())
         if missing:
@@ -295,6 +300,11 @@ class Benchmark:
                 f"program trains with."
             )
         self._refuse(self._broken({}))
+        if not self._tensors and demands(self._job.rules, "weights_initialization"):
+            raise RequestError(
+                "run_start(): the rules want the names of the tensors that were initialised; call "
+                "weights_initialized(NAME, ...) with them before init_stop()."
+            )
 
     def _broken(self, values: Mapping[str, Any]) -> list[Failure]:
         from train_bench.rules.checks import preflight

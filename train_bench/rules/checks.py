@@ -90,6 +90,11 @@ def preflight(rules: BenchmarkRules, values: Mapping[str, Any]) -> list[Failure]
     return broken + missing
 
 
+def demands(rules: BenchmarkRules, key: str) -> bool:
+    """Whether a log has to have a key."""
+    return any(failure.kind == "count" and failure.key == key for failure in check(rules, []))
+
+
 def waived_by(rules: BenchmarkRules, failure: Failure, logged: Container[str]) -> Erratum | None:
     """The erratum by which a failure does not count in a log that has the keys `logged`."""
     for erratum in rules.errata:
