@@ -1,43 +1,66 @@
 """Faults that make ranks of a launcher stop sharing what they learn. Planted in the process of every rank, after
-which nothing else of a run tells that something is wrong."""
+which nothing else of a run tells that something is wrong; each is a context, behind which all is as before."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
 
 import torch
 
 from train_bench.launchers.parts.ddp import TorchParallel
 
 
-def no_average(launcher: str) -> None:
+@contextmanager
+def no_average(launcher: str) -> Iterator[None]:
     """Gradients stay those of the rank. Below ZeRO 1 and 2 each rank still updates its piece of the weights and
     hands it to the others."""
-    if launcher == "horovod":
-        _horovod()
-    elif launcher == "deepspeed":
-        _deepspeed()
-    else:
-        _torch()
+    with ExitStack() as planted:
+        for target, name, instead in _without_average(launcher):
+            planted.enter_context(patch.object(target, name, instead))
+        yield
 
 
-def no_gather() -> None:
+@contextmanager
+def no_gather() -> Iterator[None]:
     """Below ZeRO 1 and 2 each rank keeps its updated piece of the weights to itself."""
     from deepspeed.runtime.zero import stage_1_and_2
 
-    stage_1_and_2.all_gather_dp_groups = lambda *args, **kwargs: None
+    with patch.object(stage_1_and_2, "all_gather_dp_groups", _nothing):
+        yield
 
 
-def _torch() -> None:
+def _without_average(launcher: str) -> list[tuple[object, str, object]]:
+    """What is to be replaced in which object by what."""
+    if launcher == "horovod":
+        import horovod.torch
+
+        return [(horovod.torch, "DistributedOptimizer", _Alone)]
+    if launcher == "deepspeed":
+        from deepspeed.runtime.engine import DeepSpeedEngine
+        from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+
+        return [
+            (DeepSpeedEngine, "buffered_allreduce_fallback", _nothing),
+            (DeepSpeedZeroOptimizer, "average_tensor", _nothing),
+        ]
+    return [(TorchParallel, "forward", _never_the_last(TorchParallel.forward))]
+
+
+def _nothing(*args, **kwargs):
+    """In place of what ranks say to each other."""
+
+
+def _never_the_last(proper):
     """As if every micro-batch had more to come, which is what `no_sync` says."""
-    proper = TorchParallel.forward
 
     @contextmanager
     def forward(self, *, last_microbatch=True):
         with proper(self, last_microbatch=False):
             yield
 
-    TorchParallel.forward = forward
+    return forward
 
 
 class _Alone(torch.optim.SGD):
@@ -48,17 +71,3 @@ class _Alone(torch.optim.SGD):
 
     def synchronize(self):
         """There is nothing to wait for."""
-
-
-def _horovod() -> None:
-    import horovod.torch
-
-    horovod.torch.DistributedOptimizer = _Alone
-
-
-def _deepspeed() -> None:
-    from deepspeed.runtime.engine import DeepSpeedEngine
-    from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
-
-    DeepSpeedEngine.buffered_allreduce_fallback = lambda *args, **kwargs: None
-    DeepSpeedZeroOptimizer.average_tensor = lambda *args, **kwargs: None

@@ -1,5 +1,6 @@
 """What a rank does to show that its launcher keeps the promises of `Parallel`: the program of one rank, started
-by the launcher itself. `python -m tests.launchers.promises FOLDER JOB.json` leaves FOLDER/<rank>.pt."""
+by the launcher itself. `python -m tests.launchers.promises ASKED.json` does so for every job of the file, and leaves
+`<rank>.pt` in the folder of each."""
 
 from __future__ import annotations
 
@@ -159,12 +160,12 @@ def overflow(parallel):
 
 
 def compared_with_faults(parallel, job):
-    """What is found when averages are taken away, and for ZeRO, when its pieces are. Leaves the launcher broken."""
-    faults.no_average(job.launcher)
-    found = {"not averaged": compared(parallel)}
-    if job.launcher_config.get("zero_stage"):
-        faults.no_gather()
-        found["not gathered"] = compared(parallel)
+    """What is found when averages are taken away, and for ZeRO, when its pieces are."""
+    with faults.no_average(job.launcher):
+        found = {"not averaged": compared(parallel)}
+        if job.launcher_config.get("zero_stage"):
+            with faults.no_gather():
+                found["not gathered"] = compared(parallel)
     return found
 
 
@@ -222,11 +223,8 @@ def first_epoch(parallel, digits):
     return {"losses": losses, "top1": quality, "weights": weights(task._model)}
 
 
-def main():
-    folder, asked = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
-    torch.set_num_threads(1)
-    job = cattrs.structure(asked["job"], Job)
-    parallel = importlib.import_module(f"train_bench.launchers.{job.launcher}.parallel").join(job)
+def promises(parallel, job, digits):
+    """All that is asked of this rank under one configuration of the launcher."""
     result = {"size": parallel.size, "precision": dtypes(parallel)}
     if job.precision is Precision.fp16:
         result |= {"overflow": overflow(parallel)}
@@ -235,7 +233,7 @@ def main():
             "collectives": collectives(parallel),
             "batch norm": batch_norm(parallel),
             "checkpoint": checkpoint(parallel),
-            "first epoch": first_epoch(parallel, asked["digits"]),
+            "first epoch": first_epoch(parallel, digits),
         }
         if job.launcher == "deepspeed":
             result["local"] = refused(lambda: local_parameter(parallel))
@@ -250,7 +248,18 @@ def main():
         result["replicas"] = {"shared": compared(parallel)}
     if job.precision is Precision.fp32:
         result["replicas"] |= compared_with_faults(parallel, job)
-    torch.save(result, folder / f"{parallel.rank}.pt")
+    return result
+
+
+def main():
+    asked = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(1)
+    for number, one in enumerate(asked["jobs"]):
+        job = cattrs.structure(one, Job)
+        parallel = importlib.import_module(f"train_bench.launchers.{job.launcher}.parallel").join(job)
+        if number == 0:  # the ranks have met, and stay together for all jobs
+            torch.distributed.init_process_group = lambda *args, **options: None
+        torch.save(promises(parallel, job, asked["digits"]), job.folder / f"{parallel.rank}.pt")
     parallel.leave()
 
 

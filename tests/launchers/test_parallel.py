@@ -32,7 +32,14 @@ SEVERAL = {
     "deepspeed below torchrun": ("deepspeed", {"zero_stage": 1, "starter": "torchrun"}),
 }
 MIXED = ("torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 2")
-"""Enough of them for 16 bits: ZeRO 1 and 2 share that code."""
+"""Enough of them for bfloat16: ZeRO 1 and 2 share that code."""
+
+ASKED = (
+    *((variant, Precision.fp32) for variant in SEVERAL),
+    *((variant, Precision.fp16) for variant in (*MIXED, "deepspeed, ZeRO 1")),
+    *((variant, Precision.bf16) for variant in MIXED),
+)
+"""Every variant and precision that a test asks for."""
 
 
 def need(package):
@@ -45,41 +52,55 @@ def need(package):
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Start two ranks of a variant once; gives the results of both."""
+    """What both ranks found under a variant and a precision. A launcher is started once for all of its own."""
     digits = tmp_path_factory.mktemp("digits")
     prepare(resnet("resnet_mini"), digits, None)
 
     @cache
-    def ended_ranks(variant, precision):
-        name, options = SEVERAL[variant]
-        folder = tmp_path_factory.mktemp("ranks")
-        config = discover.launcher_config(name)(nproc_per_node=2)
-        config = cattrs.structure(cattrs.unstructure(config) | options, type(config))
-        asked = job(
-            folder,
-            launcher=name,
-            launcher_config=cattrs.unstructure(config),
-            nproc_per_node=2,
-            precision=precision,
-        )
-        written = {"job": cattrs.unstructure(asked), "digits": str(digits)}
-        written["job"]["folder"] = str(folder)
-        (folder / "asked.json").write_text(json.dumps(written))
-        module = ("-m", "tests.launchers.promises", str(folder), str(folder / "asked.json"))
-        launch = discover.launcher(config).launch(asked, (sys.executable, *module))
+    def ended_ranks(starter):
+        need(starter.split()[0])
+        jobs = {
+            asked: _job(tmp_path_factory.mktemp("ranks"), *asked)
+            for asked in ASKED
+            if _starter(asked[0]) == starter
+        }
+        first = next(iter(jobs.values()))
+        written = {"jobs": [cattrs.unstructure(one) for one in jobs.values()], "digits": str(digits)}
+        (first.folder / "asked.json").write_text(json.dumps(written))
+        module = ("-m", "tests.launchers.promises", str(first.folder / "asked.json"))
+        config = cattrs.structure(first.launcher_config, discover.launcher_config(first.launcher))
+        launch = discover.launcher(config).launch(first, (sys.executable, *module))
         environment = os.environ | dict(launch.env)
         ended = subprocess.run(
             launch.argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600
         )
-        return folder, ended
+        return {asked: job.folder for asked, job in jobs.items()}, ended
 
     def results(variant, precision=Precision.fp32):
-        need(SEVERAL[variant][0])
-        folder, ended = ended_ranks(variant, precision)
+        folders, ended = ended_ranks(_starter(variant))
+        files = [folders[variant, precision] / f"{rank}.pt" for rank in range(2)]
         assert ended.returncode == 0, ended.stdout + ended.stderr
-        return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+        return [torch.load(file, weights_only=True) for file in files]
 
     return results
+
+
+def _starter(variant):
+    """Variants with the same one are jobs of the same processes."""
+    return "deepspeed below torchrun" if "below" in variant else SEVERAL[variant][0]
+
+
+def _job(folder, variant, precision):
+    name, options = SEVERAL[variant]
+    config = discover.launcher_config(name)(nproc_per_node=2)
+    config = cattrs.structure(cattrs.unstructure(config) | options, type(config))
+    return job(
+        folder,
+        launcher=name,
+        launcher_config=cattrs.unstructure(config),
+        nproc_per_node=2,
+        precision=precision,
+    )
 
 
 @pytest.fixture(scope="module")
