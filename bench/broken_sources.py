@@ -113,8 +113,10 @@ def _rezipped(rng: random.Random, content: bytes, inner: Callable[[str, bytes], 
         members = old.infolist()
         if rng.random() < 0.1:
             members = rng.sample(members, rng.randrange(len(members)))
-        told = [number for number, member in enumerate(members) if member.filename.endswith(".json")]
-        unlucky = rng.choice(told) if told and rng.random() < 0.6 else rng.randrange(len(members))
+        annotations = [number for number, member in enumerate(members) if member.filename.endswith(".json")]
+        unlucky = (
+            rng.choice(annotations) if annotations and rng.random() < 0.6 else rng.randrange(len(members))
+        )
         for number, member in enumerate(members):
             packed, how, method = old.read(member), 9, member.compress_type
             if number == unlucky:

@@ -49,8 +49,8 @@ def train_is_eval(reference: str, launcher: str) -> None:
     data = importlib.import_module(f"train_bench.references.{reference}.data")
     proper = getattr(data, OPENED[reference])
 
-    def opened(*asked: Any) -> tuple[Any, ...]:
-        train, _, *more = proper(*asked)
+    def opened(*arguments: Any) -> tuple[Any, ...]:
+        train, _, *more = proper(*arguments)
         return (train, train, *more)
 
     setattr(data, OPENED[reference], opened)
@@ -92,12 +92,12 @@ def no_value(reference: str, launcher: str) -> None:
     proper = task._infer
 
     def infer(self: Any, network: Any) -> Callable[[Any], Any]:
-        asked = proper(self, network)
+        target = proper(self, network)
         if network is self._opponent:
-            return asked
+            return target
 
         def even(planes: Any) -> Any:
-            policies, values = asked(planes)
+            policies, values = target(planes)
             return policies, np.zeros_like(values)
 
         return even

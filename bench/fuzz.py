@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import cattrs
-from planned import asked_for, plan_of
+from planned import composed, plan_of
 
 from train_bench.cli import command
 from train_bench.errors import LaunchError
@@ -68,9 +68,9 @@ class Fuzz:
         self.slowest = 0.0
         self._keep = keep
 
-    def ask(self, folder: Path, verb: str, *words: str) -> None:
+    def ask(self, folder: Path, verb: str, *arguments: str) -> None:
         """Carry out one verb; remember how it ended."""
-        self.act(folder, verb, lambda: command(verb)(words))
+        self.act(folder, verb, lambda: command(verb)(arguments))
 
     def act(self, folder: Path, verb: str, act: Callable[[], int]) -> None:
         """Do what returns an exit code; remember how it ended."""
@@ -220,9 +220,9 @@ def _prepared(read: Callable[[Path, Path], None], source: Path, folder: Path) ->
 
 def _lay_out(folder: Path) -> None:
     """A finished campaign of five runs."""
-    asked = asked_for(["benchmark=resnet_mini", f"output={folder}"])
-    asked.runs = 5
-    plan = plan_of(asked, "resnet_mini")
+    config = composed(["benchmark=resnet_mini", f"output={folder}"])
+    config.runs = 5
+    plan = plan_of(config, "resnet_mini")
     for name in ("ranks", "attempts"):
         (folder / name).mkdir(parents=True)
     files: dict[str, Any] = {"plan": cattrs.unstructure(plan), "system": {"host": "n", "packages": {}}}
@@ -284,11 +284,11 @@ def _mutated(rng: random.Random, content: bytes) -> bytes:
 
 
 def _changed_bytes(rng: random.Random, content: bytes) -> bytes:
-    found = bytearray(content)
+    changed = bytearray(content)
     for _ in range(rng.randint(1, 8)):
-        at = rng.randrange(len(found) + 1)
-        found[at : at + rng.choice((0, 1, 1, 30))] = rng.choice((*PIECES, rng.randbytes(1)))
-    return bytes(found)
+        at = rng.randrange(len(changed) + 1)
+        changed[at : at + rng.choice((0, 1, 1, 30))] = rng.choice((*PIECES, rng.randbytes(1)))
+    return bytes(changed)
 
 
 def _changed(rng: random.Random, value: Any) -> Any:

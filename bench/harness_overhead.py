@@ -59,8 +59,8 @@ def main() -> None:
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 21
     epochs = int(sys.argv[2]) if len(sys.argv) > 2 else 4
     with tempfile.TemporaryDirectory() as scratch:
-        words = [f"benchmark={VARIANT}", "device=cpu", f"output={scratch}/none"]
-        plan = one_run(words, lambda marks: marks[:epochs])
+        overrides = [f"benchmark={VARIANT}", "device=cpu", f"output={scratch}/none"]
+        plan = one_run(overrides, lambda marks: marks[:epochs])
         job = replace(plan.jobs[0], folder=Path(scratch))
         config = cattrs.structure(job.config, Config)
         if TRACKERS:

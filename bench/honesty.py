@@ -40,31 +40,32 @@ def _honest(name: str, runs: int) -> bool:
     limit = [] if slowest is None else [f"benchmark.evaluation.until={math.ceil(PATIENCE * slowest)}"]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name
-        words = ["benchmark.data.permute_labels=true", *limit, f"runs={runs}"]
-        subprocess.run([*PROGRAM, "run", f"benchmark={name}", *words, f"output={folder}"], check=False)
+        overrides = ["benchmark.data.permute_labels=true", *limit, f"runs={runs}"]
+        subprocess.run([*PROGRAM, "run", f"benchmark={name}", *overrides, f"output={folder}"], check=False)
         judged = subprocess.run(
             [*PROGRAM, "judge", str(folder), "--json"], stdout=subprocess.PIPE, check=False
         )
-        told = json.loads(judged.stdout)["entries"][0]
+        entry = json.loads(judged.stdout)["entries"][0]
         records = [json.loads(path.read_text()) for path in sorted(folder.glob("record_*.json"))]
     target = ruleset.load(described["ruleset"]).benchmark(name).target
     best = [_best([item["value"] for item in record["evaluations"]], target) for record in records]
     lengths = [f"{record['evaluations'][-1]['position']:g}" for record in records]
-    honest = len(best) == runs and not any(run["converged"] for run in told["runs"])
+    honest = len(best) == runs and not any(run["converged"] for run in entry["runs"])
     verdict = "never reached" if honest else "REACHED OR NOT RUN"
-    print(f"{name}: permuted labels, {told['unit']}s: {', '.join(lengths)}", end=" ")
+    print(f"{name}: permuted labels, {entry['unit']}s: {', '.join(lengths)}", end=" ")
     print("(no reference runs):" if slowest is None else f"(slowest reference run {slowest:g}):", end=" ")
-    print(f"best quality {', '.join(best)}; target ({told['target']}) {verdict}")
+    print(f"best quality {', '.join(best)}; target ({entry['target']}) {verdict}")
     return honest
 
 
 def _best(values: list[float] | list[dict[str, float]], target: Target) -> str:
     """The best value of each metric during a run."""
     qualities = [target.quality_of(value).metrics for value in values]
-    return " ".join(
-        f"{asked.metric} {(max if asked.higher_is_better else min)(quality[asked.metric] for quality in qualities):.4f}"
-        for asked in target.thresholds
-    )
+    best = {
+        one.metric: (max if one.higher_is_better else min)(quality[one.metric] for quality in qualities)
+        for one in target.thresholds
+    }
+    return " ".join(f"{metric} {value:.4f}" for metric, value in best.items())
 
 
 def _slowest(name: str, files: Sequence[Path]) -> float | None:

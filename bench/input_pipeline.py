@@ -37,13 +37,13 @@ EVALUATIONS = 3
 def main() -> None:
     """Measure and print."""
     options = [word for word in sys.argv[1:] if "=" in word]
-    asked = [word for word in sys.argv[1:] if "=" not in word]
-    variants = asked or [name for name in discover.variants() if name.endswith("_mini")]
+    names = [word for word in sys.argv[1:] if "=" not in word]
+    variants = names or [name for name in discover.variants() if name.endswith("_mini")]
     shares = {}
     for variant in variants:
         with tempfile.TemporaryDirectory() as scratch:
-            words = [f"benchmark={variant}", "launcher=inline", "device=cpu", f"output={scratch}"]
-            job = one_run([*words, *options], first(EVALUATIONS)).jobs[0]
+            overrides = [f"benchmark={variant}", "launcher=inline", "device=cpu", f"output={scratch}"]
+            job = one_run([*overrides, *options], first(EVALUATIONS)).jobs[0]
             window, waited = _run(replace(job, folder=Path(scratch)))
         shares[variant] = waited / window
         print(

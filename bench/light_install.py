@@ -63,8 +63,8 @@ def _judge(light: Path, folder: str) -> None:
     print("the same answer" if told[0] == told[1] else "OTHER ANSWERS")
 
 
-def _pip(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "--quiet", *words], check=True)
+def _pip(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", *arguments], check=True)
 
 
 if __name__ == "__main__":

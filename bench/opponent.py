@@ -38,8 +38,8 @@ def main() -> None:
     """Train and write."""
     generations = int(sys.argv[1]) if len(sys.argv) > 1 else GENERATIONS
     file = Path(sys.argv[2]) if len(sys.argv) > 2 else FILE
-    words = [f"benchmark.{word}" for word in OVERRIDES]
-    job = one_run(["benchmark=minigo_mini", "device=cpu", *words], first(generations)).jobs[0]
+    overrides = [f"benchmark.{word}" for word in OVERRIDES]
+    job = one_run(["benchmark=minigo_mini", "device=cpu", *overrides], first(generations)).jobs[0]
     config = cattrs.structure(job.config, Config)
     hyperparameters = replace(config.hyperparameters, min_selfplay_games_per_generation=GAMES)
     with tempfile.TemporaryDirectory() as scratch:

@@ -61,8 +61,8 @@ class PlainDLRM(nn.Module):
     def forward(self, dense: Tensor, rows: Tensor) -> Tensor:
         """(samples,) logits."""
         lowest = self.bottom(dense)
-        found = [table(rows[:, [number]]) for number, table in enumerate(self.tables)]
-        vectors = torch.stack([lowest, *found], dim=1)
+        embeddings = [table(rows[:, [number]]) for number, table in enumerate(self.tables)]
+        vectors = torch.stack([lowest, *embeddings], dim=1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))[:, self.rows, self.columns]
         logits: Tensor = self.top(torch.cat([lowest, products], dim=1))
         return logits.squeeze(1)

@@ -28,25 +28,25 @@ from train_bench.rules import ruleset
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
-def asked_for(words: Sequence[str]) -> Any:
+def composed(overrides: Sequence[str]) -> Any:
     """The configuration of a single run with seed 1 and overrides such as `benchmark=resnet_mini`."""
     register()
     with initialize_config_dir(str(discover.CONF), version_base="1.3"):
-        return OmegaConf.to_object(compose("config", overrides=[*words, "runs=1", "seed=1"]))
+        return OmegaConf.to_object(compose("config", overrides=[*overrides, "runs=1", "seed=1"]))
 
 
-def plan_of(asked: Any, variant: str) -> Plan:
+def plan_of(config: Any, variant: str) -> Plan:
     """The plan of a configuration, made by nobody's revision and beside no reference points."""
     provenance = Provenance(
         now=datetime.now(UTC),
         version="bench",
         revision=None,
-        software=software.found(),
+        software=software.describe(),
         points_digest=None,
         variant=variant,
         cache=discover.cache(),
     )
-    return make_plan(asked, ruleset.load(asked.benchmark.ruleset), provenance, reference_runs=False)
+    return make_plan(config, ruleset.load(config.benchmark.ruleset), provenance, reference_runs=False)
 
 
 def first(evaluations: int) -> Callable[[EvalSchedule], EvalSchedule]:
@@ -54,17 +54,19 @@ def first(evaluations: int) -> Callable[[EvalSchedule], EvalSchedule]:
     return lambda schedule: replace(schedule, until=schedule.first + (evaluations - 1) * schedule.period)
 
 
-def one_run(words: Sequence[str], evaluated: Callable[[EvalSchedule], EvalSchedule]) -> Plan:
+def one_run(overrides: Sequence[str], evaluated: Callable[[EvalSchedule], EvalSchedule]) -> Plan:
     """The plan of a single run with prepared data. `evaluated` chooses when it is evaluated, given the benchmark's
     own schedule; the run ends with the last of them."""
-    asked = asked_for(words)
-    plan = plan_of(asked, next(word.partition("=")[2] for word in words if word.startswith("benchmark=")))
+    config = composed(overrides)
+    plan = plan_of(
+        config, next(word.partition("=")[2] for word in overrides if word.startswith("benchmark="))
+    )
     campaign.prepare_data(plan)
     job = plan.jobs[0]
-    never = Target(thresholds=tuple(_beyond_reach(asked) for asked in job.target.thresholds))
+    never = Target(thresholds=tuple(_beyond_reach(config) for config in job.target.thresholds))
     return replace(plan, jobs=(replace(job, target=never, schedule=evaluated(job.schedule)),))
 
 
-def _beyond_reach(asked: Threshold) -> Threshold:
+def _beyond_reach(threshold: Threshold) -> Threshold:
     """Metrics are shares or rates of errors: none is above 1 where higher is better, none is below 0."""
-    return replace(asked, value=2.0 if asked.higher_is_better else -1.0)
+    return replace(threshold, value=2.0 if threshold.higher_is_better else -1.0)

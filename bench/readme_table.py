@@ -20,7 +20,7 @@ TABLE = re.compile(r"(?:\| \| Task .*\n)(?:\|.*\n)+")
 
 def table() -> str:
     """A row for each name that logs of shipped benchmarks have."""
-    shipped = {name for name, found in search_path.references().items() if found.shipped}
+    shipped = {name for name, plugin in search_path.references().items() if plugin.shipped}
     every = {variant: discover.describe_variant(variant) for variant in discover.variants()}
     described = {name: one for name, one in every.items() if one["reference"] in shipped}
     own = [name for name, one in described.items() if one["benchmark"] == name]

@@ -144,10 +144,13 @@ def plain_unet3d(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Ste
     from train_bench.references.unet3d.loss import dice_and_cross_entropy
     from train_bench.references.unet3d.model import UNet3D
 
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     model = UNet3D(config.model)
     optimizer = torch.optim.SGD(
-        model.parameters(), lr=asked.opt_base_learning_rate, momentum=asked.opt_momentum, nesterov=True
+        model.parameters(),
+        lr=hyperparameters.opt_base_learning_rate,
+        momentum=hyperparameters.opt_momentum,
+        nesterov=True,
     )
     images, labels = samples
 
@@ -164,10 +167,13 @@ def plain_ssd(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tens
     from train_bench.references.ssd.loss import multibox_loss
     from train_bench.references.ssd.model import SSD
 
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     model = SSD(config.model)
     optimizer = torch.optim.SGD(
-        model.parameters(), lr=asked.opt_base_learning_rate, momentum=0.9, weight_decay=asked.opt_weight_decay
+        model.parameters(),
+        lr=hyperparameters.opt_base_learning_rate,
+        momentum=0.9,
+        weight_decay=hyperparameters.opt_weight_decay,
     )
     images, targets, classes = samples
     mean = torch.tensor(config.data.means).view(1, 3, 1, 1)
@@ -206,11 +212,11 @@ def torchvision_maskrcnn(config: Any, samples: Any) -> Step:
     from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
     from torchvision.ops.misc import FrozenBatchNorm2d
 
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     backbone = resnet_fpn_backbone(
         backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
     )
-    sizes = {"min_size": asked.min_image_size, "max_size": asked.max_image_size}
+    sizes = {"min_size": hyperparameters.min_image_size, "max_size": hyperparameters.max_image_size}
     model = MaskRCNN(backbone, config.model.num_classes, **sizes).train()
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=1e-6, momentum=0.9, weight_decay=1e-4)
@@ -233,14 +239,14 @@ def plain_bert(config: Any, samples: Any) -> Step:
     """BERT of torch's own layers with both pretraining losses, clipped gradients and LAMB."""
     from train_bench.references.parts.lamb import LAMB
 
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     model = PlainBert(config.model)
     optimizer = LAMB(
         [{"params": list(model.parameters())}],
-        lr=asked.opt_base_learning_rate,
-        betas=(asked.opt_lamb_beta_1, asked.opt_lamb_beta_2),
-        epsilon=asked.opt_epsilon,
-        weight_decay=asked.opt_lamb_weight_decay_rate,
+        lr=hyperparameters.opt_base_learning_rate,
+        betas=(hyperparameters.opt_lamb_beta_1, hyperparameters.opt_lamb_beta_2),
+        epsilon=hyperparameters.opt_epsilon,
+        weight_decay=hyperparameters.opt_lamb_weight_decay_rate,
     )
     labels = torch.full_like(samples.tokens, IGNORED).scatter(1, samples.positions, samples.words)
 
@@ -294,19 +300,19 @@ def plain_rnnt(config: Any, samples: Any) -> Step:
     from train_bench.references.rnnt.model import RNNT
     from train_bench.references.rnnt.recipe import follow, optimizer_of
 
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     inputs = config.data.frame_stack * config.data.mel_filters
     model, average = (RNNT(config.model, features=inputs, scale=0.5) for _ in range(2))
-    optimizer = optimizer_of(model, asked)
+    optimizer = optimizer_of(model, hyperparameters)
     features, _, labels, _ = samples
 
     def step() -> None:
         optimizer.zero_grad()
         logits = model(features, labels)
         plain_transducer_loss(logits, labels, blank=config.model.labels).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), asked.opt_gradient_clip_norm)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), hyperparameters.opt_gradient_clip_norm)
         optimizer.step()
-        follow(average, model, asked.model_eval_ema_factor)
+        follow(average, model, hyperparameters.model_eval_ema_factor)
 
     return step
 

@@ -105,7 +105,7 @@ def main() -> None:
     if one of these has a finding."""
     print(f"{'fault':16} {'benchmark':14} {'launcher':17} {'runs':>4} {'seconds':>7}  found by")
     cleans: dict[Row, str] = {}
-    for row in dict.fromkeys(row for row in matrix() if _asked(row, sys.argv[1:])):
+    for row in dict.fromkeys(row for row in matrix() if _is_selected(row, sys.argv[1:])):
         clean = replace(row, fault="none")
         if clean not in cleans:
             cleans[clean] = _flaws(outcome(clean))
@@ -116,14 +116,17 @@ def main() -> None:
     sys.exit(1 if flawed else 0)
 
 
-def _tell(row: Row, found: str) -> None:
+def _tell(row: Row, caught_by: str) -> None:
     runs, seconds = RUNS if row.whole else 1, outcome(row).seconds
-    print(f"{row.fault:16} {row.benchmark:14} {row.launcher:17} {runs:4} {seconds:7.0f}  {found}", flush=True)
+    print(
+        f"{row.fault:16} {row.benchmark:14} {row.launcher:17} {runs:4} {seconds:7.0f}  {caught_by}",
+        flush=True,
+    )
 
 
-def _asked(row: Row, words: Sequence[str]) -> bool:
-    faults = [word for word in words if "=" not in word]
-    options = [word.partition("=") for word in words if "=" in word]
+def _is_selected(row: Row, names: Sequence[str]) -> bool:
+    faults = [word for word in names if "=" not in word]
+    options = [word.partition("=") for word in names if "=" in word]
     benchmarks = [value for name, _, value in options if name == "benchmark"]
     launchers = [value for name, _, value in options if name == "launcher"]
     return (
@@ -133,14 +136,14 @@ def _asked(row: Row, words: Sequence[str]) -> bool:
     )
 
 
-def _found_by(found: Outcome, clean: Outcome) -> str:
-    new = sorted(found.kinds - clean.kinds)
-    if found.broke_off:
-        return f"the run broke off: {found.broke_off}"
-    if new or found.verdict != clean.verdict:
-        changed = [found.verdict] if found.verdict != clean.verdict else []
+def _found_by(faulty: Outcome, clean: Outcome) -> str:
+    new = sorted(faulty.kinds - clean.kinds)
+    if faulty.broke_off:
+        return f"the run broke off: {faulty.broke_off}"
+    if new or faulty.verdict != clean.verdict:
+        changed = [faulty.verdict] if faulty.verdict != clean.verdict else []
         return ", ".join([*new, *changed])
-    return "same as clean" if found.qualities == clean.qualities else "NOT FOUND"
+    return "same as clean" if faulty.qualities == clean.qualities else "NOT FOUND"
 
 
 def _flaws(clean: Outcome) -> str:
@@ -153,11 +156,11 @@ def outcome(row: Row) -> Outcome:
     """Run a campaign in a folder of its own and judge it."""
     folder = SCRATCH / "_".join((row.fault, row.benchmark, row.launcher.replace(" ", "_"), f"{row.whole:d}"))
     subprocess.run(["rm", "-rf", str(folder)], check=True)
-    words = [f"benchmark={row.benchmark}", *LAUNCHERS[row.launcher], f"seed={SEED}", f"output={folder}"]
-    words += [] if row.whole else ["runs=1", f"benchmark.evaluation.until={SHORT[row.benchmark]}"]
+    overrides = [f"benchmark={row.benchmark}", *LAUNCHERS[row.launcher], f"seed={SEED}", f"output={folder}"]
+    overrides += [] if row.whole else ["runs=1", f"benchmark.evaluation.until={SHORT[row.benchmark]}"]
     start = time.monotonic()
     ran = subprocess.run(
-        [sys.executable, "-c", WITH_FAULT, row.fault, "run", *words],
+        [sys.executable, "-c", WITH_FAULT, row.fault, "run", *overrides],
         cwd=ROOT,
         capture_output=True,
         text=True,

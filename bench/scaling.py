@@ -86,7 +86,7 @@ def main() -> None:
                 starts[name, ranks].append(start)
             for ranks in sorted({ranks for _, ranks in plans}):
                 folder = Path(scratch) / f"bare_{ranks}_{number}"
-                plan = next(plan for (_, asked), plan in plans.items() if asked == ranks)
+                plan = next(plan for (_, of_plan), plan in plans.items() if of_plan == ranks)
                 seconds["bare", ranks].append(_start_bare(plan, folder))
     _print(seconds, starts, samples=epochs * 897)
 
@@ -108,8 +108,8 @@ def _start_bare(plan: Plan, folder: Path) -> float:
     agent = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.nproc_per_node}")
     command = [sys.executable, *agent, __file__, "--bare", str(job.folder / "plan.json")]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(discover.ROOT)}
-    told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return float(told.stdout)
+    completed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return float(completed.stdout)
 
 
 def bare(job: Job) -> float:
@@ -193,11 +193,11 @@ def _plans(epochs: int, scratch: Path) -> dict[tuple[str, int], Plan]:
     plans = {}
     for name in discover.launchers():
         for ranks in RANKS:
-            words = [f"benchmark={VARIANT}", f"launcher={name}", f"launcher.nproc_per_node={ranks}"]
+            overrides = [f"benchmark={VARIANT}", f"launcher={name}", f"launcher.nproc_per_node={ranks}"]
             if GPU:
-                words.append("precision=bf16")
+                overrides.append("precision=bf16")
             try:
-                plans[name, ranks] = one_run([*words, *LARGER, f"output={scratch / 'none'}"], end)
+                plans[name, ranks] = one_run([*overrides, *LARGER, f"output={scratch / 'none'}"], end)
             except TrainBenchError as error:
                 print(f"{name}, {ranks} rank(s): skipped. {error}", flush=True)
     return plans

@@ -24,31 +24,31 @@ def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
     with the campaign has no `ended`."""
     number = 1 + max((taken for run, taken in _numbers(job.folder) if run == job.index), default=0)
     path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
-    told: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
-    told |= ran_with(job.reference, ruleset_digest) | {"ended": None, "outcome": None, "deaths": []}
-    files.write_json(path, told)
+    state: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
+    state |= ran_with(job.reference, ruleset_digest) | {"ended": None, "outcome": None, "deaths": []}
+    files.write_json(path, state)
     died: list[str] = []
     try:
         yield died
     except KeyboardInterrupt:
-        files.write_json(path, told | {"ended": _now(), "outcome": INTERRUPTED})
+        files.write_json(path, state | {"ended": _now(), "outcome": INTERRUPTED})
         raise
     except Exception as error:
-        files.write_json(path, told | {"ended": _now(), "outcome": DIED, "deaths": [str(error)]})
+        files.write_json(path, state | {"ended": _now(), "outcome": DIED, "deaths": [str(error)]})
         raise
-    files.write_json(path, told | {"ended": _now(), "outcome": DIED if died else FINISHED, "deaths": died})
+    files.write_json(path, state | {"ended": _now(), "outcome": DIED if died else FINISHED, "deaths": died})
 
 
 def ran_with(reference: str, ruleset_digest: str) -> dict[str, Any]:
     """What a run that starts now runs with, by the names that a plan has for it."""
-    found, folder = software.found(), discover.source_of(reference)
+    described, folder = software.describe(), discover.source_of(reference)
     if folder is not None:
-        found["reference"] = {
+        described["reference"] = {
             "folder": str(folder),
             "digest": software.digest_of_reference(folder),
             "revision": revision_of_folder(folder),
         }
-    return {"revision": revision(discover.ROOT), "ruleset_digest": ruleset_digest, "software": found}
+    return {"revision": revision(discover.ROOT), "ruleset_digest": ruleset_digest, "software": described}
 
 
 def _numbers(folder: Path) -> Iterator[tuple[int, int]]:

@@ -94,8 +94,8 @@ def _refuse_links(folder: Path) -> None:
 
 def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:
     """The configuration of the launcher that a plan names, with the `changes` of one host."""
-    asked = {**plan.jobs[0].launcher_config, **changes}
-    return cattrs.structure(asked, discover.launcher_config(plan.launcher))
+    options = {**plan.jobs[0].launcher_config, **changes}
+    return cattrs.structure(options, discover.launcher_config(plan.launcher))
 
 
 def prepare_data(plan: Plan, source: Path | None = None) -> None:
@@ -201,15 +201,15 @@ def _run(
     watchdog = RunWatchdog(job)
 
     def tick() -> str | None:
-        found = []
+        findings = []
         for event in follower.new_events():
             watcher.event(event)
-            found += live.event(event)
-        found += live.waiting(time.time_ns() // 1_000_000)
-        for finding in found:
+            findings += live.event(event)
+        findings += live.waiting(time.time_ns() // 1_000_000)
+        for finding in findings:
             watcher.finding(job, finding)
         watcher.tick()
-        broken = next((finding.message for finding in found if finding.grade == BREAKS), None)
+        broken = next((finding.message for finding in findings if finding.grade == BREAKS), None)
         if strictly and broken:
             return f"it was stopped because its log breaks a rule (on_violation=stop): {broken}"
         return watchdog.overdue() or hosts_file.failed_elsewhere(job)
@@ -220,8 +220,8 @@ def _run(
         ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
         tick()
         elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
-        found = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
-        died += [str(death) for death in found]
+        ended_by = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
+        died += [str(death) for death in ended_by]
         files.write_json(job.ranks_folder / "ending.json", {"exit_code": ended.exit_code, "deaths": died})
         _settle(job)
     record, _ = read_record(job.result_file, rules)

@@ -1,4 +1,4 @@
-"""The program: a verb and its words. What each verb does stands in the file of its name in `commands/`."""
+"""The program: a verb and its arguments. What each verb does stands in the file of its name in `commands/`."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ def main() -> NoReturn:
     sys.exit(guarded(lambda: _carry_out(sys.argv[1:])))
 
 
-def _carry_out(words: Sequence[str]) -> int:
-    if words[:1] in ([], ["-h"], ["--help"]):
+def _carry_out(arguments: Sequence[str]) -> int:
+    if arguments[:1] in ([], ["-h"], ["--help"]):
         print(HELP, end="")
-    elif "--version" in words:
+    elif "--version" in arguments:
         print(f"train-bench {__version__}")
-    elif words[0] in shell_completion.FLAGS:
-        return _complete(words)
-    elif words[0] not in VERBS:
-        raise UnknownName(what="verb", name=words[0], known=VERBS)
+    elif arguments[0] in shell_completion.FLAGS:
+        return _complete(arguments)
+    elif arguments[0] not in VERBS:
+        raise UnknownName(what="verb", name=arguments[0], known=VERBS)
     else:
-        return command(words[0])(words[1:])
+        return command(arguments[0])(arguments[1:])
     return VALID
 
 
-def _complete(words: Sequence[str]) -> int:
-    verb, rest = shell_completion.verb_and_words(words, VERBS)
+def _complete(arguments: Sequence[str]) -> int:
+    verb, rest = shell_completion.verb_and_arguments(arguments, VERBS)
     if verb is None:
         print(" ".join(rest))
     elif verb in COMPOSING:
@@ -75,7 +75,7 @@ def _complete(words: Sequence[str]) -> int:
 
 
 def command(verb: str) -> Callable[[Sequence[str]], int]:
-    """What carries out a verb: its words to an exit code."""
+    """What carries out a verb: its arguments to an exit code."""
     main: Callable[[Sequence[str]], int] = importlib.import_module(f"train_bench.commands.{verb}").main
     return main
 

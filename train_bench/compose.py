@@ -51,7 +51,7 @@ class Request:
     against: Request | None = None
 
 
-def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]) -> int:
+def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], int]) -> int:
     """Compose the configuration and `act` on it; returns its exit code. A sweep starts one process per job
     instead and tells how all of them ended; its exit code is theirs if they agree, else 1.
 
@@ -59,9 +59,11 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
     """
     register()
     Plugins.instance().register(OutsideConfigurations)
-    sweeping = not SWEEPING.isdisjoint(words)
-    folder, words = _sweep_folder(words) if sweeping else (Path(), words)
-    together = sweeping and not SIDE_BY_SIDE.isdisjoint(words) and "hydra.launcher.n_jobs=1" not in words
+    sweeping = not SWEEPING.isdisjoint(arguments)
+    folder, arguments = _sweep_folder(arguments) if sweeping else (Path(), arguments)
+    together = (
+        sweeping and not SIDE_BY_SIDE.isdisjoint(arguments) and "hydra.launcher.n_jobs=1" not in arguments
+    )
     codes: list[int] = []
     refused: list[RequestError] = []  # carried past Hydra, which would print more than the sentence
 
@@ -70,8 +72,8 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
             hydra_config = HydraConfig.get()
             sources = hydra_config.runtime.config_sources
             own = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
-            asked = [*own, *hydra_config.overrides.task]
-            sweep.run_job(verb, folder, hydra_config.job.num, asked, together=together)
+            overrides = [*own, *hydra_config.overrides.task]
+            sweep.run_job(verb, folder, hydra_config.job.num, overrides, together=together)
             return
         try:
             request = _with_other(_request(config))
@@ -80,8 +82,8 @@ def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int])
         else:
             codes.append(act(request))
 
-    completing = bool(words) and words[0] in shell_completion.FLAGS
-    sys.argv = ["train-bench" if completing else f"train-bench {verb}", *map(_quoted, words)]
+    completing = bool(arguments) and arguments[0] in shell_completion.FLAGS
+    sys.argv = ["train-bench" if completing else f"train-bench {verb}", *map(_quoted, arguments)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
     application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
     if together:
@@ -129,9 +131,9 @@ class AskedJobs(Callback):
         sweep.begin(Path(config.hydra.sweep.dir), list(itertools.product(*choices)))
 
 
-def _sweep_folder(words: Sequence[str]) -> tuple[Path, list[str]]:
+def _sweep_folder(arguments: Sequence[str]) -> tuple[Path, list[str]]:
     """The folder of a sweep, and its words with Hydra told so: `output=DIR`, or one under `results/`."""
-    outputs = [word for word in words if word.partition("=")[0] == "output"]
+    outputs = [word for word in arguments if word.partition("=")[0] == "output"]
     if any(OverridesParser.create().parse_override(word).is_sweep_override() for word in outputs):
         raise RequestError(f"{outputs[0]}: the folder of a sweep is one; its jobs are numbered in it.")
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -142,7 +144,7 @@ def _sweep_folder(words: Sequence[str]) -> tuple[Path, list[str]]:
         raise RequestError(
             f"The folder {folder} is not empty; choose another for this sweep with output=DIR."
         )
-    return folder, [*(word for word in words if word not in outputs), f"hydra.sweep.dir={folder}"]
+    return folder, [*(word for word in arguments if word not in outputs), f"hydra.sweep.dir={folder}"]
 
 
 def _wait_for_the_others(folder: Path) -> None:
@@ -163,14 +165,14 @@ def _wait_for_the_others(folder: Path) -> None:
 def _request(config: DictConfig) -> Request:
     hydra_config = HydraConfig.get()
     try:
-        asked = cast(RunConfig, OmegaConf.to_object(config))
+        typed = cast(RunConfig, OmegaConf.to_object(config))
     except AttributeError as error:  # an option that was added with `+` has no place in the schema
         name = str(error).rpartition("attribute ")[2]
         raise RequestError(f"There is no option {name}; leave out what adds it.") from error
-    if asked.launcher.threads_per_rank is None:
-        asked.launcher.threads_per_rank = machine.threads_asked(os.environ)
+    if typed.launcher.threads_per_rank is None:
+        typed.launcher.threads_per_rank = machine.threads_of_environment(os.environ)
     return Request(
-        config=asked,
+        config=typed,
         variant=str(hydra_config.runtime.choices["benchmark"]),
         overrides=tuple(hydra_config.overrides.task),
     )

@@ -40,7 +40,7 @@ def read_stated(path: Path) -> dict[str, str]:
     return stated
 
 
-def found(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
+def of_campaign(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
     """What a campaign's plan and system.json say of the system. Raises `KeyError` for one that it lacks."""
     packages = dict(machine["packages"])
     others = {"python": machine["python"], "cuda": machine["cuda"], "linux": machine["kernel"]} | packages

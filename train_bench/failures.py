@@ -67,16 +67,16 @@ def deaths(
     Then what befell other hosts as a whole, and what the ranks themselves said, those included that could not even
     join; then what the launcher says. `elsewhere` is what other hosts saw.
     """
-    told = _told(job)
+    of_ranks = _deaths_of_ranks(job)
     if ended.reason is not None:
-        return (Death(rank=None, how=ended.reason), *told)
+        return (Death(rank=None, how=ended.reason), *of_ranks)
     if whole and (ended.exit_code == 0 or _all_finished(job)):
         return ()
     seen = (*launcher.deaths(ended.exit_code, ended.stderr), *elsewhere)
     killed = tuple(dict.fromkeys(death for death in seen if death.how.startswith("killed by")))
     beyond = tuple(death for death in elsewhere if death.rank is None)
     how = f"the launcher ended with exit code {ended.exit_code}, and the log has no end"
-    return killed or (*beyond, *told) or seen or (Death(rank=None, how=how),)
+    return killed or (*beyond, *of_ranks) or seen or (Death(rank=None, how=how),)
 
 
 def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
@@ -103,20 +103,20 @@ def _all_finished(job: Job) -> bool:
     return states.count("finished") == job.world_size
 
 
-def _told(job: Job) -> tuple[Death, ...]:
+def _deaths_of_ranks(job: Job) -> tuple[Death, ...]:
     """What ranks said of their own end; the same sentence of several ranks once."""
-    told: dict[str, Death] = {}
+    deaths_by_error: dict[str, Death] = {}
     paths = job.ranks_folder.glob("rank_*.json")
     for path in sorted(paths, key=lambda path: int(path.stem.removeprefix("rank_"))):
         state = _state(path)
         if state.get("state") == "failed":
             rank = int(path.stem.removeprefix("rank_"))
-            told.setdefault(state["error"], Death(rank=rank, how=f"failed: {state['error']}"))
+            deaths_by_error.setdefault(state["error"], Death(rank=rank, how=f"failed: {state['error']}"))
     arrived = map(_state, sorted(job.ranks_folder.glob("arrived/*")))
     refused = next((state["error"] for state in arrived if "error" in state), None)
-    if refused is not None and not told:
+    if refused is not None and not deaths_by_error:
         return (Death(rank=None, how=f"a rank could not join: {refused}"),)
-    return tuple(told.values())
+    return tuple(deaths_by_error.values())
 
 
 def _state(path: Path) -> dict[str, Any]:

@@ -54,14 +54,14 @@ class HostsFile:
 
     def failed_elsewhere(self, job: Job) -> str | None:
         """What failed on other hosts, once our own processes had time to notice it themselves."""
-        found = _deaths_elsewhere(job) if self._others else ()
-        if not found:
+        died = _deaths_elsewhere(job) if self._others else ()
+        if not died:
             return None
         if self._failed_since is None:
             self._failed_since = time.monotonic()
         if time.monotonic() - self._failed_since < OWN_END_SECONDS:
             return None
-        return "; ".join(str(death) for death in found)
+        return "; ".join(str(death) for death in died)
 
     def _write(self, said: Mapping[str, Any]) -> None:
         if self._others:
@@ -71,16 +71,18 @@ class HostsFile:
 def said(folder: Path) -> Mapping[str, Any]:
     """What host 0 has written last: its `state`, and which `launch` of which `run` is on."""
     try:
-        found = files.read_json(folder / "hosts.json")
+        content = files.read_json(folder / "hosts.json")
     except LogError:
-        found = None
-    whole = isinstance(found, dict) and (found.get("state") != "running" or found.keys() >= {"run", "launch"})
-    return found if whole and "state" in found else {"state": "nothing said"}
+        content = None
+    whole = isinstance(content, dict) and (
+        content.get("state") != "running" or content.keys() >= {"run", "launch"}
+    )
+    return content if whole and "state" in content else {"state": "nothing said"}
 
 
-def report(job: Job, host: int, found: Sequence[Death]) -> None:
-    """Tell host 0 how the part of `host` ended; `found` is empty if well."""
-    files.write_json(job.ranks_folder / "hosts" / f"{host}.json", [asdict(death) for death in found])
+def report(job: Job, host: int, died: Sequence[Death]) -> None:
+    """Tell host 0 how the part of `host` ended; `died` is empty if well."""
+    files.write_json(job.ranks_folder / "hosts" / f"{host}.json", [asdict(death) for death in died])
 
 
 def _reports_of(job: Job) -> list[Path]:

@@ -21,15 +21,15 @@ BEGIN_SECONDS = 600.0
 """How long a host waits for host 0 to begin the campaign."""
 
 
-def take_part(folder: Path, words: Sequence[str], tell: Callable[[str], None]) -> bool:
-    """Take part in the campaign in `folder` until host 0 says that it is over. `words` say which host this
+def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None]) -> bool:
+    """Take part in the campaign in `folder` until host 0 says that it is over. `overrides` say which host this
     is, and what is particular to it (`launcher.interface=NAME`). Returns whether all runs ended well here.
 
     Raises `RequestError` where there is nothing to join, `LaunchError` when host 0 falls silent.
     """
     _wait_for_plan(folder, tell)
     plan = campaign.open_folder(folder)
-    host, changes = _which(plan, words)
+    host, changes = _which(plan, overrides)
     machine.refuse_missing_packages(plan.reference)
     launcher = discover.launcher(campaign.launcher_config(plan, **changes))
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
@@ -48,9 +48,9 @@ def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], Non
         job = plan.jobs[said["run"]]
         name = f"host {host}, run {job.index + 1} of {len(plan.jobs)}"
         tell(f"{name}: starting")
-        found = _carry_out(job, launcher, host, said)
-        tell(f"{name}: {'; '.join(str(death) for death in found) or 'finished'}")
-        good = good and not found
+        died = _carry_out(job, launcher, host, said)
+        tell(f"{name}: {'; '.join(str(death) for death in died) or 'finished'}")
+        good = good and not died
 
 
 def _prepare_data(plan: Plan) -> None:
@@ -80,20 +80,20 @@ def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
         time.sleep(hosts.POLL_SECONDS)
 
 
-def _which(plan: Plan, words: Sequence[str]) -> tuple[int, dict[str, str]]:
+def _which(plan: Plan, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
     """The number of this host, and its changes of the launcher's configuration."""
     config = campaign.launcher_config(plan)
     if not config.joining:
         raise RequestError(f"launcher={plan.launcher} as planned needs no other host to join.")
     if all(job.result_file.exists() for job in plan.jobs):
         raise RequestError("All runs of this campaign have a result; there is nothing to join.")
-    numbers = [number for number, word in enumerate(config.joining, start=1) if word in words]
+    numbers = [number for number, word in enumerate(config.joining, start=1) if word in overrides]
     if len(numbers) != 1:
         raise RequestError(f"Say which host this is, one of: {', '.join(config.joining)}.")
     shared = {field.name for field in dataclasses.fields(LauncherConfig)}
     own = [f"launcher.{field.name}" for field in dataclasses.fields(config) if field.name not in shared]
     changes = {}
-    for word in words:
+    for word in overrides:
         name, equals, value = word.partition("=")
         if name not in own or not equals:
             raise UnknownName(what="option of a joining host", name=name, known=own)
@@ -134,10 +134,10 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
     except KeyboardInterrupt:
         hosts.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
         raise
-    found = () if over() else deaths(job, launcher, ended, (), whole=True)
-    found = tuple(_on(host, death) for death in found)
-    hosts.report(job, host, found)
-    return found
+    died = () if over() else deaths(job, launcher, ended, (), whole=True)
+    died = tuple(_on(host, death) for death in died)
+    hosts.report(job, host, died)
+    return died
 
 
 def _on(host: int, death: Death) -> Death:

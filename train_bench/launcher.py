@@ -120,5 +120,5 @@ class Batch(Protocol):
     def queries(self, batch_job: str) -> tuple[tuple[str, ...], ...]:
         """Commands that tell what became of the batch job; the first that knows it is believed."""
 
-    def tasks(self, told: str) -> tuple[BatchTask, ...]:
+    def tasks(self, accounting: str) -> tuple[BatchTask, ...]:
         """What one of these commands printed, read."""

@@ -60,20 +60,20 @@ def refuse_ranks(job: Job) -> None:
     tf32 = job.precision is Precision.tf32
     if job.device is Device.cpu or (job.device is Device.auto and not tf32):
         return
-    found = _gpus()
-    if found == 0 and job.device is Device.auto:
+    gpus = _gpus()
+    if gpus == 0 and job.device is Device.auto:
         raise RequestError(
             "precision=tf32 exists on GPUs only, and PyTorch finds none here; use fp32 or bf16."
         )
-    if found < job.nproc_per_node:
-        step = "use device=cpu" if found == 0 else "ask for fewer processes per node"
+    if gpus < job.nproc_per_node:
+        step = "use device=cpu" if gpus == 0 else "ask for fewer processes per node"
         raise RequestError(
-            f"device={job.device.value} needs {job.nproc_per_node} GPU(s) here, and PyTorch finds {found}; {step}. "
+            f"device={job.device.value} needs {job.nproc_per_node} GPU(s) here, and PyTorch finds {gpus}; {step}. "
             f"Nothing was started."
         )
 
 
-def threads_asked(environ: Mapping[str, str]) -> int | None:
+def threads_of_environment(environ: Mapping[str, str]) -> int | None:
     """The threads per rank that OMP_NUM_THREADS asks for; None where it is not set. Of a list for nested regions,
     the outermost counts."""
     text = environ.get("OMP_NUM_THREADS", "").strip()
@@ -91,7 +91,9 @@ def threads_asked(environ: Mapping[str, str]) -> int | None:
 def _gpus() -> int:
     """As many as the ranks will find. Asked in a process of its own, because torch is not imported here."""
     try:
-        told = answer(Launch(argv=(sys.executable, "-c", "import torch; print(torch.cuda.device_count())")))
-        return int(told.split()[-1])
+        printed = answer(
+            Launch(argv=(sys.executable, "-c", "import torch; print(torch.cuda.device_count())"))
+        )
+        return int(printed.split()[-1])
     except (LaunchError, ValueError, IndexError):
         return 0

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import files
-from train_bench.description import FIELDS, found
+from train_bench.description import FIELDS, of_campaign
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.job import jobs_of
 from train_bench.judge import installed_checkers
@@ -89,7 +89,7 @@ class Campaign:
     def attempts(self) -> tuple[Mapping[str, Any], ...]:
         """All attempts at the runs that are packaged, run by run."""
         counted = [run.index for run in self.judgement.score.runs if run.counted]
-        return tuple(told for index in counted for told in attempts_at(self.judgement.location, index))
+        return tuple(attempt for index in counted for attempt in attempts_at(self.judgement.location, index))
 
     def announced(self, key: str) -> tuple[str, ...]:
         """The different values that the logs give to a `submission_*` key."""
@@ -112,7 +112,7 @@ def read_campaign(folder: Path, rcp_folders: Sequence[Path]) -> Campaign:
         if not (folder / name).is_file():
             raise RequestError(f"{folder} holds no finished campaign (no {name}); give the folder of one.")
     plan, machine = files.read_json(folder / "plan.json"), files.read_json(folder / "system.json")
-    judgement = judge_folder(folder, asked=None, rcp_folders=rcp_folders, changes=changes)
+    judgement = judge_folder(folder, ruleset_name=None, rcp_folders=rcp_folders, changes=changes)
     try:
         return Campaign(
             folder=folder,
@@ -122,7 +122,7 @@ def read_campaign(folder: Path, rcp_folders: Sequence[Path]) -> Campaign:
             launcher=str(plan["launcher"]),
             revision=plan["revision"],
             config=jobs_of(plan)[0]["config"],
-            described=found(plan, machine),
+            described=of_campaign(plan, machine),
             judgement=judgement,
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -152,7 +152,7 @@ def package(
     _refuse(list(_contradictions(campaigns, stated, source)), "")
     overruled = {campaign.folder: list(_shortcomings(campaign, source)) for campaign in campaigns}
     if not force:
-        reasons = [f"{folder}: {reason}" for folder, found in overruled.items() for reason in found]
+        reasons = [f"{folder}: {reason}" for folder, each in overruled.items() for reason in each]
         _refuse(reasons, " --force packages them all the same.")
     name = _plain(system or campaigns[0].announced("submission_platform")[0])
     submitter = _plain(campaigns[0].announced("submission_org")[0])
@@ -185,21 +185,21 @@ def _write(folder: Path, campaign: Campaign, name: str, source: Source, overrule
 def describe(campaign: Campaign, name: str, stated: Mapping[str, str]) -> dict[str, str]:
     """A system description: what the user states, else what was found, else empty."""
     status = campaign.announced("submission_status")[0]
-    found = {
+    derived = {
         **campaign.described,
         "submitter": campaign.announced("submission_org")[0],
         "division": campaign.announced("submission_division")[0],
         "status": STATUS.get(status, status),
         "system_name": name,
     }
-    return {field: stated.get(field, found.get(field, "")) for field in FIELDS}
+    return {field: stated.get(field, derived.get(field, "")) for field in FIELDS}
 
 
 def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator[Said]:
     """What our judge and the official checkers think of a submitter's folder, one after the other."""
     counted, defects = set(), {KNOWN_DEFECT}
     for results in sorted(folder.glob("results/*/*")):
-        judgement = judge_folder(results, asked=rounds, rcp_folders=rcp_folders, changes=changes)
+        judgement = judge_folder(results, ruleset_name=rounds, rcp_folders=rcp_folders, changes=changes)
         counted |= {record.counted for record in judgement.records}
         score = judgement.score
         if score.by_the_letter.rcp.verdict == CRASH:  # the RCP checker has no run count for some benchmarks
@@ -263,17 +263,17 @@ def _shortcomings(campaign: Campaign, source: Source) -> Iterator[str]:
     for reason in campaign.judgement.score.reasons:
         yield reason.rstrip(".")
     attempts = campaign.attempts
-    for ran in sorted({str(told.get("revision")) for told in (campaign.plan, *attempts)}):
+    for ran in sorted({str(state.get("revision")) for state in (campaign.plan, *attempts)}):
         if ran != str(source.revision) or ran.endswith("+changes"):
             yield f"it ran from revision {ran}, and the source here is {source.described}"
-    used = [told.get("software") for told in (campaign.plan, *attempts)]
-    if any(isinstance(found, Mapping) and found.get("sources") != source.digest for found in used):
+    used = [state.get("software") for state in (campaign.plan, *attempts)]
+    if any(isinstance(one, Mapping) and one.get("sources") != source.digest for one in used):
         yield f"it ran with other code than the source here (digest {source.digest})"
     outside = discover.source_of(campaign.reference)
     if outside is not None:
         digest = digest_of_reference(outside)
-        of_runs = [found.get("reference") for found in used if isinstance(found, Mapping)]
-        if any(not isinstance(told, Mapping) or told.get("digest") != digest for told in of_runs):
+        of_runs = [one.get("reference") for one in used if isinstance(one, Mapping)]
+        if any(not isinstance(state, Mapping) or state.get("digest") != digest for state in of_runs):
             yield f"its reference ran with other code than {outside} holds now (digest {digest})"
 
 
@@ -297,10 +297,12 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
     reference = references()[campaign.reference].folder
     _copy(reference, package / "references" / campaign.reference)
     decided = {key: value for key, value in campaign.plan.items() if key not in ("shared", "jobs")}
-    told = decided | {"config": campaign.config, "overruled": overruled}
+    content = decided | {"config": campaign.config, "overruled": overruled}
     # How a process died may name hosts and folders.
-    attempts = [{key: value for key, value in told.items() if key != "deaths"} for told in campaign.attempts]
-    files.write_json(folder / "configuration.json", _without_paths(told) | {"attempts": attempts})
+    attempts = [
+        {key: value for key, value in attempt.items() if key != "deaths"} for attempt in campaign.attempts
+    ]
+    files.write_json(folder / "configuration.json", _without_paths(content) | {"attempts": attempts})
     files.write(folder / "README.md", _readme(campaign, overruled))
 
 

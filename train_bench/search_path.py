@@ -26,7 +26,7 @@ RESERVED = "parts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Plugin:
     """A benchmark or a launcher: its folder, the package that its files are modules of, and whether it came with
     train_bench."""
 
@@ -36,15 +36,15 @@ class Found:
     shipped: bool
 
 
-def references() -> dict[str, Found]:
+def references() -> dict[str, Plugin]:
     """Benchmarks' folders by name. Raises `RequestError` where two have the same name, or a folder of the variable
     is none."""
-    return _found("references", os.environ.get(VARIABLE, ""))
+    return _plugins("references", os.environ.get(VARIABLE, ""))
 
 
-def launchers() -> dict[str, Found]:
+def launchers() -> dict[str, Plugin]:
     """Launchers' folders by name; errors as `references`."""
-    return _found("launchers", os.environ.get(VARIABLE, ""))
+    return _plugins("launchers", os.environ.get(VARIABLE, ""))
 
 
 def module_of(kind: str, name: str, folder: str | None) -> str:
@@ -55,10 +55,10 @@ def module_of(kind: str, name: str, folder: str | None) -> str:
         return f"train_bench.{kind}.{name}"
     if (PACKAGE / kind / name).is_dir():
         return f"train_bench.{kind}.{name}"
-    found = _found(kind, os.environ.get(VARIABLE, ""))
-    if name not in found:
+    plugins = _plugins(kind, os.environ.get(VARIABLE, ""))
+    if name not in plugins:
         raise RequestError(f"No installed package announces {name} as an entry point of {GROUPS[kind]} here.")
-    return found[name].module
+    return plugins[name].module
 
 
 def add(folder: Path) -> None:
@@ -81,53 +81,53 @@ def is_installed(folder: Path) -> bool:
 
 
 @cache
-def _found(kind: str, variable: str) -> dict[str, Found]:
+def _plugins(kind: str, variable: str) -> dict[str, Plugin]:
     _refuse_what_is_none(variable)
-    found: dict[str, Found] = {}
+    plugins: dict[str, Plugin] = {}
     for one in (*_shipped(kind), *_outside(kind, variable), *_announced(kind)):
         if one.name == RESERVED:
             raise RequestError(
                 f"{one.folder} cannot be called {RESERVED}: train_bench.{kind}.{RESERVED} is what all of them share. "
                 f"Rename the folder, or take it from {VARIABLE}."
             )
-        other = found.get(one.name)
+        other = plugins.get(one.name)
         if other is not None and other.folder != one.folder:
             raise RequestError(
                 f"Two {'benchmarks' if kind == 'references' else kind} are called {one.name}: {other.folder} and "
                 f"{one.folder}. Rename one folder, or take it from {VARIABLE}."
             )
-        found.setdefault(one.name, one)
-    return dict(sorted(found.items()))
+        plugins.setdefault(one.name, one)
+    return dict(sorted(plugins.items()))
 
 
-def _shipped(kind: str) -> Iterator[Found]:
+def _shipped(kind: str) -> Iterator[Plugin]:
     for path in (PACKAGE / kind).glob("*/config.py"):
         name = path.parent.name
         module = f"train_bench.{kind}.{name}"
-        yield Found(name=name, folder=path.parent.resolve(), module=module, shipped=True)
+        yield Plugin(name=name, folder=path.parent.resolve(), module=module, shipped=True)
 
 
-def _outside(kind: str, variable: str) -> Iterator[Found]:
+def _outside(kind: str, variable: str) -> Iterator[Plugin]:
     for folder in _of_variable(variable):
         if _kind(folder) == kind:
             module = f"train_bench.{kind}.{folder.name}"
-            yield Found(name=folder.name, folder=folder, module=module, shipped=False)
+            yield Plugin(name=folder.name, folder=folder, module=module, shipped=False)
 
 
-def _announced(kind: str) -> Iterator[Found]:
+def _announced(kind: str) -> Iterator[Plugin]:
     for point in importlib.metadata.entry_points(group=GROUPS[kind]):
         try:
-            found = importlib.util.find_spec(point.value)
+            spec = importlib.util.find_spec(point.value)
         except ImportError as error:
             raise RequestError(
                 f"The entry point {point.name} of {GROUPS[kind]} is broken: {error}."
             ) from error
-        if found is None or not found.submodule_search_locations:
+        if spec is None or not spec.submodule_search_locations:
             raise RequestError(
                 f"The entry point {point.name} of {GROUPS[kind]} names {point.value}, which is no installed package."
             )
-        folder = Path(next(iter(found.submodule_search_locations))).resolve()
-        yield Found(name=folder.name, folder=folder, module=point.value, shipped=False)
+        folder = Path(next(iter(spec.submodule_search_locations))).resolve()
+        yield Plugin(name=folder.name, folder=folder, module=point.value, shipped=False)
 
 
 def _of_variable(variable: str) -> Iterator[Path]:

@@ -11,19 +11,19 @@ LINE, POINT = "COMP_LINE", "COMP_POINT"
 """Environment variables of shells: what is typed, and where in it the cursor stands."""
 
 
-def verb_and_words(words: Sequence[str], verbs: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Which verb's options a shell asks for with `words` (`-sc query=bash`), and what that verb has to be given; None
-    and the verbs that fit where the line has none yet. The line is changed to one that Hydra understands.
+def verb_and_arguments(arguments: Sequence[str], verbs: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Which verb's options a shell asks for with `arguments` (`-sc query=bash`), and what that verb has to be given;
+    None and the verbs that fit where the line has none yet. The line is changed to one that Hydra understands.
 
     With `install=bash` any verb prints the same, because it is for the program as a whole.
     """
-    action = words[1] if len(words) > 1 else ""
+    action = arguments[1] if len(arguments) > 1 else ""
     if not action.startswith("query="):
-        return "run", list(words)
+        return "run", list(arguments)
     program, _, rest = os.environ.get(LINE, "").partition(" ")
     verb, blank, options = rest.lstrip().partition(" ")
     if not blank:
         return None, [name for name in verbs if name.startswith(verb)]
     line = f"{program} {options}"
     os.environ[LINE], os.environ[POINT] = line, str(len(line))
-    return verb, list(words)
+    return verb, list(arguments)

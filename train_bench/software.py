@@ -14,7 +14,7 @@ from train_bench.search_path import PACKAGE
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "deepspeed", "horovod")
 
 
-def found() -> dict[str, Any]:
+def describe() -> dict[str, Any]:
     """What would run now: `sources` (digest), `python` and `packages` (versions)."""
     return {"sources": digest_of_sources(), "python": platform.python_version(), "packages": versions()}
 
@@ -32,8 +32,8 @@ def digest_of_reference(folder: Path) -> str:
 
 def _digest(folder: Path, suffixes: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    found = (Path(at, name) for at, _, names in os.walk(folder, followlinks=True) for name in names)
-    for path in sorted(path for path in found if path.suffix in suffixes):
+    paths = (Path(at, name) for at, _, names in os.walk(folder, followlinks=True) for name in names)
+    for path in sorted(path for path in paths if path.suffix in suffixes):
         digest.update(f"{path.relative_to(folder)}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

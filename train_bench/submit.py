@@ -37,11 +37,13 @@ def check(batch: Batch) -> None:
         )
 
 
-def hand_over(batch: Batch, jobs: Sequence[Job], words: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Submit the campaign of `jobs`, whose script continues it with the further `words`, and a second job that
+def hand_over(
+    batch: Batch, jobs: Sequence[Job], overrides: Sequence[str], tell: Callable[[str], None]
+) -> None:
+    """Submit the campaign of `jobs`, whose script continues it with the further `overrides`, and a second job that
     settles it afterwards; if the user waits, settling is left to who waited."""
     folder = jobs[0].folder
-    number = _number(launch.answer(batch.submission(jobs, run_argv(jobs, words))))
+    number = _number(launch.answer(batch.submission(jobs, run_argv(jobs, overrides))))
     files.write_json(folder / "batch.json", {"job": number, "runs": [job.index for job in jobs], "tasks": []})
     tell(f"job {number} is submitted: {len(jobs)} run(s), output in {folder}")
     if batch.wait:
@@ -50,9 +52,9 @@ def hand_over(batch: Batch, jobs: Sequence[Job], words: Sequence[str], tell: Cal
     tell(f"job {settling} judges them when it has ended; train-bench settle {folder} does so at any time")
 
 
-def run_argv(jobs: Sequence[Job], words: Sequence[str]) -> tuple[str, ...]:
+def run_argv(jobs: Sequence[Job], overrides: Sequence[str]) -> tuple[str, ...]:
     """The command that continues the campaign of `jobs` inside the batch job."""
-    return (*PROGRAM, "run", f"resume={jobs[0].folder}", *words)
+    return (*PROGRAM, "run", f"resume={jobs[0].folder}", *overrides)
 
 
 def was_submitted(folder: Path) -> bool:
@@ -94,10 +96,10 @@ def refuse_under_way(batch: Batch, folder: Path) -> None:
 
 def settle(batch: Batch, folder: Path) -> None:
     """Record what became of the submitted job. What was recorded stays, where the batch system has forgotten."""
-    told = _handed_over(folder)
-    tasks = _ended(batch, str(told["job"]), "settle it when it has")
+    handed_over = _handed_over(folder)
+    tasks = _ended(batch, str(handed_over["job"]), "settle it when it has")
     if tasks:
-        files.write_json(folder / "batch.json", told | {"tasks": [asdict(task) for task in tasks]})
+        files.write_json(folder / "batch.json", handed_over | {"tasks": [asdict(task) for task in tasks]})
 
 
 def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
@@ -111,10 +113,10 @@ def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
 
 def _handed_over(folder: Path) -> dict[str, Any]:
     """What `hand_over` wrote down. The number goes to commands of the batch system, so it has to be one."""
-    told = files.read_json(folder / "batch.json")
-    if not isinstance(told, dict) or not re.fullmatch(r"[0-9]+", str(told.get("job"))):
+    content = files.read_json(folder / "batch.json")
+    if not isinstance(content, dict) or not re.fullmatch(r"[0-9]+", str(content.get("job"))):
         raise LogError(f"{folder / 'batch.json'} does not name the number of a submitted job.")
-    return told
+    return content
 
 
 def _ask(batch: Batch, number: str) -> tuple[BatchTask, ...]:
@@ -128,6 +130,6 @@ def _ask(batch: Batch, number: str) -> tuple[BatchTask, ...]:
     return ()
 
 
-def _number(told: str) -> str:
+def _number(printed: str) -> str:
     """sbatch adds the name of the cluster where there are several: `12;cluster`."""
-    return told.strip().partition(";")[0]
+    return printed.strip().partition(";")[0]

@@ -28,18 +28,20 @@ LOST = "its process was killed, or never started"
 
 def begin(folder: Path, jobs: Sequence[Sequence[str]]) -> None:
     """Write down what was asked, before any job starts."""
-    files.write_json(folder / "sweep.json", [list(words) for words in jobs])
+    files.write_json(folder / "sweep.json", [list(overrides) for overrides in jobs])
 
 
-def run_job(verb: str, folder: Path, number: int, words: Sequence[str], *, together: bool) -> int:
+def run_job(verb: str, folder: Path, number: int, overrides: Sequence[str], *, together: bool) -> int:
     """Carry out one job, at the same time as others if `together`, and leave how it went in the sweep's folder.
     Returns its exit code."""
     campaign = folder / str(number)
-    asked = [f"resume={campaign}"] if (campaign / "plan.json").exists() else [*words, f"output={campaign}"]
+    overrides_of_job = (
+        [f"resume={campaign}"] if (campaign / "plan.json").exists() else [*overrides, f"output={campaign}"]
+    )
     stderr = folder / f"{number}.stderr"
     os.environ[JOB] = f"{number} {'together' if together else 'alone'}"
     try:
-        code = launch.run_through((sys.executable, "-m", "train_bench", verb, *asked), stderr)
+        code = launch.run_through((sys.executable, "-m", "train_bench", verb, *overrides_of_job), stderr)
     finally:
         said = stderr.read_text(encoding="utf-8", errors="replace")
         sys.stderr.write(said)
@@ -57,41 +59,41 @@ def side() -> tuple[str, bool]:
 def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
     """Show one table of all jobs, which ran `together` on this machine or not, and the `trouble` of the launcher
     that started them. Returns 0 if all did what they were asked, 2 if all were refused, else 1."""
-    told = outcomes(folder)
-    table.show_sweep(told, folder, console(), together=together)
+    jobs = outcomes(folder)
+    table.show_sweep(jobs, folder, console(), together=together)
     if trouble is not None:
         sys.stderr.write(f"train-bench: the launcher of the sweep gave up: {trouble}\n")
         return 1
-    codes = {0 if _as_asked(job) else job["exit_code"] for job in told}
+    codes = {0 if _reached(job) else job["exit_code"] for job in jobs}
     return int(codes.pop()) if codes in ({0}, {2}) else 1
 
 
-def _as_asked(job: Mapping[str, Any]) -> bool:
+def _reached(job: Mapping[str, Any]) -> bool:
     """Whether every run that a job was asked for reached the target by the rules, be they as many as a score takes or
     fewer."""
     if job["exit_code"] != 1 or job["score"] is None:
         return bool(job["exit_code"] == 0)
     runs, incomplete = job["score"]["runs"], len(job["score"]["runs"]) < job["score"]["runs_required"]
-    good = len(runs) == job["asked"] and all(run["converged"] and run["compliant"] for run in runs)
+    good = len(runs) == job["runs"] and all(run["converged"] and run["compliant"] for run in runs)
     return incomplete and good and len(job["score"]["reasons"]) == 1
 
 
 def outcomes(folder: Path) -> list[dict[str, Any]]:
-    """One object per job that was asked, for the table: `number`, `words`, `exit_code` (None where a job left
-    nothing), `said` (its last line on standard error), `asked` (how many runs; None where nothing was planned) and
+    """One object per job, for the table: `number`, `overrides`, `exit_code` (None where a job left
+    nothing), `said` (its last line on standard error), `runs` (how many were planned; None where nothing was) and
     `score` (the object of its score.json, or None)."""
-    told = []
-    for number, words in enumerate(files.read_json(folder / "sweep.json")):
+    jobs = []
+    for number, overrides in enumerate(files.read_json(folder / "sweep.json")):
         path, campaign = folder / f"{number}.json", folder / str(number)
         plan, score = campaign / "plan.json", campaign / "score.json"
         ending = files.read_json(path) if path.exists() else {"exit_code": None, "said": LOST}
-        told.append(
+        jobs.append(
             {
                 "number": number,
-                "words": words,
+                "overrides": overrides,
                 **ending,
-                "asked": len(files.read_json(plan)["jobs"]) if plan.exists() else None,
+                "runs": len(files.read_json(plan)["jobs"]) if plan.exists() else None,
                 "score": files.read_json(score) if score.exists() else None,
             }
         )
-    return told
+    return jobs

@@ -72,8 +72,8 @@ def without_trace(
         ),
         ("the random generators", generators, _generators()),
     ]
-    found = {name: _difference(before, after) for name, before, after in pairs}
-    changed = [f"{name} ({where})" for name, where in found.items() if where is not None]
+    differences = {name: _difference(before, after) for name, before, after in pairs}
+    changed = [f"{name} ({where})" for name, where in differences.items() if where is not None]
     if changed:
         raise LaunchError(
             f"The warm-up has left a trace in {' and in '.join(changed)}: what was set back is not what "

@@ -106,12 +106,20 @@ class Launcher:
         port = FIRST_PORT + zlib.crc32(f"{job.folder} {job.index}".encode()) % PORTS
         runner = (sys.executable, "-m", "deepspeed.launcher.runner", "--log_level=warning")
         where = (f"--hostfile={hostfile}", f"--num_nodes={job.nodes}", f"--num_gpus={job.nproc_per_node}")
-        _, _module_flag, module, *words = rank_argv
+        _, _module_flag, module, *arguments = rank_argv
         env = {"OMP_NUM_THREADS": str(job.threads_per_rank or 1)}
         if job.device is not Device.auto:
             env["DS_ACCELERATOR"] = job.device.value
         return Launch(
-            argv=(*runner, *where, f"--master_port={port}", "--no_local_rank", "--module", module, *words),
+            argv=(
+                *runner,
+                *where,
+                f"--master_port={port}",
+                "--no_local_rank",
+                "--module",
+                module,
+                *arguments,
+            ),
             env=env,
         )
 

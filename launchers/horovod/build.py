@@ -58,12 +58,12 @@ PATCHES = (
 )
 
 
-def main(words: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Build or reuse the wheel, install it, import it."""
     parser = argparse.ArgumentParser("python -m train_bench.launchers.horovod.build", description=__doc__)
     parser.add_argument("--mpi", action="store_true", help="with MPI, which has to be installed")
     parser.add_argument("--nccl", action="store_true", help="for GPUs; needs the CUDA toolkit and NCCL")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     folder = discover.cache() / "horovod" / key(mpi=options.mpi, nccl=options.nccl)
     try:
         python("-m", "pip", "install", "--constraint", str(discover.ROOT / "constraints.txt"), *REQUIREMENTS)
@@ -96,8 +96,8 @@ def build(folder: Path, *, mpi: bool, nccl: bool) -> None:
         source = fetch(work)
         patch(source, cpu_only=not nccl)
         print(f"Building Horovod {VERSION} for torch {torch.__version__}; this takes minutes ...", flush=True)
-        words = ("--no-build-isolation", "--no-deps", "--wheel-dir", str(work / "wheel"), str(source))
-        python("-m", "pip", "wheel", *words, env=environment(mpi=mpi, nccl=nccl))
+        options = ("--no-build-isolation", "--no-deps", "--wheel-dir", str(work / "wheel"), str(source))
+        python("-m", "pip", "wheel", *options, env=environment(mpi=mpi, nccl=nccl))
         wheel = next((work / "wheel").glob("*.whl"))
         install(wheel)
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,8 +111,8 @@ def fetch(work: Path) -> Path:
     """The unpacked source distribution."""
     pinned = work / "pinned.txt"
     pinned.write_text(SDIST + "\n", encoding="utf-8")
-    words = ("--no-deps", "--no-binary=horovod", "--no-build-isolation", "--require-hashes")
-    python("-m", "pip", "download", *words, "--dest", str(work), "--requirement", str(pinned))
+    options = ("--no-deps", "--no-binary=horovod", "--no-build-isolation", "--require-hashes")
+    python("-m", "pip", "download", *options, "--dest", str(work), "--requirement", str(pinned))
     with tarfile.open(work / f"horovod-{VERSION}.tar.gz") as archive:
         archive.extractall(work, filter="data")
     return work / f"horovod-{VERSION}"
@@ -125,9 +125,9 @@ def patch(source: Path, *, cpu_only: bool) -> None:
             continue
         path = source / change.file
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        found = text.count(change.old)
-        if found != 1:
-            raise LaunchError(f"{change.file} holds {change.old!r} {found} times; the patch expects it once.")
+        count = text.count(change.old)
+        if count != 1:
+            raise LaunchError(f"{change.file} holds {change.old!r} {count} times; the patch expects it once.")
         path.write_text(text.replace(change.old, change.new), encoding="utf-8")
         print(f"Patched {change.file}: {change.new}", flush=True)
 
@@ -154,9 +154,9 @@ def install(wheel: Path) -> None:
     python("-c", "import horovod.torch")
 
 
-def python(*words: str, env: Mapping[str, str] | None = None) -> None:
+def python(*arguments: str, env: Mapping[str, str] | None = None) -> None:
     """Run this interpreter; raises `CalledProcessError` if it fails."""
-    subprocess.run([sys.executable, *words], check=True, env=os.environ | dict(env or {}))
+    subprocess.run([sys.executable, *arguments], check=True, env=os.environ | dict(env or {}))
 
 
 if __name__ == "__main__":

@@ -104,8 +104,8 @@ class HorovodParallel(TorchParallel):
 
     def from_rank_zero(self, value: T) -> T:
         """Broadcast."""
-        told: T = hvd.broadcast_object(value, root_rank=0)
-        return told
+        received: T = hvd.broadcast_object(value, root_rank=0)
+        return received
 
     def barrier(self) -> None:
         """Device first, then the other ranks."""

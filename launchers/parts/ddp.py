@@ -129,8 +129,8 @@ class TorchParallel:
         """Averaged gradients overflow on all ranks or on none; those of sharded tables on one rank, and then
         all have to skip the step."""
         self._scaler.unscale_(optimizer)
-        for found in self._scaler._found_inf_per_device(optimizer).values():
-            dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        for overflow in self._scaler._found_inf_per_device(optimizer).values():
+            dist.all_reduce(overflow, op=dist.ReduceOp.MAX)
 
     def state_dict(self) -> dict[str, Any]:
         """The loss scale."""
@@ -222,13 +222,13 @@ def whole_state(
                 yield f"{name}/{key}", value
 
 
-def _device(asked: Device, local_rank: int) -> torch.device:
-    found = torch.cuda.device_count() if asked is not Device.cpu else 0
-    if asked is Device.cpu or (asked is Device.auto and found == 0):
+def _device(device: Device, local_rank: int) -> torch.device:
+    gpus = torch.cuda.device_count() if device is not Device.cpu else 0
+    if device is Device.cpu or (device is Device.auto and gpus == 0):
         return torch.device("cpu")
-    if local_rank >= found:
+    if local_rank >= gpus:
         raise LaunchError(
-            f"Local rank {local_rank} needs a GPU of its own, but {found} were found. Ask for fewer "
+            f"Local rank {local_rank} needs a GPU of its own, but {gpus} were found. Ask for fewer "
             f"processes per node, or for device=cpu."
         )
     torch.cuda.set_device(local_rank)

@@ -30,9 +30,9 @@ def main() -> None:
         sys.exit(f"train-bench: {error}")
     config = importlib.import_module(f"train_bench.launchers.{starter.value}.config").Config
     launcher = importlib.import_module(f"train_bench.launchers.{starter.value}.start").Launcher
-    asked = config(nodes=job.nodes, nproc_per_node=job.nproc_per_node, **where)
+    inner_config = config(nodes=job.nodes, nproc_per_node=job.nproc_per_node, **where)
     rank = (sys.executable, "-m", "train_bench.run.rank", *sys.argv[1:])
-    inner = launcher(asked).launch(job, rank)
+    inner = launcher(inner_config).launch(job, rank)
     os.execvpe(inner.argv[0], inner.argv, os.environ | dict(inner.env))
 
 

@@ -53,11 +53,11 @@ class Batch:
 
     def refuse_allocation(self, environ: Mapping[str, str]) -> str | None:
         """Fewer nodes than the runs need."""
-        found = int(environ.get("SLURM_JOB_NUM_NODES", "1"))
-        if found < self._nodes:
+        allocated = int(environ.get("SLURM_JOB_NUM_NODES", "1"))
+        if allocated < self._nodes:
             return (
                 f"{self._nodes} node(s) were planned, but the allocation of Slurm job {environ['SLURM_JOB_ID']} "
-                f"has {found}; nothing was started."
+                f"has {allocated}; nothing was started."
             )
         return None
 
@@ -87,10 +87,10 @@ class Batch:
             ("scontrol", "--oneliner", "show", "job", batch_job),
         )
 
-    def tasks(self, told: str) -> tuple[BatchTask, ...]:
+    def tasks(self, accounting: str) -> tuple[BatchTask, ...]:
         """One line per task: `12_0|TIMEOUT|0:0` of sacct, `JobId=12 ... JobState=TIMEOUT ...` of scontrol."""
         tasks = []
-        for line in told.splitlines():
+        for line in accounting.splitlines():
             fields = dict(FIELD.findall(line))
             if "JobState" in fields:
                 name = fields["JobId"]
@@ -107,37 +107,37 @@ class Batch:
         return self.config.nodes * (1 if self.config.array else self.config.parallel)
 
     def _where(self) -> list[str]:
-        asked = self.config
-        named = {"partition": asked.partition, "account": asked.account}
+        config = self.config
+        named = {"partition": config.partition, "account": config.account}
         return [f"--{name}={value}" for name, value in named.items() if value is not None]
 
     def _script(self, jobs: Sequence[Job], run_argv: tuple[str, ...]) -> str:
-        asked = self.config
+        config = self.config
         indices = [job.index for job in jobs]
         options = [
             f"--job-name={jobs[0].benchmark}",
             f"--nodes={self._nodes}",
-            f"--ntasks={self._nodes * asked.nproc_per_node}",
-            f"--ntasks-per-node={asked.nproc_per_node}",
+            f"--ntasks={self._nodes * config.nproc_per_node}",
+            f"--ntasks-per-node={config.nproc_per_node}",
             # A job that comes back by itself would hide that it was preempted.
             "--no-requeue",
-            f"--output={jobs[0].folder}/slurm/{'%A_%a' if asked.array else '%j'}.out",
+            f"--output={jobs[0].folder}/slurm/{'%A_%a' if config.array else '%j'}.out",
             *self._where(),
         ]
-        if asked.cpus_per_rank is not None:
-            options.append(f"--cpus-per-task={asked.cpus_per_rank}")
-        if asked.time is not None:
-            options.append(f"--time={asked.time}")
-        if asked.gres is not None:
-            options.append(f"--gres={asked.gres}")
-        if asked.array:
-            options.append(f"--array={','.join(map(str, indices))}%{asked.parallel}")
+        if config.cpus_per_rank is not None:
+            options.append(f"--cpus-per-task={config.cpus_per_rank}")
+        if config.time is not None:
+            options.append(f"--time={config.time}")
+        if config.gres is not None:
+            options.append(f"--gres={config.gres}")
+        if config.array:
+            options.append(f"--array={','.join(map(str, indices))}%{config.parallel}")
             return _text(
-                [*options, *asked.extra], [f'exec {shlex.join(run_argv)} "only=[$SLURM_ARRAY_TASK_ID]"']
+                [*options, *config.extra], [f'exec {shlex.join(run_argv)} "only=[$SLURM_ARRAY_TASK_ID]"']
             )
-        if asked.parallel == 1:
-            return _text([*options, *asked.extra], [f"exec {_command(run_argv, indices)}"])
-        return _text([*options, *asked.extra], self._side_by_side(indices, run_argv))
+        if config.parallel == 1:
+            return _text([*options, *config.extra], [f"exec {_command(run_argv, indices)}"])
+        return _text([*options, *config.extra], self._side_by_side(indices, run_argv))
 
     def _side_by_side(self, indices: list[int], run_argv: tuple[str, ...]) -> list[str]:
         lines = [

@@ -34,5 +34,5 @@ def rendezvous(job: Job, *, first: bool) -> tuple[str, int]:
                 f"have to see the campaign's folder."
             )
         time.sleep(POLL_SECONDS)
-    told = files.read_json(path)
-    return str(told["host"]), int(told["port"])
+    address = files.read_json(path)
+    return str(address["host"]), int(address["port"])

@@ -40,23 +40,23 @@ class Launcher:
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """Numbers that make no sense; options of sbatch that are none."""
-        asked = self.config
+        config = self.config
         for name in ("nodes", "nproc_per_node", "parallel"):
-            if getattr(asked, name) < 1:
-                return f"launcher.{name} is {getattr(asked, name)}; it has to be at least 1."
-        if asked.cpus_per_rank is not None and asked.cpus_per_rank < 1:
-            return f"launcher.cpus_per_rank is {asked.cpus_per_rank}; it has to be at least 1."
+            if getattr(config, name) < 1:
+                return f"launcher.{name} is {getattr(config, name)}; it has to be at least 1."
+        if config.cpus_per_rank is not None and config.cpus_per_rank < 1:
+            return f"launcher.cpus_per_rank is {config.cpus_per_rank}; it has to be at least 1."
         for name in ("partition", "account", "time", "gres"):
-            value = getattr(asked, name)
+            value = getattr(config, name)
             if value is not None and not VALUE.fullmatch(value):
                 return f"launcher.{name} is {value!r}; allowed are letters, digits and the characters {SIGNS}"
-        for line in asked.extra:
+        for line in config.extra:
             if not line.isprintable():
                 return f"launcher.extra holds {line!r}; each has to be one option of sbatch, on one line."
-        for line in asked.extra:
+        for line in config.extra:
             if not line.startswith("-"):
                 return f"launcher.extra holds {line!r}; each has to be an option of sbatch, such as --constraint=a100."
-        if asked.starter is not Starter.srun:
+        if config.starter is not Starter.srun:
             return self._inner().refuse(benchmark)
         return None
 
@@ -72,18 +72,18 @@ class Launcher:
         return Launch(argv=agent, env=env)
 
     def _srun(self, job: Job, *, tasks_per_node: int) -> tuple[str, ...]:
-        asked = self.config
+        config = self.config
         step = [
             f"--nodes={job.nodes}",
             f"--ntasks={job.nodes * tasks_per_node}",
             f"--ntasks-per-node={tasks_per_node}",
             "--kill-on-bad-exit=1",
         ]
-        if asked.cpus_per_rank is not None:
-            step.append(f"--cpus-per-task={asked.cpus_per_rank * job.nproc_per_node // tasks_per_node}")
-        if asked.gres is not None:
-            step.append(f"--gres={asked.gres}")
-        if asked.parallel == 1 or asked.array:
+        if config.cpus_per_rank is not None:
+            step.append(f"--cpus-per-task={config.cpus_per_rank * job.nproc_per_node // tasks_per_node}")
+        if config.gres is not None:
+            step.append(f"--gres={config.gres}")
+        if config.parallel == 1 or config.array:
             return ("srun", *step)
         # Runs side by side keep to nodes of their own; the script says which are this run's.
         relative = f'exec srun --relative="${{{FIRST_NODE}:-0}}" "$@"'
@@ -117,8 +117,8 @@ class Launcher:
 
 def _tasks(stderr: str) -> tuple[Death, ...]:
     """Tasks that were merely ended with the step are no deaths."""
-    found = [(rank, _how(what)) for ranks, what in FAILURE.findall(stderr) for rank in _numbers(ranks)]
-    return tuple(Death(rank=rank, how=how) for rank, how in found if how != "killed by SIGTERM")
+    failed = [(rank, _how(what)) for ranks, what in FAILURE.findall(stderr) for rank in _numbers(ranks)]
+    return tuple(Death(rank=rank, how=how) for rank, how in failed if how != "killed by SIGTERM")
 
 
 def _how(what: str) -> str:

@@ -25,25 +25,25 @@ class Launcher:
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """Fields that contradict each other, or that say nothing on a single host."""
-        asked = self.config
+        config = self.config
         for name in ("nodes", "nproc_per_node"):
-            if getattr(asked, name) < 1:
-                return f"launcher.{name} is {getattr(asked, name)}; it has to be at least 1."
-        if asked.nodes == 1:
+            if getattr(config, name) < 1:
+                return f"launcher.{name} is {getattr(config, name)}; it has to be at least 1."
+        if config.nodes == 1:
             return self._refuse_several_hosts()
-        if asked.master_addr is None:
+        if config.master_addr is None:
             return (
-                f"launcher.nodes={asked.nodes} needs launcher.master_addr, the address of this host that the "
+                f"launcher.nodes={config.nodes} needs launcher.master_addr, the address of this host that the "
                 f"others can reach."
             )
-        if asked.node_rank != 0:
+        if config.node_rank != 0:
             return (
-                f"launcher.node_rank={asked.node_rank} was asked, but a campaign is begun on host 0; on the "
-                f"others, type train-bench join DIR launcher.node_rank={asked.node_rank}."
+                f"launcher.node_rank={config.node_rank} was asked, but a campaign is begun on host 0; on the "
+                f"others, type train-bench join DIR launcher.node_rank={config.node_rank}."
             )
-        if not 1 <= asked.master_port <= 65535:
-            return f"launcher.master_port is {asked.master_port}; allowed are 1 to 65535."
-        if asked.local_addr is not None:
+        if not 1 <= config.master_port <= 65535:
+            return f"launcher.master_port is {config.master_port}; allowed are 1 to 65535."
+        if config.local_addr is not None:
             return (
                 "launcher.local_addr is for train-bench join; host 0 is reached under launcher.master_addr."
             )

@@ -123,7 +123,7 @@ class Config(task.BenchmarkConfig):
 
     def refuse(self) -> str | None:
         """What is missing or contradicts itself, as a sentence."""
-        asked = self.hyperparameters
+        hyperparameters = self.hyperparameters
         if self.pretrained and self.start_weights is None:
             return (
                 f"{self.benchmark} starts from published weights, and benchmark.start_weights names no file. Fetch the "
@@ -136,9 +136,10 @@ class Config(task.BenchmarkConfig):
                 f"{self.benchmark} starts from random weights and not from {self.start_weights}; leave "
                 f"benchmark.start_weights out."
             )
-        if asked.num_warmup_steps != asked.opt_learning_rate_warmup_steps:
+        if hyperparameters.num_warmup_steps != hyperparameters.opt_learning_rate_warmup_steps:
             return (
-                f"num_warmup_steps is {asked.num_warmup_steps} and opt_learning_rate_warmup_steps is "
-                f"{asked.opt_learning_rate_warmup_steps}; both are the length of the warm-up and have to agree."
+                f"num_warmup_steps is {hyperparameters.num_warmup_steps} and opt_learning_rate_warmup_steps is "
+                f"{hyperparameters.opt_learning_rate_warmup_steps}; both are the length of the warm-up and have to "
+                "agree."
             )
         return None

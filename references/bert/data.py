@@ -112,10 +112,10 @@ def _check(config: Config, folder: Path, manifest: dict) -> None:
 def _check_counts(config: Config, folder: Path, counts: dict[str, int]) -> None:
     """A size that the configuration leaves open has to be above 0."""
     wanted = {"train": config.train_samples, "val": config.eval_samples}
-    for split, found in counts.items():
-        if found < 1 or wanted[split] not in (None, found):
+    for split, count in counts.items():
+        if count < 1 or wanted[split] not in (None, count):
             raise RequestError(
-                f"{folder} has {found} examples in its split '{split}'; {config.benchmark} has "
+                f"{folder} has {count} examples in its split '{split}'; {config.benchmark} has "
                 f"{wanted[split] or 'at least 1'}."
             )
 

@@ -192,8 +192,8 @@ RULES_NAMES = (
 def tensor_name(parameter: str) -> str:
     """layers.3.attention.output.weight is bert/encoder/layer_3/attention/output/dense/kernel."""
     for pattern, name in RULES_NAMES:
-        if found := re.fullmatch(pattern, parameter):
-            where, _, kind = found.expand(name).rpartition("/")
+        if match := re.fullmatch(pattern, parameter):
+            where, _, kind = match.expand(name).rpartition("/")
             if where.endswith("LayerNorm"):
                 kind = {"weight": "gamma", "bias": "beta"}[kind]
             return f"{where}/{'kernel' if kind == 'weight' else kind}"

@@ -36,7 +36,7 @@ class StepSchedule:
         return self.base * (1.0 - min(step, self.training_steps) / self.training_steps)
 
 
-def optimizer_of(model: nn.Module, asked: Hyperparameters) -> LAMB:
+def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> LAMB:
     """LAMB over `model`, at rate 0 until the schedule speaks. Tensors that the rules call LayerNorm or bias
     have neither decay nor adaptation."""
     named = list(model.named_parameters())
@@ -48,9 +48,9 @@ def optimizer_of(model: nn.Module, asked: Hyperparameters) -> LAMB:
             {"params": plain, "weight_decay": 0.0, "layer_adaptation": False},
         ],
         lr=0.0,
-        betas=(asked.opt_lamb_beta_1, asked.opt_lamb_beta_2),
-        epsilon=asked.opt_epsilon,
-        weight_decay=asked.opt_lamb_weight_decay_rate,
+        betas=(hyperparameters.opt_lamb_beta_1, hyperparameters.opt_lamb_beta_2),
+        epsilon=hyperparameters.opt_epsilon,
+        weight_decay=hyperparameters.opt_lamb_weight_decay_rate,
     )
 
 
@@ -58,16 +58,16 @@ def _is_plain(name: str) -> bool:
     return "LayerNorm" in name or "bias" in name
 
 
-def schedule_of(asked: Hyperparameters) -> StepSchedule:
+def schedule_of(hyperparameters: Hyperparameters) -> StepSchedule:
     """Warm-up and decay by steps of the global batch."""
-    if asked.opt_learning_rate_training_steps < 1:
+    if hyperparameters.opt_learning_rate_training_steps < 1:
         raise RequestError(
-            f"opt_learning_rate_training_steps is {asked.opt_learning_rate_training_steps}; the rate decays over "
-            "1 or more steps."
+            f"opt_learning_rate_training_steps is {hyperparameters.opt_learning_rate_training_steps}; the rate "
+            "decays over 1 or more steps."
         )
     return StepSchedule(
-        base=asked.opt_base_learning_rate,
-        training_steps=asked.opt_learning_rate_training_steps,
-        warmup_steps=asked.num_warmup_steps,
-        start_warmup_step=asked.start_warmup_step,
+        base=hyperparameters.opt_base_learning_rate,
+        training_steps=hyperparameters.opt_learning_rate_training_steps,
+        warmup_steps=hyperparameters.num_warmup_steps,
+        start_warmup_step=hyperparameters.start_warmup_step,
     )

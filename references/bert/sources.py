@@ -69,10 +69,10 @@ def _hold_to_what_is_published(root: Path, evaluation: Path, data: Data) -> None
         )
     for name, published in data.md5.items():
         for path in sorted(root.rglob(name)):
-            found = prepared.digest(path, "md5")
-            if found != published:
+            md5 = prepared.digest(path, "md5")
+            if md5 != published:
                 raise RequestError(
-                    f"{path} has md5 {found}; the published one is {published}. Fetch or make it again, and the "
+                    f"{path} has md5 {md5}; the published one is {published}. Fetch or make it again, and the "
                     "examples that were made with it."
                 )
 
@@ -103,7 +103,7 @@ def read_tfrecords(path: Path, config: Config) -> Iterator[np.ndarray]:
     yield rows[:used]
 
 
-def _fill(row: np.ndarray, found: Mapping[str, np.ndarray], config: Config) -> None:
+def _fill(row: np.ndarray, features: Mapping[str, np.ndarray], config: Config) -> None:
     """One example into one row. Raises ValueError, with what is wrong, the value and what is allowed."""
     length, predictions = config.data.sequence_length, config.data.predictions
     sizes = {
@@ -112,28 +112,28 @@ def _fill(row: np.ndarray, found: Mapping[str, np.ndarray], config: Config) -> N
         "next_sentence_labels": 1,
     }
     for name, size in sizes.items():
-        if name not in found:
-            raise ValueError(f"it has no feature {name}; it has {', '.join(sorted(found)) or 'none'}")
-        if len(found[name]) != size:
-            raise ValueError(f"{name} has {len(found[name])} values; allowed are {size}")
-    tokens = _in_range("input_ids", found, config.model.vocabulary)
-    segments = _in_range("segment_ids", found, 2)
-    used = _prefix("input_mask", found)
-    masked = _prefix("masked_lm_weights", found)
+        if name not in features:
+            raise ValueError(f"it has no feature {name}; it has {', '.join(sorted(features)) or 'none'}")
+        if len(features[name]) != size:
+            raise ValueError(f"{name} has {len(features[name])} values; allowed are {size}")
+    tokens = _in_range("input_ids", features, config.model.vocabulary)
+    segments = _in_range("segment_ids", features, 2)
+    used = _prefix("input_mask", features)
+    masked = _prefix("masked_lm_weights", features)
     first, places = used - int(segments.sum()), np.arange(length)
     if not np.array_equal(segments, (places >= first) & (places < used)):
         raise ValueError("segment_ids are not zeros, then ones up to the end of the text, then zeros")
     row["tokens"] = tokens
     row["length"] = used
     row["first"] = first
-    row["random_next"] = _in_range("next_sentence_labels", found, 2)[0]
+    row["random_next"] = _in_range("next_sentence_labels", features, 2)[0]
     row["masked"] = masked
-    row["positions"] = _in_range("masked_lm_positions", found, max(1, used))
-    row["words"] = _in_range("masked_lm_ids", found, config.model.vocabulary)
+    row["positions"] = _in_range("masked_lm_positions", features, max(1, used))
+    row["words"] = _in_range("masked_lm_ids", features, config.model.vocabulary)
 
 
-def _in_range(name: str, found: Mapping[str, np.ndarray], end: int) -> np.ndarray:
-    values = found[name]
+def _in_range(name: str, features: Mapping[str, np.ndarray], end: int) -> np.ndarray:
+    values = features[name]
     if values.dtype.kind != "i" or values.min() < 0 or values.max() >= end:
         raise ValueError(
             f"{name} has values from {values.min()} to {values.max()}; allowed are 0 to {end - 1}"
@@ -141,10 +141,10 @@ def _in_range(name: str, found: Mapping[str, np.ndarray], end: int) -> np.ndarra
     return values
 
 
-def _prefix(name: str, found: Mapping[str, np.ndarray]) -> int:
+def _prefix(name: str, features: Mapping[str, np.ndarray]) -> int:
     """How many ones come before nothing but zeros."""
-    count = int(found[name].sum())
-    if not np.array_equal(found[name], np.arange(len(found[name])) < count):
+    count = int(features[name].sum())
+    if not np.array_equal(features[name], np.arange(len(features[name])) < count):
         raise ValueError(f"{name} is not a row of ones before a row of zeros")
     return count
 

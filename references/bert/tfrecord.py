@@ -56,9 +56,9 @@ def records(path: Path) -> Iterator[bytes]:
             number += 1
 
 
-def _fault(found: bytes, wanted: int) -> str:
-    if len(found) < wanted:
-        return f"the file ends after {len(found)} of {wanted} bytes"
+def _fault(content: bytes, wanted: int) -> str:
+    if len(content) < wanted:
+        return f"the file ends after {len(content)} of {wanted} bytes"
     return "the checksum (crc32c) is wrong"
 
 
@@ -71,7 +71,7 @@ def _masked_crc(content: bytes) -> int:
 def features(record: bytes) -> dict[str, np.ndarray]:
     """Integers as int64 and floats as float32 arrays by name; features of bytes are left out. Raises
     `Malformed`."""
-    found = {}
+    lists = {}
     for number, message in _fields(record):
         if number == 1:
             for inner, entry in _fields(message):
@@ -81,8 +81,8 @@ def features(record: bytes) -> dict[str, np.ndarray]:
                         raise Malformed("an entry has no name or no value")
                     values = _values(pair[2])
                     if values is not None:
-                        found[pair[1].decode("utf-8", "replace")] = values
-    return found
+                        lists[pair[1].decode("utf-8", "replace")] = values
+    return lists
 
 
 def _values(feature: bytes) -> np.ndarray | None:

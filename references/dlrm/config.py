@@ -93,17 +93,17 @@ class Config(task.BenchmarkConfig):
 
     def refuse(self) -> str | None:
         """The schedule has an order (reference: the warm-up ends before the decay starts), a table has rows."""
-        asked, model = self.hyperparameters, self.model
-        warmup, start = asked.opt_learning_rate_warmup_steps, asked.lr_decay_start_steps
+        hyperparameters, model = self.hyperparameters, self.model
+        warmup, start = hyperparameters.opt_learning_rate_warmup_steps, hyperparameters.lr_decay_start_steps
         if warmup > start:
             return (
                 f"opt_learning_rate_warmup_steps is {warmup} and lr_decay_start_steps {start}; the warm-up has "
                 f"to end before the decay starts."
             )
-        if asked.sgd_opt_base_learning_rate != asked.opt_base_learning_rate:
+        if hyperparameters.sgd_opt_base_learning_rate != hyperparameters.opt_base_learning_rate:
             return (
-                f"sgd_opt_base_learning_rate is {asked.sgd_opt_base_learning_rate:g}; the decay starts at "
-                f"opt_base_learning_rate, {asked.opt_base_learning_rate:g}."
+                f"sgd_opt_base_learning_rate is {hyperparameters.sgd_opt_base_learning_rate:g}; the decay starts at "
+                f"opt_base_learning_rate, {hyperparameters.opt_base_learning_rate:g}."
             )
         if not model.rows or min(model.rows) < 1:
             return f"The tables have {model.rows} rows; every one needs at least 1."

@@ -161,17 +161,17 @@ def _number(config: Config, scratch: Path) -> np.ndarray:
     if not path.exists():
         part.unlink(missing_ok=True)
         table = np.lib.format.open_memmap(part, mode="w+", dtype=np.int32, shape=(CATEGORIES, max_index))
-        found = []
+        sizes = []
         for category in bar(range(CATEGORIES), "features numbered"):
             bits = np.zeros(-(-max_index // 8), dtype=np.uint8)
             for day in range(DAYS):
                 bits |= np.load(scratch / f"day_{day}_seen.npy", mmap_mode="r")[category]
             seen = np.unpackbits(bits, count=max_index)
             table[category] = np.cumsum(seen, dtype=np.int32) - 1
-            found.append(int(seen.sum()))
-        if found != rows:
+            sizes.append(int(seen.sum()))
+        if sizes != rows:
             raise RequestError(
-                f"The categories of all days have {found} values; {config.benchmark} has tables of {rows} rows. Fetch "
+                f"The categories of all days have {sizes} values; {config.benchmark} has tables of {rows} rows. Fetch "
                 f"the {DAYS} days again, or, for other data, set benchmark.model.table_rows to what was found."
             )
         table.flush()

@@ -79,12 +79,12 @@ def _generate(config: Config, folder: Path) -> dict[str, Any]:
 
 
 def _check(config: Config, folder: Path, manifest: dict) -> None:
-    asked = {
+    expected = {
         "dense_features": config.model.dense_features,
         "table_rows": list(config.model.table_rows),
     }
-    found = {key: manifest[key] for key in asked}
-    prepared.check_preprocessing(config, folder, found, asked)
+    prepared_with = {key: manifest[key] for key in expected}
+    prepared.check_preprocessing(config, folder, prepared_with, expected)
     records.verify(folder, manifest, contents=config.data.verify)
     counts = {split: manifest["splits"][split]["samples"] for split in prepared.SPLITS}
     wanted = {"train": config.train_samples, "val": config.eval_samples}

@@ -54,7 +54,7 @@ class Dense(nn.Module):
         """float32 logits (b,) from the dense features (b, features) and an embedding (b, d) per table. The last
         layer is computed in fp32 whatever the numerics, because logits of 16 bits would be tied in the AUC."""
         lowest = self.bottom(dense)
-        vectors = torch.stack([lowest, *(found.to(lowest.dtype) for found in embeddings)], dim=1)
+        vectors = torch.stack([lowest, *(vector.to(lowest.dtype) for vector in embeddings)], dim=1)
         products = _Products.apply(vectors, self._pairs, self._places)
         high = self.top(torch.cat([lowest, products], dim=1))
         with torch.autocast(high.device.type, enabled=False):

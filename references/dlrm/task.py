@@ -110,9 +110,9 @@ class Task(TrainingTask[Config, data.Batch]):
         seen = 0
         with self._evaluation() as batches:
             for batch in batches:
-                found = self._score(batch)
+                probabilities = self._score(batch)
                 end = seen + len(batch[0])
-                scores[seen:end], labels[seen:end] = found, batch[0].bool()
+                scores[seen:end], labels[seen:end] = probabilities, batch[0].bool()
                 seen = end
         broken = ~torch.isfinite(scores).all() | ~torch.isfinite(self._last_loss)
         if int(self._parallel.sum(broken.long())):

@@ -122,26 +122,26 @@ def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
 def _split(config: Config, folder: Path, name: str) -> Split:
     """Images of a split; in training without those that have no object larger than a pixel."""
     file, images = FILES[config.data.origin][name]
-    found = coco.read(folder / file, masks=True)
-    used = np.arange(len(found.image_ids))
+    annotations = coco.read(folder / file, masks=True)
+    used = np.arange(len(annotations.image_ids))
     wanted = config.eval_samples
     if name == "train":
         wanted = config.train_samples
-        counts = np.concatenate([[0], np.cumsum(_trained_on(found, slice(None)))])[found.first]
+        counts = np.concatenate([[0], np.cumsum(_trained_on(annotations, slice(None)))])[annotations.first]
         used = used[np.diff(counts) > 0]
     if len(used) != wanted:
         raise RequestError(
             f"{folder / file} has {len(used)} images that can be used; {config.benchmark} has {wanted}."
         )
-    if len(found.category_ids) != config.model.num_classes - 1:
+    if len(annotations.category_ids) != config.model.num_classes - 1:
         raise RequestError(
-            f"{folder / file} has {len(found.category_ids)} categories; with the background, model.num_classes "
+            f"{folder / file} has {len(annotations.category_ids)} categories; with the background, model.num_classes "
             f"of {config.benchmark} is {config.model.num_classes}."
         )
-    missing = coco.missing_images(folder / images, found)
+    missing = coco.missing_images(folder / images, annotations)
     if missing:
         raise RequestError(f"{folder / images} lacks {len(missing)} images, {missing[0]} the first of them.")
-    return Split(path=folder / file, annotations=found, images=used, folder=folder / images)
+    return Split(path=folder / file, annotations=annotations, images=used, folder=folder / images)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class TrainingSet(Dataset):
     """Flipped examples by (image, position); the position decides the flip and the draws of the losses."""
 
     split: Split
-    asked: Hyperparameters
+    hyperparameters: Hyperparameters
     flip: float
     means: list[float]
     seed: int
@@ -160,19 +160,19 @@ class TrainingSet(Dataset):
         image, position = item
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
         number, owner = int(self.split.images[image]), int(self.split.images[self.objects_of[image]])
-        found = self.split.annotations
-        before, other = _size(found, number), _size(found, owner)
-        size = resized(*before, self.asked.min_image_size, self.asked.max_image_size)
+        annotations = self.split.annotations
+        before, other = _size(annotations, number), _size(annotations, owner)
+        size = resized(*before, self.hyperparameters.min_image_size, self.hyperparameters.max_image_size)
         flip = bool(rng.random() < self.flip)
-        pixels = coco.pixels(self.split.folder / found.file_names[number], found.sizes[number])
-        part = found.rows(owner)
-        rows = np.arange(part.start, part.stop)[_trained_on(found, part)]
+        pixels = coco.pixels(self.split.folder / annotations.file_names[number], annotations.sizes[number])
+        part = annotations.rows(owner)
+        rows = np.arange(part.start, part.stop)[_trained_on(annotations, part)]
         last = torch.tensor([0.0, 0.0, 1.0, 1.0])
-        boxes = boxes_to_network(torch.from_numpy(found.boxes[rows]) - last, other, size, flip=flip)
-        masks = masks_to_network(_masks(found, rows), other, size, flip=flip)
+        boxes = boxes_to_network(torch.from_numpy(annotations.boxes[rows]) - last, other, size, flip=flip)
+        masks = masks_to_network(_masks(annotations, rows), other, size, flip=flip)
         objects = Objects(
             boxes=boxes,
-            labels=torch.from_numpy(found.labels[rows]),
+            labels=torch.from_numpy(annotations.labels[rows]),
             masks=masks,
             seed=int(rng.integers(1 << 62)),
         )
@@ -189,14 +189,14 @@ class EvaluationSet(Dataset):
     """Images by number."""
 
     split: Split
-    asked: Hyperparameters
+    hyperparameters: Hyperparameters
     means: list[float]
 
     def __getitem__(self, number: int) -> tuple[Tensor, None, int]:
-        found = self.split.annotations
-        before = _size(found, number)
-        size = resized(*before, self.asked.min_image_size, self.asked.max_image_size)
-        pixels = coco.pixels(self.split.folder / found.file_names[number], found.sizes[number])
+        annotations = self.split.annotations
+        before = _size(annotations, number)
+        size = resized(*before, self.hyperparameters.min_image_size, self.hyperparameters.max_image_size)
+        pixels = coco.pixels(self.split.folder / annotations.file_names[number], annotations.sizes[number])
         return to_network(pixels, size, self.means, flip=False), None, number
 
     @property
@@ -205,26 +205,26 @@ class EvaluationSet(Dataset):
         return self.split
 
 
-def _trained_on(found: coco.Annotations, rows: slice) -> np.ndarray:
+def _trained_on(annotations: coco.Annotations, rows: slice) -> np.ndarray:
     """bool (rows,): which annotations are objects of the losses: no crowds, and both sides larger than a pixel.
     In the +1 convention a side of a pixel has its first and last pixel in the same place, and the reference
     drops such boxes; a smaller one, once enlarged, would overlap no anchor and be claimed by all."""
-    boxes = found.boxes[rows].astype(np.float64)
-    return (boxes[:, 2:] - boxes[:, :2] > ONE_PIXEL).all(axis=1) & ~found.crowd[rows]
+    boxes = annotations.boxes[rows].astype(np.float64)
+    return (boxes[:, 2:] - boxes[:, :2] > ONE_PIXEL).all(axis=1) & ~annotations.crowd[rows]
 
 
-def _size(found: coco.Annotations, number: int) -> Size:
-    height, width = found.sizes[number].tolist()
+def _size(annotations: coco.Annotations, number: int) -> Size:
+    height, width = annotations.sizes[number].tolist()
     return height, width
 
 
-def _masks(found: coco.Annotations, rows: np.ndarray) -> Polygons | Tensor:
+def _masks(annotations: coco.Annotations, rows: np.ndarray) -> Polygons | Tensor:
     """Polygons if all objects of the image have them, else bitmaps of all."""
-    masks = [found.segmentations[row] for row in rows]
+    masks = [annotations.segmentations[row] for row in rows]
     if masks and all(isinstance(mask, list) for mask in masks):
         return [[np.asarray(part, dtype=np.float64) for part in mask] for mask in masks]
-    image = int(np.searchsorted(found.first, rows[0], side="right")) - 1
-    height, width = _size(found, image)
+    image = int(np.searchsorted(annotations.first, rows[0], side="right")) - 1
+    height, width = _size(annotations, image)
     encoded = [_encoded(mask, height, width) for mask in masks]
     return torch.from_numpy(np.ascontiguousarray(rle.decode(encoded).transpose(2, 0, 1)))
 

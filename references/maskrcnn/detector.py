@@ -34,7 +34,7 @@ class Detector(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.network = Network(config.model)
-        self.asked, self.shape = config.detection, config.model
+        self.detection, self.shape = config.detection, config.model
         self.candidates = config.hyperparameters.num_image_candidates
         self._anchors: dict[tuple[int, int, int, torch.device], Tensor] = {}
 
@@ -47,13 +47,15 @@ class Detector(nn.Module):
         logits, codes = self.network.rpn(levels)
         anchors = [self._grid(number, level) for number, level in enumerate(levels)]
         training = objects is not None
-        candidates = self.asked.train_candidates if training else self.asked.eval_candidates
+        candidates = self.detection.train_candidates if training else self.detection.eval_candidates
         boxes, scores = propose(
-            logits, codes, anchors, sizes, candidates=candidates, nms_above=self.asked.proposal_nms
+            logits, codes, anchors, sizes, candidates=candidates, nms_above=self.detection.proposal_nms
         )
         pooled_levels = [level.contiguous() for level in levels[:-1]]
         if objects is None:
-            return self._detect(pooled_levels, best_of_image(boxes, scores, self.asked.eval_proposals), sizes)
+            return self._detect(
+                pooled_levels, best_of_image(boxes, scores, self.detection.eval_proposals), sizes
+            )
         generators = [torch.Generator(images.device).manual_seed(each.seed) for each in objects]
         losses = self._proposal_losses(
             torch.cat(logits, 1), torch.cat(codes, 1), torch.cat(anchors), sizes, objects, generators
@@ -88,7 +90,7 @@ class Detector(nn.Module):
         for image, (truth, size, generator) in enumerate(zip(objects, sizes, generators, strict=True)):
             matches = match(truth.boxes, anchors, above=RPN_ABOVE, below=RPN_BELOW, claim=True)
             matches = torch.where(inside(anchors, *size), matches, BETWEEN)
-            positive, negative = draw(matches, self.asked.anchors_sampled, RPN_POSITIVE, generator)
+            positive, negative = draw(matches, self.detection.anchors_sampled, RPN_POSITIVE, generator)
             chosen_logits.append(logits[image, torch.cat([positive, negative])])
             truths.append(logits.new_ones(len(positive)))
             truths.append(logits.new_zeros(len(negative)))
@@ -120,7 +122,7 @@ class Detector(nn.Module):
         for truth, proposed, generator in zip(objects, boxes, generators, strict=True):
             every = torch.cat([proposed, truth.boxes])
             matches = match(truth.boxes, every, above=ROI_ABOVE, below=ROI_ABOVE, claim=False)
-            positive, negative = draw(matches, self.asked.rois_sampled, ROI_POSITIVE, generator)
+            positive, negative = draw(matches, self.detection.rois_sampled, ROI_POSITIVE, generator)
             which = matches[positive]
             rois.append(every[torch.cat([positive, negative])])
             labels.append(torch.cat([truth.labels[which], torch.zeros_like(negative)]))
@@ -149,14 +151,14 @@ class Detector(nn.Module):
         logits, codes = self.network.box(self._pool(levels, _placed(proposed), BOX_SIDE))
         counts = [len(rois) for rois in proposed]
         parts = zip(logits.split(counts), codes.split(counts), proposed, sizes, strict=True)
-        found = [detect(*part, self.asked) for part in parts]
-        placed = _placed([boxes for boxes, _, _ in found])
-        every = torch.cat([labels for _, _, labels in found])
+        detected = [detect(*part, self.detection) for part in parts]
+        placed = _placed([boxes for boxes, _, _ in detected])
+        every = torch.cat([labels for _, _, labels in detected])
         masks = _of_class(self.network.mask(self._pool(levels, placed, MASK_SIDE // 2)), every).sigmoid()
-        split = masks.split([len(labels) for _, _, labels in found])
+        split = masks.split([len(labels) for _, _, labels in detected])
         return [
             Detected(boxes=boxes, scores=scores, labels=labels, masks=mask)
-            for (boxes, scores, labels), mask in zip(found, split, strict=True)
+            for (boxes, scores, labels), mask in zip(detected, split, strict=True)
         ]
 
     def _pool(self, levels: list[Tensor], placed: Tensor, side: int) -> Tensor:
@@ -172,7 +174,12 @@ class Detector(nn.Module):
             scale = 1.0 / (finest * 2**index)
             pooled.append(
                 ops.roi_align(
-                    level, placed[mine].to(level.dtype), side, scale, self.asked.sampling_ratio, aligned=False
+                    level,
+                    placed[mine].to(level.dtype),
+                    side,
+                    scale,
+                    self.detection.sampling_ratio,
+                    aligned=False,
                 )
             )
             order.append(mine)

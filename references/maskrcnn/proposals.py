@@ -75,12 +75,12 @@ def best_of_image(boxes: list[Tensor], scores: list[Tensor], count: int) -> list
 
 
 def detect(
-    logits: Tensor, codes: Tensor, rois: Tensor, size: Size, asked: Detection
+    logits: Tensor, codes: Tensor, rois: Tensor, size: Size, detection: Detection
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Boxes, scores and labels found in one image, from (rois, classes) logits and class-specific codes:
     scores above the smallest one, suppression per class, the best over all classes."""
     probabilities = logits.softmax(dim=1)
-    roi, label = (probabilities[:, 1:] > asked.score_above).nonzero().unbind(1)
+    roi, label = (probabilities[:, 1:] > detection.score_above).nonzero().unbind(1)
     label = label + 1
     scores = probabilities[roi, label]
     height, width = (torch.tensor(float(side), device=rois.device) for side in size)
@@ -88,10 +88,10 @@ def detect(
     kept = []
     for each in label.unique().tolist():
         of_class = (label == each).nonzero().squeeze(1)
-        kept.append(of_class[nms(boxes[of_class], scores[of_class], asked.nms)])
-    found = torch.cat(kept) if kept else roi.new_zeros(0)
-    found = found[scores[found].topk(min(asked.detections, len(found))).indices]
-    return boxes[found], scores[found], label[found]
+        kept.append(of_class[nms(boxes[of_class], scores[of_class], detection.nms)])
+    kept_rows = torch.cat(kept) if kept else roi.new_zeros(0)
+    kept_rows = kept_rows[scores[kept_rows].topk(min(detection.detections, len(kept_rows))).indices]
+    return boxes[kept_rows], scores[kept_rows], label[kept_rows]
 
 
 def paste(mask: Tensor, box: Tensor, size: Size) -> np.ndarray:

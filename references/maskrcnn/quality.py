@@ -11,16 +11,16 @@ from pycocotools import mask as rle
 from train_bench.references.maskrcnn.proposals import Detected, Size, paste
 
 
-def results(found: Detected, image_id: int, network: Size, original: Size) -> list[dict[str, Any]]:
+def results(detected: Detected, image_id: int, network: Size, original: Size) -> list[dict[str, Any]]:
     """One row per detection: image_id, category_id (the label from 1), score, bbox (x, y, width, height) and
     segmentation (RLE of `original` size)."""
     scale = torch.tensor([original[1] / network[1], original[0] / network[0]] * 2)
-    boxes = found.boxes.float().cpu() * scale
+    boxes = detected.boxes.float().cpu() * scale
     if not len(boxes):
         return []
-    pasted = [paste(mask, box, original) for mask, box in zip(found.masks.cpu(), boxes, strict=True)]
+    pasted = [paste(mask, box, original) for mask, box in zip(detected.masks.cpu(), boxes, strict=True)]
     encoded = rle.encode(np.asfortranarray(np.stack(pasted, axis=2)))
-    rows = zip(boxes.tolist(), found.scores.tolist(), found.labels.tolist(), encoded, strict=True)
+    rows = zip(boxes.tolist(), detected.scores.tolist(), detected.labels.tolist(), encoded, strict=True)
     return [
         {
             "image_id": image_id,

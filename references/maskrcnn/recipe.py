@@ -64,14 +64,14 @@ class StepDecay:
 
 def schedule_of(config: Config) -> StepDecay:
     """The schedule that the hyperparameters say."""
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     if config.warmup_method not in WARMUP_METHODS:
         raise UnknownName(what="warmup_method", name=config.warmup_method, known=WARMUP_METHODS)
     return StepDecay(
-        base=asked.opt_base_learning_rate,
+        base=hyperparameters.opt_base_learning_rate,
         warmup_method=config.warmup_method,
-        warmup_steps=asked.opt_learning_rate_warmup_steps,
-        warmup_factor=asked.opt_learning_rate_warmup_factor,
-        decay=asked.opt_learning_rate_decay_factor,
-        boundaries=tuple(asked.opt_learning_rate_decay_steps),
+        warmup_steps=hyperparameters.opt_learning_rate_warmup_steps,
+        warmup_factor=hyperparameters.opt_learning_rate_warmup_factor,
+        decay=hyperparameters.opt_learning_rate_decay_factor,
+        boundaries=tuple(hyperparameters.opt_learning_rate_decay_steps),
     )

@@ -44,12 +44,12 @@ def load(backbone: Backbone, path: Path) -> None:
     Raises `RequestError` for a file that is no state dict, or whose tensors are not those of this backbone.
     """
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        weights = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise RequestError(f"{path} cannot be read as a state dict of tensors: {error}.") from error
     names = detectron_names(backbone)
-    if not isinstance(found, dict) or set(found) - LEFT_OUT != set(names.values()):
-        given = set(found) if isinstance(found, dict) else set()
+    if not isinstance(weights, dict) or set(weights) - LEFT_OUT != set(names.values()):
+        given = set(weights) if isinstance(weights, dict) else set()
         wrong = sorted(str(name) for name in given - LEFT_OUT ^ set(names.values()))[:3]
         raise RequestError(
             f"{path} does not hold the {len(names)} tensors of this backbone under Detectron's names; the first "
@@ -57,12 +57,12 @@ def load(backbone: Backbone, path: Path) -> None:
         )
     state = backbone.state_dict()
     for ours, theirs in names.items():
-        if state[ours].shape != found[theirs].shape:
+        if state[ours].shape != weights[theirs].shape:
             raise RequestError(
-                f"{theirs} in {path} has shape {tuple(found[theirs].shape)}; the backbone has "
+                f"{theirs} in {path} has shape {tuple(weights[theirs].shape)}; the backbone has "
                 f"{tuple(state[ours].shape)}."
             )
-        state[ours].copy_(found[theirs])
+        state[ours].copy_(weights[theirs])
     for layer in backbone.modules():
         if isinstance(layer, FrozenNorm):
             layer.running_mean.zero_()

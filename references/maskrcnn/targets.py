@@ -64,12 +64,12 @@ def match(truth: Tensor, boxes: Tensor, *, above: float, below: float, claim: bo
     if not len(truth):
         return torch.full((len(boxes),), BACKGROUND, device=boxes.device)
     overlap = iou(truth, boxes)
-    best, found = overlap.max(dim=0)
-    matches = torch.where(best >= above, found, BETWEEN)
+    best, best_of = overlap.max(dim=0)
+    matches = torch.where(best >= above, best_of, BETWEEN)
     matches = torch.where(best < below, BACKGROUND, matches)
     if claim:
         claimed = (overlap == overlap.amax(dim=1, keepdim=True)).any(dim=0)
-        matches = torch.where(claimed, found, matches)
+        matches = torch.where(claimed, best_of, matches)
     return matches
 
 

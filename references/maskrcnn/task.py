@@ -59,13 +59,15 @@ class Task(TrainingTask[Config, Batch]):
         self._truth = coco_ap.index(self._val.path) if parallel.rank == 0 else None
         train_set = data.TrainingSet(
             split=train,
-            asked=config.hyperparameters,
+            hyperparameters=config.hyperparameters,
             flip=config.data.flip,
             means=config.data.means,
             seed=derive(self._seed, "augmentation"),
             objects_of=data.owners(train, permuted=config.data.permute_labels),
         )
-        eval_set = data.EvaluationSet(split=self._val, asked=config.hyperparameters, means=config.data.means)
+        eval_set = data.EvaluationSet(
+            split=self._val, hyperparameters=config.hyperparameters, means=config.data.means
+        )
         order = ByOrientation(
             tall=tall(train.annotations.sizes[train.images]),
             seed=self._seed,
@@ -99,8 +101,8 @@ class Task(TrainingTask[Config, Batch]):
         with self._evaluation() as batches:
             for batch in batches:
                 with parallel.inference():
-                    found = self._forward(self._images(batch), batch.sizes)
-                for each, number, size in zip(found, batch.indices, batch.sizes, strict=True):
+                    detected = self._forward(self._images(batch), batch.sizes)
+                for each, number, size in zip(detected, batch.indices, batch.sizes, strict=True):
                     height, width = annotations.sizes[number].tolist()
                     rows += results(each, int(annotations.image_ids[number]), size, (height, width))
         for row in rows:

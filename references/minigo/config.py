@@ -154,8 +154,10 @@ class Config(task.BenchmarkConfig):
 
     def for_ranks(self, ranks: int) -> Config:
         """With `train_batch_size` as it will be."""
-        asked = self.hyperparameters
-        return replace(self, hyperparameters=replace(asked, train_batch_size=asked.global_batch_size))
+        hyperparameters = self.hyperparameters
+        return replace(
+            self, hyperparameters=replace(hyperparameters, train_batch_size=hyperparameters.global_batch_size)
+        )
 
     def refuse(self) -> str | None:
         """A run from the published checkpoint needs the file of it and no other may have one, and every run needs

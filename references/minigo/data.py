@@ -74,15 +74,15 @@ def batches(
     """This rank's micro-batches of a generation, each with the numbers of its positions in the window, which count on
     where a position is drawn again because there are too few. Which positions are drawn, their order and their
     symmetries follow the seed and the generation, not the number of ranks."""
-    asked, size = config.hyperparameters, config.model.board_size
+    hyperparameters, size = config.hyperparameters, config.model.board_size
     every = joined(window)
     rng = np.random.default_rng(derive(seed, "window", generation))
-    wanted = steps_of(config, len(every)) * asked.global_batch_size
+    wanted = steps_of(config, len(every)) * hyperparameters.global_batch_size
     drawn = np.resize(rng.permutation(len(every)), wanted)
     numbers = drawn + np.arange(wanted) // len(every) * len(every)
     turns = rng.integers(8, size=wanted)
     targets = rng.permutation(drawn) if config.data.permute_labels else drawn
-    share = asked.global_batch_size // (ranks * asked.gradient_accumulation_steps)
+    share = hyperparameters.global_batch_size // (ranks * hyperparameters.gradient_accumulation_steps)
     for start in range(rank * share, wanted, share * ranks):
         part = slice(start, start + share)
         yield numbers[part], _batch(every, drawn[part], targets[part], turns[part], size)

@@ -122,8 +122,8 @@ def chains(board: np.ndarray, geometry: Geometry) -> tuple[np.ndarray, np.ndarra
         side = 1 if colour == BLACK else 0
         chain[first] = first
         queue[0] = first
-        done, found = 0, 1
-        while done < found:
+        done, queued = 0, 1
+        while done < queued:
             point = queue[done]
             done += 1
             keys[first] ^= geometry.zobrist[side, point]
@@ -137,8 +137,8 @@ def chains(board: np.ndarray, geometry: Geometry) -> tuple[np.ndarray, np.ndarra
                         liberty[first] = next_to
                 elif board[next_to] == colour and chain[next_to] < 0:
                     chain[next_to] = first
-                    queue[found] = next_to
-                    found += 1
+                    queue[queued] = next_to
+                    queued += 1
     return chain, liberties, liberty, keys
 
 
@@ -242,8 +242,8 @@ def has_liberty(board: np.ndarray, start: int, geometry: Geometry, queue: np.nda
     met = np.zeros(board.size, np.bool_)
     met[start] = True
     queue[0] = start
-    done, found = 0, 1
-    while done < found:
+    done, queued = 0, 1
+    while done < queued:
         for next_to in geometry.neighbours[queue[done]]:
             if next_to < 0 or met[next_to]:
                 continue
@@ -251,10 +251,10 @@ def has_liberty(board: np.ndarray, start: int, geometry: Geometry, queue: np.nda
                 return 0
             if board[next_to] == board[start]:
                 met[next_to] = True
-                queue[found] = next_to
-                found += 1
+                queue[queued] = next_to
+                queued += 1
         done += 1
-    return found
+    return queued
 
 
 @compiled

@@ -25,13 +25,13 @@ def regions(board: np.ndarray, colour: int, geometry: Geometry) -> tuple[np.ndar
             continue
         region[first] = count
         queue[0] = first
-        done, found = 0, 1
-        while done < found:
+        done, queued = 0, 1
+        while done < queued:
             for next_to in geometry.neighbours[queue[done]]:
                 if next_to >= 0 and board[next_to] != colour and region[next_to] < 0:
                     region[next_to] = count
-                    queue[found] = next_to
-                    found += 1
+                    queue[queued] = next_to
+                    queued += 1
             done += 1
         count += 1
     return region, count

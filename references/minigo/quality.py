@@ -36,13 +36,13 @@ class _Player:
 
     def think(self, positions: game.Positions, games: np.ndarray) -> np.ndarray:
         """Take one batch of leaves of these games' trees through the network; which of them have their visits."""
-        found = search.select(
+        count = search.select(
             *(self.trees, positions, games, self.goals, self.salts),
             *(self.manner, self.geometry, self.planes, self.leaves),
         )
-        if found:
-            policies, values = self.infer(self.planes[:found])
-            search.incorporate(self.trees, self.leaves[:found], policies, values, self.manner, self.geometry)
+        if count:
+            policies, values = self.infer(self.planes[:count])
+            search.incorporate(self.trees, self.leaves[:count], policies, values, self.manner, self.geometry)
         return games[self.trees.visits[games, 0] >= self.goals[games]]
 
 

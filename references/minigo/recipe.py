@@ -34,15 +34,13 @@ def schedule_of(config: Config) -> Piecewise:
 
     Raises RequestError where boundaries do not rise or rates do not match them.
     """
-    asked = config.hyperparameters
-    if len(asked.lr_rates) != len(asked.lr_boundaries) + 1 or asked.lr_boundaries != sorted(
-        asked.lr_boundaries
-    ):
+    boundaries, rates = config.hyperparameters.lr_boundaries, config.hyperparameters.lr_rates
+    if len(rates) != len(boundaries) + 1 or boundaries != sorted(boundaries):
         raise RequestError(
-            f"lr_boundaries are {list(asked.lr_boundaries)} and lr_rates {list(asked.lr_rates)}; boundaries rise, and "
-            "there is one rate more than boundaries."
+            f"lr_boundaries are {list(boundaries)} and lr_rates {list(rates)}; boundaries rise, and there is one rate "
+            "more than boundaries."
         )
-    return Piecewise(boundaries=tuple(asked.lr_boundaries), rates=tuple(asked.lr_rates))
+    return Piecewise(boundaries=tuple(boundaries), rates=tuple(rates))
 
 
 def optimizer_of(model: nn.Module, config: Config) -> torch.optim.Optimizer:

@@ -29,9 +29,9 @@ def area(board: np.ndarray, geometry: Geometry) -> int:
             continue
         met[first] = True
         queue[0] = first
-        done, found = 0, 1
+        done, queued = 0, 1
         black, white = False, False
-        while done < found:
+        while done < queued:
             for next_to in geometry.neighbours[queue[done]]:
                 if next_to < 0:
                     continue
@@ -41,11 +41,11 @@ def area(board: np.ndarray, geometry: Geometry) -> int:
                     white = True
                 elif not met[next_to]:
                     met[next_to] = True
-                    queue[found] = next_to
-                    found += 1
+                    queue[queued] = next_to
+                    queued += 1
             done += 1
         if black != white:
-            total += found if black else -found
+            total += queued if black else -queued
     return total
 
 

@@ -194,7 +194,7 @@ def select(
     another one each time that a walk ends at it. Where a game is over, its result is backed up at once. Leaves
     that wait are no visits yet: a root may end with up to `virtual_losses` - 1 visits more than its goal.
     """
-    found = 0
+    count = 0
     for game in games:
         waiting = 0
         while waiting < manner.virtual_losses and trees.visits[game, 0] < goals[game]:
@@ -208,12 +208,12 @@ def select(
             if trees.pending[game, node] == 1:
                 mark_legal(trees, positions, game, node, manner, geometry)
                 turn = symmetry_of(trees.key[game, node], salts[game])
-                look(trees, positions, game, node, planes[found], geometry, turn)
-                leaves[found, 0], leaves[found, 1], leaves[found, 2] = game, node, turn
-                found += 1
+                look(trees, positions, game, node, planes[count], geometry, turn)
+                leaves[count, 0], leaves[count, 1], leaves[count, 2] = game, node, turn
+                count += 1
             if node == 0:
                 break
-    return found
+    return count
 
 
 @compiled

@@ -56,12 +56,12 @@ class _Game:
 
 def manner_of(config: Config) -> search.Manner:
     """The constants of the search."""
-    asked = config.search
+    search_config = config.search
     return search.Manner(
-        komi=asked.komi,
-        virtual_losses=asked.virtual_losses,
-        value_init_penalty=asked.value_init_penalty,
-        passes_from=asked.passes_from,
+        komi=search_config.komi,
+        virtual_losses=search_config.virtual_losses,
+        value_init_penalty=search_config.value_init_penalty,
+        passes_from=search_config.passes_from,
     )
 
 
@@ -96,16 +96,16 @@ class SelfPlay:
     games outgrow it."""
 
     def __init__(self, config: Config) -> None:
-        asked, size = config.search, config.model.board_size
+        search_config, size = config.search, config.model.board_size
         self.config = config
         self.geometry = game.geometry(size)
         self.points = size * size
         self.manner = manner_of(config)
-        lanes = asked.games_at_once
+        lanes = search_config.games_at_once
         self.positions = game.new_games(lanes, size)
-        self.trees = trees.new_trees(lanes, 2 * asked.readouts, self.points)
-        self.planes = np.empty((lanes * asked.virtual_losses, game.PLANES, self.points), np.uint8)
-        self.leaves = np.empty((lanes * asked.virtual_losses, 3), np.int32)
+        self.trees = trees.new_trees(lanes, 2 * search_config.readouts, self.points)
+        self.planes = np.empty((lanes * search_config.virtual_losses, game.PLANES, self.points), np.uint8)
+        self.leaves = np.empty((lanes * search_config.virtual_losses, 3), np.int32)
         self.goals = np.zeros(lanes, np.int32)
         self.salts = np.zeros(lanes, np.uint64)
         self.noise_due = np.zeros(lanes, np.bool_)
@@ -130,13 +130,13 @@ class SelfPlay:
 
     def _grow(self, infer: Infer, active: np.ndarray) -> None:
         """One batch of leaves."""
-        found = search.select(
+        count = search.select(
             *(self.trees, self.positions, active, self.goals, self.salts),
             *(self.manner, self.geometry, self.planes, self.leaves),
         )
-        if found:
-            policies, values = infer(self.planes[:found])
-            search.incorporate(self.trees, self.leaves[:found], policies, values, self.manner, self.geometry)
+        if count:
+            policies, values = infer(self.planes[:count])
+            search.incorporate(self.trees, self.leaves[:count], policies, values, self.manner, self.geometry)
 
     def _begin(self, games: dict[int, _Game], lane: int, number: int | None, seed: int) -> None:
         if number is None:
@@ -152,32 +152,32 @@ class SelfPlay:
     def _look_for_a_move(self, this: _Game, lane: int) -> None:
         """A slow move, as the first of a game is, begins with noise and, where there are fast moves, with an empty
         tree; the visits of the tree that was kept are made anew. A fast one goes on with what is known."""
-        asked = self.config.search
-        this.slow = not this.moves or this.rng.random() >= asked.fast_frequency
-        readouts = asked.readouts if this.slow else asked.fast_readouts
+        search_config = self.config.search
+        this.slow = not this.moves or this.rng.random() >= search_config.fast_frequency
+        readouts = search_config.readouts if this.slow else search_config.fast_readouts
         self.goals[lane] = self.trees.visits[lane, 0] + readouts
-        if this.slow and asked.fast_frequency > 0.0:
+        if this.slow and search_config.fast_frequency > 0.0:
             trees.plant(self.trees, self.positions, lane)
-        more = int(self.goals[lane] - self.trees.visits[lane, 0]) + asked.virtual_losses
+        more = int(self.goals[lane] - self.trees.visits[lane, 0]) + search_config.virtual_losses
         self.trees = trees.with_room(self.trees, int(self.trees.used[lane]) + more)
         self.noise_due[lane] = this.slow
 
     def _add_noise(self, this: _Game, lane: int) -> None:
-        asked = self.config.search
+        search_config = self.config.search
         legal = int((self.trees.prior[lane, 0] >= 0.0).sum())
-        noise = this.rng.dirichlet(np.full(legal, asked.noise_concentration))
-        search.mix_noise(self.trees, lane, noise, asked.noise_share)
+        noise = this.rng.dirichlet(np.full(legal, search_config.noise_concentration))
+        search.mix_noise(self.trees, lane, noise, search_config.noise_share)
         self.noise_due[lane] = False
 
     def _move(self, this: _Game, lane: int) -> Record | None:
         """Make the move that was looked for; the record if the game is over with it, or with no move because the side
         to play resigns."""
-        asked, ply, to_play = self.config.search, len(this.moves), int(self.positions.to_play[lane])
+        search_config, ply, to_play = self.config.search, len(this.moves), int(self.positions.to_play[lane])
         if search.root_quality(self.trees, lane) < this.resign_below:
             return self._record(this, winner=-to_play, margin=None)
-        soft = asked.soft_exponent if ply < asked.soft_moves else None
+        soft = search_config.soft_exponent if ply < search_config.soft_moves else None
         mine, other = (0, 1) if to_play == game.BLACK else (1, 0)
-        barred = this.passed[other] >= asked.pass_alive_after
+        barred = this.passed[other] >= search_config.pass_alive_after
         if soft is None:
             action = int(search.most_visited(self.trees, lane, self.geometry, barred))
         else:
@@ -185,7 +185,7 @@ class SelfPlay:
         if this.slow:
             search.prune(self.trees, lane, self.geometry, barred)
             self._learn(this, lane, soft or 1.0)
-        if this.passed[mine] < asked.pass_alive_after:
+        if this.passed[mine] < search_config.pass_alive_after:
             this.passed[mine] = this.passed[mine] + 1 if action == self.points else 0
         this.moves.append(action)
         self.positions = game.with_room(self.positions)

@@ -138,14 +138,14 @@ def _nodes(text: str, where: str) -> list[dict[str, list[str]]]:
                 f"{where} has a variation at character {place + 1}; only plain games are read."
             )
         else:
-            found = PROPERTY.match(text, place)
-            if found is None:
+            parsed = PROPERTY.match(text, place)
+            if parsed is None:
                 raise RequestError(
                     f"{where} is broken at character {place + 1}: found {text[place : place + 12]!r} where a property, "
                     "';' or ')' is expected."
                 )
-            nodes[-1][found[1]] = VALUE.findall(found[2])
-            place = found.end()
+            nodes[-1][parsed[1]] = VALUE.findall(parsed[2])
+            place = parsed.end()
 
 
 def _single(node: dict[str, list[str]], name: str, absent: str, where: str) -> str:
@@ -199,18 +199,20 @@ def board_after(record: GameRecord, moves: int) -> str:
     for action in record.moves[:moves]:
         game.play(positions, 0, action, game.geometry(record.size))
     last = game.name_of(record.moves[moves - 1], record.size) if moves else "none"
-    told = f"{moves} of {len(record.moves)} moves, the last one {last}; result {record.result or 'unknown'}"
-    return f"{game.picture(positions, 0, record.size)}\n{told}\n"
+    caption = (
+        f"{moves} of {len(record.moves)} moves, the last one {last}; result {record.result or 'unknown'}"
+    )
+    return f"{game.picture(positions, 0, record.size)}\n{caption}\n"
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print a board; what is wrong is one sentence, and exit code 2."""
     parser = argparse.ArgumentParser(
         "python -m train_bench.references.minigo.sgf", description="A game as a board."
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a record of a game in SGF")
     parser.add_argument("moves", nargs="?", type=int, metavar="MOVES", help="after so many moves, not all")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     try:
         record = read(options.file)
         sys.stdout.write(board_after(record, len(record.moves) if options.moves is None else options.moves))

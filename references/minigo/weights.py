@@ -30,19 +30,22 @@ GLOBAL_STEP = "global_step"
 
 def tensors_of(model: Network) -> dict[str, Tensor]:
     """Every tensor of the file by its name, as the model keeps it."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, layer in layers(model).items():
         if isinstance(layer, nn.BatchNorm2d):
             if layer.affine:
-                found |= {f"{name}/gamma": layer.weight, f"{name}/beta": layer.bias}
+                tensors |= {f"{name}/gamma": layer.weight, f"{name}/beta": layer.bias}
             assert layer.running_mean is not None and layer.running_var is not None
-            found |= {f"{name}/moving_mean": layer.running_mean, f"{name}/moving_variance": layer.running_var}
+            tensors |= {
+                f"{name}/moving_mean": layer.running_mean,
+                f"{name}/moving_variance": layer.running_var,
+            }
         else:
             assert isinstance(layer, (nn.Conv2d, nn.Linear))
-            found[f"{name}/kernel"] = layer.weight
+            tensors[f"{name}/kernel"] = layer.weight
             if layer.bias is not None:
-                found[f"{name}/bias"] = layer.bias
-    return found
+                tensors[f"{name}/bias"] = layer.bias
+    return tensors
 
 
 def _turned(array: np.ndarray) -> np.ndarray:
@@ -72,9 +75,9 @@ def read(path: Path, model: Network) -> int:
     """
     wanted = tensors_of(model)
     sizes = {name: tensor.numel() for name, tensor in wanted.items()} | {GLOBAL_STEP: 1}
-    found = archives.Arrays(path)
-    _refuse_missing(path, found.names, list(sizes))
-    arrays = {name: found.read(name, values) for name, values in sizes.items()}
+    stored = archives.Arrays(path)
+    _refuse_missing(path, stored.names, list(sizes))
+    arrays = {name: stored.read(name, values) for name, values in sizes.items()}
     for name, tensor in wanted.items():
         array, shape = arrays[name], _turned(np.empty(tuple(tensor.shape), np.bool_)).shape
         if array.shape != shape or array.dtype.kind != "f":
@@ -92,12 +95,12 @@ def read(path: Path, model: Network) -> int:
     return int(step)
 
 
-def _refuse_missing(path: Path, found: Sequence[str], wanted: Sequence[str]) -> None:
-    missing = [name for name in wanted if name not in found]
-    unknown = sorted(set(found) - set(wanted))
+def _refuse_missing(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in names]
+    unknown = sorted(set(names) - set(wanted))
     if missing:
         raise RequestError(
-            f"{path} lacks {', '.join(missing)}; it has {len(found)} of {len(wanted)} variables."
+            f"{path} lacks {', '.join(missing)}; it has {len(names)} of {len(wanted)} variables."
         )
     if unknown:
         raise RequestError(f"{path} has variables that the network does not have: {', '.join(unknown)}.")

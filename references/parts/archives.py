@@ -181,8 +181,8 @@ def _named(path: Path, what: str, then: str = FETCH_AGAIN) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        reason = " ".join(told.split()) or type(error).__name__
+        message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = " ".join(message.split()) or type(error).__name__
         raise RequestError(f"{path} {what}: {reason}. {then}") from error
 
 
@@ -230,9 +230,9 @@ class _Within:
         """As of a file."""
         if size > self.longest:
             raise ValueError(f"it says that {size} bytes belong together; at most {self.longest} are read")
-        found = self._file.read(size)
+        content = self._file.read(size)
         self._refuse_beyond(self._file.tell())
-        return found
+        return content
 
     def seek(self, place: int, whence: int = 0) -> int:
         """As of a file."""

@@ -40,15 +40,15 @@ class ArrayTask(TrainingTask[C, Batch]):
 
     def open_data(self) -> DataFacts:
         """Open the arrays; every epoch is a fresh permutation, and an evaluation sees every sample once."""
-        asked, parallel = self.config.data, self._parallel
+        data_config, parallel = self.config.data, self._parallel
         train, val = arrays.open_splits(self.config)
         order = stream.Shuffled(samples=len(train), seed=self._seed)
         mine = stream.evaluation_order(
-            len(val), asked.eval_batch_size, parallel.rank, parallel.size, padded=False
+            len(val), data_config.eval_batch_size, parallel.rank, parallel.size, padded=False
         )
         fingerprint = self._use_loaders(
-            loading.loader(train, asked, parallel.device, self._sampler(order), collate=None),
-            loading.loader(val, asked, parallel.device, mine, collate=None),
+            loading.loader(train, data_config, parallel.device, self._sampler(order), collate=None),
+            loading.loader(val, data_config, parallel.device, mine, collate=None),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
 

@@ -273,8 +273,8 @@ def _warn(path: Path, ids: np.ndarray, overhang: np.ndarray, empty: np.ndarray) 
 
 def _named(things: Iterable[str]) -> str:
     """The first few in brackets; nothing if there are none."""
-    found = list(things)
-    return f" ({', '.join(found[:NAMED])}{', ...' if len(found) > NAMED else ''})" if found else ""
+    names = list(things)
+    return f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
 
 
 def _check_mask(path: Path, annotation: Mapping[str, Any], size: np.ndarray) -> None:
@@ -333,10 +333,10 @@ def _pixels_of_runs(counts: Any) -> int | None:
 _ARRAYS = tuple(name for name in Annotations.__dataclass_fields__ if name != "segmentations")
 
 
-def save(found: Annotations, path: Path) -> None:
+def save(annotations: Annotations, path: Path) -> None:
     """Write all but the segmentations as plain arrays, in one step. `read` needs seconds and several times
     the size of a large file, `load` neither."""
-    arrays: dict[str, Any] = {name: np.asarray(getattr(found, name)) for name in _ARRAYS}
+    arrays: dict[str, Any] = {name: np.asarray(getattr(annotations, name)) for name in _ARRAYS}
     try:
         with files.whole_file(path) as file:
             np.savez(file, **arrays)
@@ -383,12 +383,14 @@ def missing_images(folder: Path, annotations: Annotations) -> list[str]:
     return [name for name in annotations.file_names if name not in present]
 
 
-def update_digest(digest: Any, folder: Path, found: Annotations) -> None:
+def update_digest(digest: Any, folder: Path, annotations: Annotations) -> None:
     """Feed a hash with all pixels and boxes of a split, one image in memory at a time. Refuses images that
     are missing, corrupt or of another size than their annotation file says."""
-    for name, size in zip(bar(found.file_names, f"checking {folder.name}"), found.sizes, strict=True):
+    for name, size in zip(
+        bar(annotations.file_names, f"checking {folder.name}"), annotations.sizes, strict=True
+    ):
         digest.update(pixels(folder / name, size).tobytes())
-    for array in (found.sizes, found.first, found.boxes.astype("<f4"), found.labels):
+    for array in (annotations.sizes, annotations.first, annotations.boxes.astype("<f4"), annotations.labels):
         digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
 
 

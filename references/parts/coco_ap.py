@@ -24,10 +24,10 @@ def index(ground_truth: Path | Mapping[str, Any]) -> COCO:
     with contextlib.redirect_stdout(io.StringIO()):
         if isinstance(ground_truth, Path):
             return COCO(str(ground_truth))
-        found = COCO()
-        found.dataset = dict(ground_truth)
-        found.createIndex()
-        return found
+        indexed = COCO()
+        indexed.dataset = dict(ground_truth)
+        indexed.createIndex()
+        return indexed
 
 
 def average_precision(truth: COCO, detections: Sequence[Detection] | np.ndarray, kind: str = "bbox") -> float:

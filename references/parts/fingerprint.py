@@ -47,8 +47,8 @@ def fingerprint(train: Stored, evaluation: Stored, *, eval_left_out: int = 0) ->
     )
     known = set(train_contents)
     return DataFingerprint(
-        train=_told(train, train_contents, 0),
-        evaluation=_told(evaluation, eval_contents, eval_left_out),
+        train=_of_set(train, train_contents, 0),
+        evaluation=_of_set(evaluation, eval_contents, eval_left_out),
         files_in_common=len(set(train.files()) & set(evaluation.files())),
         samples_in_common=sum(content in known for content in eval_contents),
     )
@@ -73,7 +73,7 @@ def _digest(content: np.ndarray) -> bytes:
     return digest.digest()
 
 
-def _told(stored: Stored, contents: list[bytes], left_out: int) -> SetFingerprint:
+def _of_set(stored: Stored, contents: list[bytes], left_out: int) -> SetFingerprint:
     return SetFingerprint(
         samples=len(stored),
         left_out=left_out,

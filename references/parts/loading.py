@@ -13,7 +13,7 @@ from train_bench.references.parts.fingerprint import Stored, fingerprint
 from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
 
 
-class Asked(Protocol):
+class LoaderConfig(Protocol):
     """What a configuration says about loading: processes per rank, and batches that each one holds ready."""
 
     workers: int | None
@@ -93,7 +93,7 @@ class Loader:
 
 def loader(
     samples: Samples,
-    asked: Asked,
+    config: LoaderConfig,
     device: torch.device,
     sampler: Iterable[Any],
     *,
@@ -108,7 +108,7 @@ def loader(
     numbers       the numbers of the samples that a list of items stands for
     padding_from  numbers from this one on fill batches and are no samples
     """
-    workers = asked.workers
+    workers = config.workers
     if workers is None:
         workers = max(1, torch.get_num_threads() - 1) if device.type == "cuda" else 0
     loading = DataLoader(
@@ -117,7 +117,7 @@ def loader(
         sampler=sampler,
         collate_fn=_unchanged,
         num_workers=workers,
-        prefetch_factor=asked.prefetch if workers else None,
+        prefetch_factor=config.prefetch if workers else None,
         persistent_workers=workers > 0,
         pin_memory=device.type == "cuda",
     )

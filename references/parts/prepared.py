@@ -71,20 +71,20 @@ def not_there(config: BenchmarkConfig, folder: Path) -> RequestError:
     )
 
 
-def check_preprocessing(config: BenchmarkConfig, folder: Path, found: Any, asked: Any) -> None:
+def check_preprocessing(config: BenchmarkConfig, folder: Path, prepared_with: Any, expected: Any) -> None:
     """Refuse data that were made otherwise than the benchmark asks for."""
-    if found != asked:
+    if prepared_with != expected:
         raise RequestError(
-            f"The data in {folder} were prepared with {found}; {config.benchmark} asks for {asked}. Remove the "
-            "folder and prepare again, or choose another data_dir."
+            f"The data in {folder} were prepared with {prepared_with}; {config.benchmark} asks for {expected}. Remove "
+            "the folder and prepare again, or choose another data_dir."
         )
 
 
-def check_contents(config: BenchmarkConfig, folder: Path, found: str, defined: str | None) -> None:
+def check_contents(config: BenchmarkConfig, folder: Path, sha256: str, defined: str | None) -> None:
     """Refuse data of another sha256 than the benchmark is defined on."""
-    if defined not in (None, found):
+    if defined not in (None, sha256):
         raise RequestError(
-            f"The data in {folder} have sha256 {found}; {config.benchmark} is defined on {defined}. Remove the "
+            f"The data in {folder} have sha256 {sha256}; {config.benchmark} is defined on {defined}. Remove the "
             "folder and prepare again."
         )
 
@@ -109,8 +109,8 @@ def size(path: Path) -> int:
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
     """The "md5" or "sha256" of a file."""
-    found = hashlib.new(algorithm, usedforsecurity=False)
+    hashed = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+            hashed.update(block)
+    return hashed.hexdigest()

@@ -109,9 +109,9 @@ def evaluation_order(
     return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
 
 
-def refuse_uneven_batches(asked: Hyperparameters, ranks: int) -> None:
+def refuse_uneven_batches(hyperparameters: Hyperparameters, ranks: int) -> None:
     """Ranks and micro-batches have to share the global batch evenly."""
-    total, steps = asked.global_batch_size, asked.gradient_accumulation_steps
+    total, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
     if total % (ranks * steps) or total < ranks * steps:
         raise RequestError(
             f"global_batch_size {total} cannot be divided among {ranks} ranks with {steps} micro-batches each; "

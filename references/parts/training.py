@@ -118,11 +118,11 @@ class TrainingTask(ABC, Generic[C, B]):
 
     def build(self, seed: int, parallel: Parallel) -> None:
         """Model, optimizer, compilation, warm-up."""
-        asked = self.config.hyperparameters
-        stream.refuse_uneven_batches(asked, parallel.size)
+        hyperparameters = self.config.hyperparameters
+        stream.refuse_uneven_batches(hyperparameters, parallel.size)
         self._seed, self._parallel = seed, parallel
-        self._microbatches = asked.gradient_accumulation_steps
-        self._local_batch_size = asked.global_batch_size // (parallel.size * self._microbatches)
+        self._microbatches = hyperparameters.gradient_accumulation_steps
+        self._local_batch_size = hyperparameters.global_batch_size // (parallel.size * self._microbatches)
         self._last_loss = torch.zeros((), device=parallel.device)
         torch.manual_seed(derive(seed, "weights"))
         self._model, self._optimizer = self._build_model()

@@ -52,16 +52,16 @@ class _TransducerLoss(torch.autograd.Function):
     ) -> Tensor:
         normalizers = logits.logsumexp(dim=-1)
         indices = _label_indices(labels, logits)
-        found = lattice(
+        gradients = lattice(
             logits[..., blank] - normalizers,
             logits.gather(-1, indices).squeeze(-1) - normalizers,
             frame_counts,
             label_counts,
         )
         ctx.blank = blank
-        taken = (_without_traces(move, logits.dtype) for move in (found.blank, found.label))
+        taken = (_without_traces(move, logits.dtype) for move in (gradients.blank, gradients.label))
         ctx.save_for_backward(logits, normalizers, indices, *taken)
-        return -found.likelihood.to(logits.dtype)
+        return -gradients.likelihood.to(logits.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

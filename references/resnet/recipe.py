@@ -20,7 +20,7 @@ OPTIMIZERS = ("lars", "sgd")
 T = TypeVar("T")
 
 
-def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimizer:
+def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
     """LARS or momentum SGD over `model`, at rate 0 until the schedule speaks.
 
     LARS: batch norm and biases get neither decay nor trust ratio. SGD: every variable but those of batch
@@ -29,26 +29,26 @@ def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimi
     b := m b + g; the TensorFlow reference keeps it inside. The two are equal while the rate is constant,
     and differ by the factor lr(t) / lr(t-1) on the buffer while it changes.
     """
-    if asked.opt_name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=asked.opt_name, known=OPTIMIZERS)
+    if hyperparameters.opt_name not in OPTIMIZERS:
+        raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
     named = list(model.named_parameters())
-    if asked.opt_name == "lars":
+    if hyperparameters.opt_name == "lars":
         plain = [weight for name, weight in named if is_batch_norm(name) or name.endswith("bias")]
         adapted = [weight for name, weight in named if not (is_batch_norm(name) or name.endswith("bias"))]
         return LARS(
             [{"params": adapted}, {"params": plain, "layer_adaptation": False}],
             lr=0.0,
-            momentum=_given(asked.lars_opt_momentum, "lars_opt_momentum"),
-            weight_decay=_given(asked.lars_opt_weight_decay, "lars_opt_weight_decay"),
-            epsilon=_given(asked.lars_epsilon, "lars_epsilon"),
+            momentum=_given(hyperparameters.lars_opt_momentum, "lars_opt_momentum"),
+            weight_decay=_given(hyperparameters.lars_opt_weight_decay, "lars_opt_weight_decay"),
+            epsilon=_given(hyperparameters.lars_epsilon, "lars_epsilon"),
         )
-    decay = 2.0 * _given(asked.sgd_opt_weight_decay, "sgd_opt_weight_decay")
+    decay = 2.0 * _given(hyperparameters.sgd_opt_weight_decay, "sgd_opt_weight_decay")
     decayed = [weight for name, weight in named if not is_batch_norm(name)]
     plain = [weight for name, weight in named if is_batch_norm(name)]
     return SGD(
         [{"params": decayed, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}],
         lr=0.0,
-        momentum=_given(asked.sgd_opt_momentum, "sgd_opt_momentum"),
+        momentum=_given(hyperparameters.sgd_opt_momentum, "sgd_opt_momentum"),
         foreach=True,
     )
 
@@ -60,15 +60,15 @@ def steps_per_epoch(config: Config) -> int:
 
 def schedule_of(config: Config) -> PolynomialDecay:
     """Warm-up and polynomial decay of the optimizer that `opt_name` says, in steps."""
-    asked = config.hyperparameters
-    name = asked.opt_name
+    hyperparameters = config.hyperparameters
+    name = hyperparameters.opt_name
     if name not in OPTIMIZERS:
         raise UnknownName(what="optimizer (opt_name)", name=name, known=OPTIMIZERS)
     warmup_key = (
         "lars_opt_learning_rate_warmup_epochs" if name == "lars" else "opt_learning_rate_warmup_epochs"
     )
     value = {
-        key: _given(getattr(asked, key), key)
+        key: _given(getattr(hyperparameters, key), key)
         for key in (
             warmup_key,
             f"{name}_opt_base_learning_rate",

@@ -177,10 +177,10 @@ class ShardedImages:
         shard = self._map(int(self._shard[index]))
         start = offset + boxes * BOX_BYTES
         content = shard[start : start + length]
-        found = np.frombuffer(shard[offset:start].tobytes(), dtype="<f4").reshape(-1, 4)
+        of_image = np.frombuffer(shard[offset:start].tobytes(), dtype="<f4").reshape(-1, 4)
         if self._shape is None:
-            return decode(content.tobytes()), found
-        return as_rgb(np.asarray(content).reshape(self._shape)), found
+            return decode(content.tobytes()), of_image
+        return as_rgb(np.asarray(content).reshape(self._shape)), of_image
 
     def _map(self, number: int) -> np.memmap:
         if number not in self._maps:

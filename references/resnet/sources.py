@@ -56,9 +56,9 @@ def list_classes(root: Path, split: str) -> tuple[list[Path], np.ndarray, list[s
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        found = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
-        paths += found
-        labels += [label] * len(found)
+        images = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+        paths += images
+        labels += [label] * len(images)
     return paths, np.array(labels, dtype=np.int64), classes
 
 
@@ -70,9 +70,9 @@ def imagenet(root: Path) -> Source:
 
     def example(split: str, index: int) -> Example:
         path, label = listed[split][0][index], int(listed[split][1][index])
-        found = boxes.get(path.name, NO_BOXES) if split == "train" else NO_BOXES
+        of_image = boxes.get(path.name, NO_BOXES) if split == "train" else NO_BOXES
         content = as_rgb_jpeg(files.read_bytes(path, largest=LARGEST_IMAGE))
-        return Example(content=content, label=label, boxes=found)
+        return Example(content=content, label=label, boxes=of_image)
 
     counts = {split: len(listed[split][0]) for split in prepared.SPLITS}
     return Source(counts=counts, example=example, classes=listed["train"][2], shape=None)

@@ -43,15 +43,17 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def open_data(self) -> DataFacts:
         """Find and check the images, start the loaders."""
-        asked, parallel = self.config.data, self._parallel
+        data_config, parallel = self.config.data, self._parallel
         train, val = data.open_images(self.config)
-        train_set = data.TrainingSet(images=train, data=asked, seed=derive(self._seed, "augmentation"))
-        eval_set = data.EvaluationSet(images=val, data=asked)
+        train_set = data.TrainingSet(images=train, data=data_config, seed=derive(self._seed, "augmentation"))
+        eval_set = data.EvaluationSet(images=val, data=data_config)
         order = stream.Shuffled(samples=len(train.labels), seed=self._seed)
-        mine = stream.evaluation_order(len(val.labels), asked.eval_batch_size, parallel.rank, parallel.size)
+        mine = stream.evaluation_order(
+            len(val.labels), data_config.eval_batch_size, parallel.rank, parallel.size
+        )
         fingerprint = self._use_loaders(
-            loading.loader(train_set, asked, parallel.device, self._sampler(order)),
-            loading.loader(eval_set, asked, parallel.device, mine, padding_from=len(val.labels)),
+            loading.loader(train_set, data_config, parallel.device, self._sampler(order)),
+            loading.loader(eval_set, data_config, parallel.device, mine, padding_from=len(val.labels)),
         )
         return DataFacts(
             train_samples=len(train.labels), eval_samples=len(val.labels), fingerprint=fingerprint

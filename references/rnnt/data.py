@@ -139,10 +139,10 @@ def _tokenize(config: Config, folder: Path, notes: dict[str, list[dict[str, Any]
 
 def _check(config: Config, folder: Path, manifest: dict[str, Any], notes: dict[str, list[dict]]) -> None:
     data = config.data
-    asked = {"origin": data.origin, "sample_rate": data.sample_rate, "tokenizer": data.tokenizer}
-    found = {key: manifest[key] for key in asked} | {"labels": len(manifest["symbols"])}
-    asked["labels"] = config.model.labels
-    prepared.check_preprocessing(config, folder, found, asked)
+    expected = {"origin": data.origin, "sample_rate": data.sample_rate, "tokenizer": data.tokenizer}
+    prepared_with = {key: manifest[key] for key in expected} | {"labels": len(manifest["symbols"])}
+    expected["labels"] = config.model.labels
+    prepared.check_preprocessing(config, folder, prepared_with, expected)
     recordings.verify(folder, notes, contents=data.verify)
     prepared.check_contents(config, folder, recordings.content_digest(notes), data.sha256)
 
@@ -230,15 +230,17 @@ class TrainingSet(Dataset):
 
     utterances: recordings.Recordings
     data: Data
-    asked: Hyperparameters
+    hyperparameters: Hyperparameters
     seed: int
 
     def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, features.Masks, list[int]]:
         index, position = item
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
-        speed = rng.uniform(self.asked.data_speed_perturbaton_min, self.asked.data_speed_perturbaton_max)
+        speed = rng.uniform(
+            self.hyperparameters.data_speed_perturbaton_min, self.hyperparameters.data_speed_perturbaton_max
+        )
         seen = features.features(self.utterances.samples(index), self.data, rng, speed=speed)
-        masks = features.draw_masks(len(seen), seen.shape[1], self.asked, rng)
+        masks = features.draw_masks(len(seen), seen.shape[1], self.hyperparameters, rng)
         return seen, masks, self.utterances.tokens[index]
 
     @property

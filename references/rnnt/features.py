@@ -131,17 +131,19 @@ class Masks:
     times: np.ndarray
 
 
-def draw_masks(frames: int, channels: int, asked: Hyperparameters, rng: np.random.Generator) -> Masks:
+def draw_masks(
+    frames: int, channels: int, hyperparameters: Hyperparameters, rng: np.random.Generator
+) -> Masks:
     """The masks of an utterance of `frames` frames: their width depends on its own length."""
-    low, high = asked.data_spec_augment_freq_min, asked.data_spec_augment_freq_max
-    widths = rng.integers(low, high, asked.data_spec_augment_freq_n, endpoint=True)
+    low, high = hyperparameters.data_spec_augment_freq_min, hyperparameters.data_spec_augment_freq_max
+    widths = rng.integers(low, high, hyperparameters.data_spec_augment_freq_n, endpoint=True)
     starts = rng.integers(0, channels - widths, endpoint=True)
     shortest, longest = (
         round(share * frames)
-        for share in (asked.data_spec_augment_time_min, asked.data_spec_augment_time_max)
+        for share in (hyperparameters.data_spec_augment_time_min, hyperparameters.data_spec_augment_time_max)
     )
-    lengths = rng.integers(shortest, longest, asked.data_spec_augment_time_n, endpoint=True)
-    shares = rng.random(asked.data_spec_augment_time_n)
+    lengths = rng.integers(shortest, longest, hyperparameters.data_spec_augment_time_n, endpoint=True)
+    shares = rng.random(hyperparameters.data_spec_augment_time_n)
     return Masks(channels=np.stack([starts, widths], axis=1), times=np.stack([shares, lengths], axis=1))
 
 

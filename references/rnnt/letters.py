@@ -47,8 +47,8 @@ class Draws:
 
     def noise(self, count: int) -> np.ndarray:
         """int64 (count,): sums of eight bytes around 0, near a normal distribution of deviation 209."""
-        words = self._words.random_raw(count)
-        return words.astype("<u8").view(np.uint8).reshape(-1, 8).sum(axis=1, dtype=np.int64) - 1020
+        raw = self._words.random_raw(count)
+        return raw.astype("<u8").view(np.uint8).reshape(-1, 8).sum(axis=1, dtype=np.int64) - 1020
 
 
 def spoken(number: int) -> tuple[np.ndarray, str]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 def word_errors(reference: str, hypothesis: str) -> tuple[int, int]:
     """Words that have to be inserted, deleted or replaced to make one transcript of the other, and the words
     of the reference. WER is the sum of the first over all utterances, divided by that of the second."""
-    wanted, found = reference.split(), hypothesis.split()
-    return edit_distance(wanted, found), len(wanted)
+    wanted, decoded = reference.split(), hypothesis.split()
+    return edit_distance(wanted, decoded), len(wanted)
 
 
 def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:

@@ -46,34 +46,34 @@ class WarmUpHoldDecay:
         return max(rate, self.least)
 
 
-def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimizer:
+def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
     """LAMB with decay and trust ratio for every tensor, at rate 0 until the schedule speaks."""
-    if asked.opt_name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=asked.opt_name, known=OPTIMIZERS)
+    if hyperparameters.opt_name not in OPTIMIZERS:
+        raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
     return LAMB(
         [{"params": list(model.parameters())}],
         lr=0.0,
-        betas=(asked.opt_lamb_beta_1, asked.opt_lamb_beta_2),
-        epsilon=asked.opt_lamb_epsilon,
-        weight_decay=asked.opt_weight_decay,
+        betas=(hyperparameters.opt_lamb_beta_1, hyperparameters.opt_lamb_beta_2),
+        epsilon=hyperparameters.opt_lamb_epsilon,
+        weight_decay=hyperparameters.opt_weight_decay,
     )
 
 
 def schedule_of(config: Config) -> WarmUpHoldDecay:
     """The rate by epochs of `samples_per_epoch` samples."""
-    asked, samples = config.hyperparameters, config.samples_per_epoch
+    hyperparameters, samples = config.hyperparameters, config.samples_per_epoch
     if not samples:
         raise RequestError(
-            f"An epoch of {config.train_samples} samples has no whole batch of {asked.global_batch_size}; "
+            f"An epoch of {config.train_samples} samples has no whole batch of {hyperparameters.global_batch_size}; "
             "lower global_batch_size or set train_samples."
         )
     return WarmUpHoldDecay(
-        base=asked.opt_base_learning_rate,
-        least=asked.opt_lamb_learning_rate_min,
-        factor=asked.opt_lamb_learning_rate_decay_poly_power,
-        warmup_epochs=asked.opt_learning_rate_warmup_epochs,
-        hold_epochs=asked.opt_lamb_learning_rate_hold_epochs,
-        steps_per_epoch=samples // asked.global_batch_size,
+        base=hyperparameters.opt_base_learning_rate,
+        least=hyperparameters.opt_lamb_learning_rate_min,
+        factor=hyperparameters.opt_lamb_learning_rate_decay_poly_power,
+        warmup_epochs=hyperparameters.opt_learning_rate_warmup_epochs,
+        hold_epochs=hyperparameters.opt_lamb_learning_rate_hold_epochs,
+        steps_per_epoch=samples // hyperparameters.global_batch_size,
     )
 
 

@@ -228,10 +228,12 @@ class _Takes:
     """The recordings of the zip file in a folder."""
 
     def __init__(self, root: Path) -> None:
-        found = sorted(root.glob("*.zip"))
-        if len(found) != 1:
-            raise RequestError(f"{root} has {len(found)} zip files; there has to be one, the recordings.")
-        self._path = found[0]
+        archives_here = sorted(root.glob("*.zip"))
+        if len(archives_here) != 1:
+            raise RequestError(
+                f"{root} has {len(archives_here)} zip files; there has to be one, the recordings."
+            )
+        self._path = archives_here[0]
         self._archive = archives.Zip(self._path)
         self.names = [name for name in self._archive.names if name.endswith(".wav")]
         strange = [name for name in self.names if not _is_digit(Path(name).stem.split("_"))]
@@ -245,16 +247,16 @@ class _Takes:
         try:
             with wave.open(io.BytesIO(content)) as file:
                 shape = (file.getframerate(), file.getsampwidth(), file.getnchannels())
-                promised, found = file.getnframes(), file.readframes(file.getnframes())
+                promised, samples = file.getnframes(), file.readframes(file.getnframes())
         except (OSError, EOFError, RuntimeError, struct.error, wave.Error) as error:
             raise RequestError(f"{where} cannot be read as WAV: {error}. Fetch it again.") from error
         if shape != (sample_rate, 2, 1):
             raise RequestError(
                 f"{where} has (rate, bytes, channels) {shape}; allowed is ({sample_rate}, 2, 1)."
             )
-        if len(found) != 2 * promised:
-            raise RequestError(f"{where} is cut: it has {len(found) // 2} of {promised} samples.")
-        return np.frombuffer(found, dtype="<i2")
+        if len(samples) != 2 * promised:
+            raise RequestError(f"{where} is cut: it has {len(samples) // 2} of {promised} samples.")
+        return np.frombuffer(samples, dtype="<i2")
 
 
 def _is_digit(parts: list[str]) -> bool:

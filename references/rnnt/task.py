@@ -36,17 +36,17 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config, device = self.config, self._parallel.device
-        asked = config.hyperparameters
+        hyperparameters = config.hyperparameters
         self._schedule = schedule_of(config)
         model = RNNT(
             config.model,
             features=config.data.frame_stack * config.data.mel_filters,
-            scale=asked.model_weights_initialization_scale,
+            scale=hyperparameters.model_weights_initialization_scale,
         )
         # Copied before they move: on a GPU, moving lays the weights of an LSTM end to end, copying does not.
         self._average = copy.deepcopy(model).to(device).eval()
         model.to(device)
-        return model, optimizer_of(model, asked)
+        return model, optimizer_of(model, hyperparameters)
 
     def _warm_up(self) -> None:
         batch = data.synthetic(self.config, self._local_batch_size)
@@ -60,19 +60,22 @@ class Task(TrainingTask[Config, data.Batch]):
     def open_data(self) -> DataFacts:
         """Find and check the utterances, start the loaders."""
         config, parallel = self.config, self._parallel
-        asked, device = config.hyperparameters, parallel.device
+        hyperparameters, device = config.hyperparameters, parallel.device
         train, val, self._symbols = data.open_recordings(config)
         train_set = data.TrainingSet(
-            utterances=train, data=config.data, asked=asked, seed=derive(self._seed, "augmentation")
+            utterances=train,
+            data=config.data,
+            hyperparameters=hyperparameters,
+            seed=derive(self._seed, "augmentation"),
         )
         eval_set = data.EvaluationSet(
             utterances=val, data=config.data, symbols=self._symbols, seed=derive(self._seed, "dither")
         )
         order = data.Bucketed(
             lengths=train.lengths,
-            buckets=asked.data_train_num_buckets,
+            buckets=hyperparameters.data_train_num_buckets,
             seed=self._seed,
-            global_batch_size=asked.global_batch_size,
+            global_batch_size=hyperparameters.global_batch_size,
             microbatches=self._microbatches,
         )
         size = config.data.eval_batch_size
@@ -89,7 +92,7 @@ class Task(TrainingTask[Config, data.Batch]):
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
         """The loss is the mean over the global batch. What is dropped follows the seed, the rank and the iteration,
         so that a run that was saved goes on as it would have. The average stands still with the schedule."""
-        asked, shape = self.config.hyperparameters, self.config.model
+        hyperparameters, shape = self.config.hyperparameters, self.config.model
         torch.manual_seed(derive(self._seed, "dropout", self._parallel.rank, self._iterations))
         for batch in self._micro_batches(batches):
             features, frame_counts, labels, label_counts = (
@@ -100,8 +103,8 @@ class Task(TrainingTask[Config, data.Batch]):
             losses = transducer_loss(logits, labels, frames, label_counts, blank=shape.labels)
             self._backward(losses.mean())
         rate = self._schedule(self._optimizer_steps)
-        if self._optimizer_step(rate, clip_norm=asked.opt_gradient_clip_norm):
-            follow(self._average, self._model, asked.model_eval_ema_factor)
+        if self._optimizer_step(rate, clip_norm=hyperparameters.opt_gradient_clip_norm):
+            follow(self._average, self._model, hyperparameters.model_eval_ema_factor)
 
     def evaluate(self) -> Quality:
         """`WER` of the averaged weights over the whole evaluation set; NaN once the loss or an averaged weight
@@ -112,8 +115,8 @@ class Task(TrainingTask[Config, data.Batch]):
         errors = words = 0
         with self._evaluation() as batches:
             for features, frame_counts, transcripts in batches:
-                for wanted, found in zip(transcripts, self._decoded(features, frame_counts), strict=True):
-                    wrong, said = word_errors(wanted, text_of(found, self._symbols))
+                for wanted, symbols in zip(transcripts, self._decoded(features, frame_counts), strict=True):
+                    wrong, said = word_errors(wanted, text_of(symbols, self._symbols))
                     errors, words = errors + wrong, words + said
         counts = torch.tensor([errors, words, broken], dtype=torch.int64, device=self._parallel.device)
         errors, words, broken = self._parallel.sum(counts).tolist()

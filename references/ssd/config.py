@@ -120,8 +120,8 @@ class Config(task.BenchmarkConfig):
 
     def local_batch_size(self, ranks: int) -> int:
         """Samples per rank and micro-batch, rounded down."""
-        asked = self.hyperparameters
-        return asked.global_batch_size // (ranks * asked.gradient_accumulation_steps)
+        hyperparameters = self.hyperparameters
+        return hyperparameters.global_batch_size // (ranks * hyperparameters.gradient_accumulation_steps)
 
     def batch_norm_ranks(self, ranks: int) -> int:
         """Neighbouring ranks that share batch-norm statistics: as many as `model_bn_span` has room for,

@@ -118,23 +118,23 @@ def _split(config: Config, folder: Path, split: str) -> Split:
     path, images, arrays = _places(config, folder, split)
     if not arrays.is_file():
         raise prepared.not_there(config, folder)
-    found = coco.load(arrays)
-    used = found.with_boxes()
-    counted = len(used) if split == "train" else len(found.image_ids)
+    annotations = coco.load(arrays)
+    used = annotations.with_boxes()
+    counted = len(used) if split == "train" else len(annotations.image_ids)
     wanted = config.train_samples if split == "train" else config.eval_samples
     if counted != wanted:
         raise RequestError(
             f"{path} has {counted} images that can be used; {config.benchmark} has {wanted} in '{split}'."
         )
-    if len(found.category_ids) != config.model.num_classes:
+    if len(annotations.category_ids) != config.model.num_classes:
         raise RequestError(
-            f"{path} has {len(found.category_ids)} categories; model.num_classes of {config.benchmark} is "
+            f"{path} has {len(annotations.category_ids)} categories; model.num_classes of {config.benchmark} is "
             f"{config.model.num_classes}."
         )
-    missing = coco.missing_images(images, found)
+    missing = coco.missing_images(images, annotations)
     if missing:
         raise RequestError(f"{images} lacks {len(missing)} images, {missing[0]} the first of them.")
-    return Split(path=path, annotations=found, images=used, folder=images)
+    return Split(path=path, annotations=annotations, images=used, folder=images)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +153,14 @@ class TrainingSet(Dataset):
         index, position = item
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
         number, owner = int(self.split.images[index]), self._owner(index)
-        found = self.split.annotations
-        rows = found.rows(owner)
-        height, width = found.sizes[owner]
-        boxes = found.boxes[rows].astype(np.float64) / [width, height, width, height]
+        annotations = self.split.annotations
+        rows = annotations.rows(owner)
+        height, width = annotations.sizes[owner]
+        boxes = annotations.boxes[rows].astype(np.float64) / [width, height, width, height]
         pixels, kept, boxes = for_training(
             self.split.pixels(number), boxes, self.data, self.side, self.max_samples, rng
         )
-        labels = torch.from_numpy(found.labels[rows][kept])
+        labels = torch.from_numpy(annotations.labels[rows][kept])
         return pixels, *match(torch.from_numpy(boxes).float(), labels, self.prior)
 
     def _owner(self, index: int) -> int:

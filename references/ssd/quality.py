@@ -8,16 +8,16 @@ from pycocotools.coco import COCO
 from train_bench.parallel import Parallel
 from train_bench.references.parts import coco_ap
 from train_bench.references.parts.coco import Annotations
-from train_bench.references.ssd.detections import Found
+from train_bench.references.ssd.detections import Detections
 
 COLUMNS = 7
 """image_id, x, y, width, height (pixels of the original image), score, category_id: the rows that pycocotools
 takes as an array."""
 
 
-def rows(found: Found, annotations: Annotations, number: int) -> np.ndarray:
+def rows(detections: Detections, annotations: Annotations, number: int) -> np.ndarray:
     """float64 (detections, 7) of image `number` of the annotation file."""
-    corners, scores, labels = (part.double().cpu().numpy() for part in found)
+    corners, scores, labels = (part.double().cpu().numpy() for part in detections)
     height, width = annotations.sizes[number]
     corners = corners * [width, height, width, height]
     table = np.empty((len(scores), COLUMNS))

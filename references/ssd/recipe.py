@@ -38,11 +38,15 @@ class StepDecay:
         return self.base * (1.0 - missing) * DECAY**passed
 
 
-def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimizer:
+def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
     """Momentum SGD over all of `model`, batch norm and biases decayed like the rest, at rate 0 until the
     schedule speaks."""
     return SGD(
-        model.parameters(), lr=0.0, momentum=MOMENTUM, weight_decay=asked.opt_weight_decay, foreach=True
+        model.parameters(),
+        lr=0.0,
+        momentum=MOMENTUM,
+        weight_decay=hyperparameters.opt_weight_decay,
+        foreach=True,
     )
 
 
@@ -50,12 +54,12 @@ def schedule_of(config: Config) -> StepDecay:
     """Warm-up in steps, decay in epochs of the training set."""
     if config.train_samples is None:
         raise RequestError("train_samples is not set; the learning rate counts epochs.")
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     return StepDecay(
-        base=asked.opt_base_learning_rate,
-        warmup_steps=asked.opt_learning_rate_warmup_steps,
-        warmup_factor=asked.opt_learning_rate_warmup_factor,
-        boundary_epochs=tuple(asked.opt_learning_rate_decay_boundary_epochs),
+        base=hyperparameters.opt_base_learning_rate,
+        warmup_steps=hyperparameters.opt_learning_rate_warmup_steps,
+        warmup_factor=hyperparameters.opt_learning_rate_warmup_factor,
+        boundary_epochs=tuple(hyperparameters.opt_learning_rate_decay_boundary_epochs),
         samples=config.train_samples,
-        batch=asked.global_batch_size,
+        batch=hyperparameters.global_batch_size,
     )

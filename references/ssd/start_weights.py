@@ -32,8 +32,8 @@ def load(backbone: Backbone, path: Path) -> None:
     """Put the weights of `path`, a state dict with torchvision's names, into `backbone`. Reads tensors only
     and runs no code."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        kept = {name: value for name, value in found.items() if not name.startswith(UNUSED)}
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+        kept = {name: value for name, value in weights.items() if not name.startswith(UNUSED)}
         # Files from before torch 0.4.1 do not count batches.
         counters = {name: value for name, value in backbone.state_dict().items() if "num_batches" in name}
         backbone.load_state_dict({**counters, **kept})

@@ -97,7 +97,7 @@ class Task(TrainingTask[Config, data.Batch]):
         """`mAP` over the whole evaluation set by running batch-norm statistics; NaN once the loss or an
         answer of the network is not finite. Rank 0's answer counts."""
         broken = (~torch.isfinite(self._last_loss)).long()
-        found = []
+        detections = []
         with self._evaluation() as batches:
             for images, indices in batches:
                 offsets, logits = self._infer(images)
@@ -106,10 +106,10 @@ class Task(TrainingTask[Config, data.Batch]):
                     if index < len(self._val.images):
                         boxes = detect(places, kinds, self._prior_there)
                         number = int(self._val.images[index])
-                        found.append(quality.rows(boxes, self._val.annotations, number))
+                        detections.append(quality.rows(boxes, self._val.annotations, number))
         if self._parallel.sum(broken).item():
             return Quality(metrics={"mAP": math.nan})
-        precision = quality.average_precision(self._truth, found, self._parallel)
+        precision = quality.average_precision(self._truth, detections, self._parallel)
         return Quality(metrics={"mAP": precision})
 
     def _infer(self, images: Tensor) -> tuple[Tensor, Tensor]:

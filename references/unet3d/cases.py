@@ -51,11 +51,11 @@ def write_case(
             with files.whole_file(path) as file:
                 np.save(file, np.ascontiguousarray(array[None]), allow_pickle=False)
                 file.flush()
-                found = prepared.digest(part, "md5")
-                entry[kind] = {"bytes": part.stat().st_size, "sha256": prepared.digest(part), "md5": found}
-                if found != md5.get(path.name, found):
+                digest = prepared.digest(part, "md5")
+                entry[kind] = {"bytes": part.stat().st_size, "sha256": prepared.digest(part), "md5": digest}
+                if digest != md5.get(path.name, digest):
                     raise RequestError(
-                        f"{path.name} would have md5 {found}; the benchmark is defined on {md5[path.name]}. Fetch "
+                        f"{path.name} would have md5 {digest}; the benchmark is defined on {md5[path.name]}. Fetch "
                         "the case again; if it is as distributed, benchmark.data.md5=null goes without this check."
                     )
         except OSError as error:
@@ -101,10 +101,10 @@ def check_md5(folder: Path, manifest: Mapping[str, Any], md5: Mapping[str, str])
     for split in prepared.SPLITS:
         for entry in manifest["splits"][split]:
             for kind in KINDS:
-                name, found = _path(folder, entry["case"], kind).name, entry[kind].get("md5")
-                if found != md5.get(name, found):
+                name, digest = _path(folder, entry["case"], kind).name, entry[kind].get("md5")
+                if digest != md5.get(name, digest):
                     raise RequestError(
-                        f"{name} in {folder} was prepared with md5 {found}; the benchmark is defined on {md5[name]}. "
+                        f"{name} in {folder} was prepared with md5 {digest}; the benchmark is defined on {md5[name]}. "
                         "Remove the folder and prepare again, or go without this check with benchmark.data.md5=null."
                     )
 

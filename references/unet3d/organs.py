@@ -48,8 +48,8 @@ class Draws:
 
     def noise(self, shape: tuple[int, ...], divisor: int) -> np.ndarray:
         """int32: sums of eight bytes around 0, near a normal distribution of deviation 209 / divisor."""
-        words = self._words.random_raw(int(np.prod(shape)))
-        sums = words.astype("<u8").view(np.uint8).reshape(-1, 8).sum(axis=1, dtype=np.int32) - 1020
+        raw = self._words.random_raw(int(np.prod(shape)))
+        sums = raw.astype("<u8").view(np.uint8).reshape(-1, 8).sum(axis=1, dtype=np.int32) - 1020
         return (sums // divisor).reshape(shape)
 
 

@@ -40,16 +40,16 @@ class EpochSchedule:
         return self.base * self.factor ** sum(boundary < epoch for boundary in self.boundary_epochs)
 
 
-def optimizer_of(model: nn.Module, asked: Hyperparameters) -> torch.optim.Optimizer:
+def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
     """SGD with Nesterov's momentum over `model`, at rate 0 until the schedule speaks."""
-    if asked.opt_name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=asked.opt_name, known=OPTIMIZERS)
+    if hyperparameters.opt_name not in OPTIMIZERS:
+        raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
     return SGD(
         model.parameters(),
         lr=0.0,
-        momentum=asked.opt_momentum,
-        weight_decay=asked.opt_weight_decay,
-        nesterov=asked.opt_momentum > 0,
+        momentum=hyperparameters.opt_momentum,
+        weight_decay=hyperparameters.opt_weight_decay,
+        nesterov=hyperparameters.opt_momentum > 0,
         foreach=True,
     )
 
@@ -58,12 +58,12 @@ def schedule_of(config: Config) -> EpochSchedule:
     """Warm-up and decay by epochs of `samples_per_epoch` samples."""
     if config.samples_per_epoch is None:
         raise RequestError("train_samples is not set; the learning rate counts epochs.")
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     return EpochSchedule(
-        initial=asked.opt_initial_learning_rate,
-        base=asked.opt_base_learning_rate,
-        warmup_epochs=asked.opt_learning_rate_warmup_epochs,
-        boundary_epochs=tuple(asked.opt_learning_rate_decay_boundary_epochs),
-        factor=asked.opt_learning_rate_decay_factor,
-        steps_per_epoch=config.samples_per_epoch // asked.global_batch_size,
+        initial=hyperparameters.opt_initial_learning_rate,
+        base=hyperparameters.opt_base_learning_rate,
+        warmup_epochs=hyperparameters.opt_learning_rate_warmup_epochs,
+        boundary_epochs=tuple(hyperparameters.opt_learning_rate_decay_boundary_epochs),
+        factor=hyperparameters.opt_learning_rate_decay_factor,
+        steps_per_epoch=config.samples_per_epoch // hyperparameters.global_batch_size,
     )

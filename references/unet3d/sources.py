@@ -128,12 +128,12 @@ def _inside(name: Any) -> str:
 
 
 def _number_in(name: str) -> int:
-    found = re.findall(r"[0-9]+", Path(name).name.partition(".")[0])
-    if not found or len(found[-1]) > DIGITS:
+    numbers = re.findall(r"[0-9]+", Path(name).name.partition(".")[0])
+    if not numbers or len(numbers[-1]) > DIGITS:
         raise RequestError(
             f"dataset.json lists {name}; the name of a case ends in its number, of at most {DIGITS} digits."
         )
-    return int(found[-1])
+    return int(numbers[-1])
 
 
 def _member_reader(root: Path) -> Callable[[str], bytes]:
@@ -164,11 +164,11 @@ def read_pair(imaging: tuple[str, bytes], segmentation: tuple[str, bytes], *, cl
         raise RequestError(
             f"{segmentation[0]} has shape {label.shape}, its image {imaging[0]} {image.shape}; they have to be equal."
         )
-    found = np.unique(label)
-    if not np.isin(found, np.arange(classes)).all():
-        strange = next(value for value in found if value not in range(classes))
+    values = np.unique(label)
+    if not np.isin(values, np.arange(classes)).all():
+        strange = next(value for value in values if value not in range(classes))
         raise RequestError(f"{segmentation[0]} has the label {strange:g}; allowed are 0 to {classes - 1}.")
-    if not found.any():
+    if not values.any():
         raise RequestError(
             f"{segmentation[0]} labels every voxel as background; nothing can be learnt from it."
         )

@@ -27,15 +27,15 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config, device = self.config, self._parallel.device
-        asked = config.hyperparameters
+        hyperparameters = config.hyperparameters
         _refuse_shapes(config)
         self._schedule = schedule_of(config)
-        window = quality.as_shape(asked.validation_input_shape)
+        window = quality.as_shape(hyperparameters.validation_input_shape)
         self._importance = quality.importance(window).to(device)
-        self._strides = quality.strides_of(window, asked.validation_overlap)
+        self._strides = quality.strides_of(window, hyperparameters.validation_overlap)
         layout = torch.channels_last_3d if config.model.channels_last else torch.contiguous_format
         model: nn.Module = UNet3D(config.model).to(device).to(memory_format=layout)
-        return model, optimizer_of(model, asked)
+        return model, optimizer_of(model, hyperparameters)
 
     def _warm_up(self) -> None:
         self._rehearse(data.synthetic(self.config, self._local_batch_size))
@@ -49,13 +49,13 @@ class Task(TrainingTask[Config, data.Batch]):
     def open_data(self) -> DataFacts:
         """Find and check the volumes, start the loaders."""
         config, parallel = self.config, self._parallel
-        asked = config.hyperparameters
+        hyperparameters = config.hyperparameters
         train, val = data.open_volumes(config)
         train_set = data.TrainingSet(
             volumes=train,
             data=config.data,
-            shape=asked.training_input_shape,
-            oversampling=asked.oversampling,
+            shape=hyperparameters.training_input_shape,
+            oversampling=hyperparameters.oversampling,
             classes=config.model.num_classes,
             seed=derive(self._seed, "crops"),
         )
@@ -115,13 +115,15 @@ class Task(TrainingTask[Config, data.Batch]):
 
 def _refuse_shapes(config: Config) -> None:
     """The network halves sides; at least two voxels have to remain, or a norm has nothing to compare."""
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     parts = 2 ** (len(config.model.channels) - 1)
     for name in ("training_input_shape", "validation_input_shape"):
-        shape = getattr(asked, name)
+        shape = getattr(hyperparameters, name)
         if len(shape) != 3 or any(side % parts or side < 2 * parts for side in shape):
             raise RequestError(
                 f"{name} is {shape}; allowed are three multiples of {parts}, at least {2 * parts}."
             )
-    if not 0.0 <= asked.validation_overlap < 1.0:
-        raise RequestError(f"validation_overlap is {asked.validation_overlap}; allowed is 0 to below 1.")
+    if not 0.0 <= hyperparameters.validation_overlap < 1.0:
+        raise RequestError(
+            f"validation_overlap is {hyperparameters.validation_overlap}; allowed is 0 to below 1."
+        )

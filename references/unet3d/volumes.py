@@ -61,13 +61,13 @@ def foreground_boxes(label: np.ndarray, classes: int) -> np.ndarray:
         if inside is None:
             continue
         components, _ = ndimage.label(label[inside] == number)
-        found = [
+        corners = [
             [part.start + outer.start for part, outer in zip(parts, inside, strict=True)]
             + [part.stop + outer.start for part, outer in zip(parts, inside, strict=True)]
             for parts in ndimage.find_objects(components)
         ]
-        found.sort(key=lambda box: -int(np.prod(np.subtract(box[3:], box[:3]))))
-        kept = found[:KEPT_COMPONENTS]
+        corners.sort(key=lambda box: -int(np.prod(np.subtract(box[3:], box[:3]))))
+        kept = corners[:KEPT_COMPONENTS]
         boxes[number - 1, : len(kept)] = kept
     return boxes
 

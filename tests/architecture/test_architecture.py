@@ -201,8 +201,8 @@ def test_configurations_import_neither_hydra_nor_what_the_light_install_lacks():
 
 
 def test_only_the_clock_logs_when_a_run_starts_and_stops():
-    words = re.compile(r"log\.(init_start|init_stop|run_start|run_stop)\(")
-    speakers = {str(path.relative_to(ROOT)) for path in python_files() if words.search(path.read_text())}
+    calls = re.compile(r"log\.(init_start|init_stop|run_start|run_stop)\(")
+    speakers = {str(path.relative_to(ROOT)) for path in python_files() if calls.search(path.read_text())}
     assert speakers == {"train_bench/run/clock.py"}
 
 
@@ -239,8 +239,8 @@ def test_no_benchmark_is_named_in_the_code_of_train_bench():
     names = {*discover.references(), *discover.variants()}
     for path in (ROOT / "train_bench").rglob("*.py"):
         nodes = ast.walk(ast.parse(path.read_text()))
-        words = {node.value for node in nodes if isinstance(node, ast.Constant)}
-        assert not names & words, path
+        texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+        assert not names & texts, path
 
 
 @pytest.mark.parametrize("variant", discover.variants())

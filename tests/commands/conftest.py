@@ -21,7 +21,7 @@ from train_bench.rules import ruleset
 ROOT = Path(__file__).parents[2]
 
 
-def asked_config(*overrides):
+def composed_config(*overrides):
     """A request as Hydra composes it."""
     register()
     with initialize_config_dir(str(discover.CONF), version_base="1.3"):
@@ -30,18 +30,18 @@ def asked_config(*overrides):
 
 def make(*overrides, reference_runs=False, to_be_run=True):
     """A plan of that request."""
-    asked = asked_config(*overrides)
+    run_config = composed_config(*overrides)
     provenance = Provenance(
         now=datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC),
         version="0",
         revision=None,
-        software=software.found(),
+        software=software.describe(),
         points_digest=None,
         variant="resnet_mini",
         cache=Path("/nowhere"),
     )
-    rules = ruleset.load(asked.benchmark.ruleset)
-    return make_plan(asked, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
+    rules = ruleset.load(run_config.benchmark.ruleset)
+    return make_plan(run_config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
 
 
 class FakeLauncher:
@@ -103,7 +103,7 @@ def begun(tmp_path):
 
 def judged(plan):
     """The judgement of a campaign's folder, without reference convergence points."""
-    return judge_folder(plan.jobs[0].folder, asked=None, rcp_folders=[Path("/nowhere")])
+    return judge_folder(plan.jobs[0].folder, ruleset_name=None, rcp_folders=[Path("/nowhere")])
 
 
 def wait_for(condition, seconds=20):

@@ -34,7 +34,7 @@ class OneRun(NamedTuple):
 def one_run(reference, scratch, *overrides):
     """The run, with data that are prepared for it."""
     folder = scratch / "campaign"
-    asked = (
+    arguments = (
         f"benchmark={reference}_mini",
         "runs=1",
         "seed=1",
@@ -42,7 +42,7 @@ def one_run(reference, scratch, *overrides):
         f"data_dir={scratch / 'data'}",
     )
     two = ("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
-    return OneRun(reference, folder, train_bench("run", *asked, *two, *overrides, timeout=580))
+    return OneRun(reference, folder, train_bench("run", *arguments, *two, *overrides, timeout=580))
 
 
 def checks_of(run):
@@ -56,8 +56,8 @@ def assert_both_judges_accept(run):
     score = json.loads((run.folder / "score.json").read_text())
     assert score["reasons"] == ["Incomplete: 1 of 5 runs are there."]
     assert run.counted["status"] == "success"
-    (told,) = json.loads(train_bench("judge", str(run.folder), "--json").stdout)["entries"]
-    assert not checks_of(told["runs"][0])
+    (entry,) = json.loads(train_bench("judge", str(run.folder), "--json").stdout)["entries"]
+    assert not checks_of(entry["runs"][0])
     assert official_verdict(run.folder / "result_0.txt")
 
 

@@ -17,9 +17,9 @@ def test_the_page_shows_plans():
     assert BLOCKS
 
 
-@pytest.mark.parametrize(("asked", "shown"), BLOCKS)
-def test_a_plan_of_64_nodes_renders_what_the_page_shows(asked, shown):
-    answer = train_bench(*shlex.split(asked))
+@pytest.mark.parametrize(("command", "shown"), BLOCKS)
+def test_a_plan_of_64_nodes_renders_what_the_page_shows(command, shown):
+    answer = train_bench(*shlex.split(command))
     assert answer.returncode == 0, answer.stderr
     rendered = answer.stdout.replace(sys.executable, "python").splitlines()
     for line in shown.splitlines():
@@ -27,6 +27,6 @@ def test_a_plan_of_64_nodes_renders_what_the_page_shows(asked, shown):
 
 
 def test_every_further_host_is_told_what_to_type():
-    asked = next(asked for asked, _ in BLOCKS if "launcher=torchrun" in asked)
-    rendered = train_bench(*shlex.split(asked)).stdout
+    command = next(command for command, _ in BLOCKS if "launcher=torchrun" in command)
+    rendered = train_bench(*shlex.split(command)).stdout
     assert rendered.count("train-bench join /shared/campaign launcher.node_rank=") == 63

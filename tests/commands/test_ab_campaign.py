@@ -87,7 +87,7 @@ def test_the_other_configuration_is_the_first_with_overrides_replaced():
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("arguments", "why"),
     [
         (("run", "against=benchmark=resnet_mini_bs3"), "There is no benchmark"),
         (("run", "against=rnus=2"), "There is no option"),
@@ -96,8 +96,8 @@ def test_the_other_configuration_is_the_first_with_overrides_replaced():
         (("run", "tracking=mlflow"), "There is no tracker"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_a_sentence(words, why, tmp_path):
-    answer = train_bench(*words, f"output={tmp_path / 'out'}")
+def test_what_cannot_be_done_is_refused_with_a_sentence(arguments, why, tmp_path):
+    answer = train_bench(*arguments, f"output={tmp_path / 'out'}")
     assert answer.returncode == 2
     assert why in answer.stderr
     assert "Traceback" not in answer.stderr

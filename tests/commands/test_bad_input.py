@@ -15,14 +15,14 @@ from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 
-def train_bench(*words, cwd=ROOT, timeout=120):
+def train_bench(*arguments, cwd=ROOT, timeout=120):
     """Run the command line as a user does."""
-    command = [sys.executable, "-m", "train_bench", *words]
+    command = [sys.executable, "-m", "train_bench", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=timeout)
 
 
 @pytest.mark.parametrize(
-    ("words", "sentences"),
+    ("arguments", "sentences"),
     [
         (["run", "benchmark=resnet_mimi"], ["no benchmark 'resnet_mimi'", "Did you mean 'resnet_mini'?"]),
         (["run", "launcher=torchrum"], ["no launcher 'torchrum'", "Did you mean 'torchrun'?"]),
@@ -72,8 +72,8 @@ def train_bench(*words, cwd=ROOT, timeout=120):
         (["judge", "/nowhere/at/all"], ["no file or folder /nowhere/at/all"]),
     ],
 )
-def test_a_wrong_request_is_answered_by_one_sentence(words, sentences):
-    answer = train_bench(*words)
+def test_a_wrong_request_is_answered_by_one_sentence(arguments, sentences):
+    answer = train_bench(*arguments)
     assert answer.returncode == 2, answer.stderr
     assert answer.stdout == ""
     for sentence in sentences:
@@ -152,8 +152,8 @@ def test_a_spoilt_result_is_judged_with_a_sentence(begun, what, sentence, valid,
     folder = begun.jobs[0].folder
     spoilt(folder, what)
     code = guarded(lambda: command("judge")([str(folder)]))
-    told = capsys.readouterr()
-    assert sentence in told.out
-    assert told.err == ""
-    assert code == (0 if valid else 1), told.out
-    assert ("NOT VALID" in told.out) is not valid
+    printed = capsys.readouterr()
+    assert sentence in printed.out
+    assert printed.err == ""
+    assert code == (0 if valid else 1), printed.out
+    assert ("NOT VALID" in printed.out) is not valid

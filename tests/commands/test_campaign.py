@@ -133,11 +133,11 @@ def attempts_at(plan, index):
 def test_every_run_leaves_what_it_ran_with_and_how_it_ended(begun):
     run(begun)
     for index in range(5):
-        (told,) = attempts_at(begun, index)
-        assert (told["run"], told["attempt"], told["outcome"]) == (index, 1, "finished")
-        assert told["software"] == begun.software
-        assert told["ruleset_digest"] == begun.ruleset_digest
-        assert told["started"] <= told["ended"]
+        (attempt,) = attempts_at(begun, index)
+        assert (attempt["run"], attempt["attempt"], attempt["outcome"]) == (index, 1, "finished")
+        assert attempt["software"] == begun.software
+        assert attempt["ruleset_digest"] == begun.ruleset_digest
+        assert attempt["started"] <= attempt["ended"]
     assert judged(begun).score.warnings == ()
 
 
@@ -170,16 +170,16 @@ def test_a_campaign_that_went_on_with_other_source_is_no_result(begun, monkeypat
     run(campaign.open_folder(begun.jobs[0].folder), retry_failed=True)
     judgement = judged(begun)
     assert [verdict.compliant for verdict in judgement.verdicts] == [True, True, False, False, False]
-    (found,) = [one for one in judgement.verdicts[3].findings if one.check == "software"]
-    assert "other source (another," in found.message
+    (finding,) = [one for one in judgement.verdicts[3].findings if one.check == "software"]
+    assert "other source (another," in finding.message
     assert not judgement.score.valid
 
 
 def test_going_on_with_other_source_is_said_before_anything_is_run(begun):
     folder = begun.jobs[0].folder
-    told = json.loads((folder / "plan.json").read_text())
-    told["software"]["sources"] = "another"
-    (folder / "plan.json").write_text(json.dumps(told))
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["software"]["sources"] = "another"
+    (folder / "plan.json").write_text(json.dumps(plan))
     answer = train_bench("run", f"resume={folder}", "only=[]")
     assert "warning: this campaign goes on with other source" in answer.stderr
     assert "In mini-1.0 runs that differ from their plan are no result." in answer.stderr
@@ -299,11 +299,11 @@ def test_a_campaign_of_a_changed_benchmark_is_no_valid_result(tmp_path):
 def test_of_two_processes_that_prepare_the_same_data_one_waits(tmp_path, capfd):
     data = tmp_path / "data"
     plan = make(f"output={tmp_path / 'campaign'}", f"data_dir={data}")
-    told = []
+    printed = []
 
     def waits():
-        told.append(capfd.readouterr().err)
-        return "waiting for another process" in "".join(told)
+        printed.append(capfd.readouterr().err)
+        return "waiting for another process" in "".join(printed)
 
     with (tmp_path / "data.lock").open("a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -30,12 +30,12 @@ def copied(honest, tmp_path):
     return shutil.copytree(honest, tmp_path / "campaign")
 
 
-def judge(folder, asked=None):
+def judge(folder, ruleset_name=None):
     """Without reference points, which are another matter than cheats."""
-    return judge_folder(folder, asked=asked, rcp_folders=[folder / "no_points"])
+    return judge_folder(folder, ruleset_name=ruleset_name, rcp_folders=[folder / "no_points"])
 
 
-def found(judged, *, grade="breaks"):
+def findings_of(judged, *, grade="breaks"):
     """The kinds of what was found in the logs and beside them."""
     of_runs = [finding for verdict in judged.verdicts for finding in verdict.findings]
     return {finding.check for finding in (*of_runs, *judged.findings) if finding.grade == grade}
@@ -66,7 +66,13 @@ def test_an_honest_campaign_has_no_finding(honest):
     judged = judge(honest)
     assert judged.score.valid
     for grade in ("breaks", "review"):
-        assert not found(judged, grade=grade) & {"plan", "record", "equal_times", "equal_course", "overlap"}
+        assert not findings_of(judged, grade=grade) & {
+            "plan",
+            "record",
+            "equal_times",
+            "equal_course",
+            "overlap",
+        }
 
 
 def test_the_plan_of_another_campaign_is_found(copied):
@@ -74,7 +80,7 @@ def test_the_plan_of_another_campaign_is_found(copied):
     (copied / "plan.json").write_text(json.dumps(other, default=str))
     judged = judge(copied)
     assert not judged.score.valid
-    assert "plan" in found(judged)
+    assert "plan" in findings_of(judged)
 
 
 def another_batch_size(plan):
@@ -115,7 +121,7 @@ def test_a_plan_that_was_edited_afterwards_is_found(change, copied):
     edit_plan(copied, change)
     judged = judge(copied)
     assert not judged.score.valid
-    assert "plan" in found(judged)
+    assert "plan" in findings_of(judged)
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["records kept", "records written anew"])
@@ -128,7 +134,7 @@ def test_a_value_that_was_changed_in_a_log_is_found(key, value, anew, copied):
         write_records_anew(copied)
     judged = judge(copied)
     assert not judged.score.valid
-    assert ("plan" if anew else "record") in found(judged)
+    assert ("plan" if anew else "record") in findings_of(judged)
 
 
 def test_one_log_five_times_with_the_seeds_of_the_plan_is_found(copied):
@@ -141,7 +147,7 @@ def test_one_log_five_times_with_the_seeds_of_the_plan_is_found(copied):
     write_records_anew(copied)
     judged = judge(copied)
     assert not judged.score.valid
-    assert "equal_times" in found(judged)
+    assert "equal_times" in findings_of(judged)
 
 
 def faster(one, start, factor):
@@ -164,15 +170,15 @@ def test_all_times_times_a_hundredth_are_found(anew, copied):
         write_records_anew(copied)
     judged = judge(copied)
     assert not judged.score.valid
-    assert ("plan" if anew else "record") in found(judged)
+    assert ("plan" if anew else "record") in findings_of(judged)
 
 
 def test_one_run_that_was_made_faster_is_found_by_its_record_and_by_its_speed(copied):
     path = copied / "result_1.txt"
     edit_log(path, lambda one: faster(one, start_of(path), 0.1))
-    assert "record" in found(judge(copied))
+    assert "record" in findings_of(judge(copied))
     write_records_anew(copied)
-    assert "speed" in found(judge(copied), grade="review")
+    assert "speed" in findings_of(judge(copied), grade="review")
 
 
 def test_two_runs_at_the_same_time_are_for_review(copied):
@@ -180,7 +186,7 @@ def test_two_runs_at_the_same_time_are_for_review(copied):
     apart = starts[1] - starts[0]
     edit_log(copied / "result_1.txt", lambda one: one | {"time_ms": one["time_ms"] - apart + 1})
     write_records_anew(copied)
-    assert "overlap" in found(judge(copied), grade="review")
+    assert "overlap" in findings_of(judge(copied), grade="review")
 
 
 def said(judged, grade="review"):

@@ -38,8 +38,8 @@ def test_runs_reach_the_target_and_only_their_number_keeps_the_score_from_being_
 @pytest.mark.parametrize("name", ["alone", "together"])
 def test_the_official_checker_accepts_every_log_and_our_judge_agrees(campaign, name):
     folder, _ = campaign[name]
-    (told,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
-    for run in told["runs"]:
+    (entry,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
+    for run in entry["runs"]:
         assert official_verdict(folder / run["file"])
         assert run["compliant"]
         assert not checks_of(run)
@@ -56,7 +56,7 @@ def test_the_official_checker_refuses_a_log_that_misses_the_target(campaign, tmp
     assert not official_verdict(spoilt)
 
 
-def test_a_campaign_leaves_the_papers_that_it_promises(campaign):
+def test_a_campaign_leaves_the_files_that_it_promises(campaign):
     for folder, _ in campaign.values():
         names = {path.name for path in folder.iterdir()}
         assert {"plan.json", "system.json", "result_0.txt", "record_0.json", "score.json", "ranks"} <= names
@@ -88,16 +88,23 @@ def test_time_to_train_is_samples_to_the_target_over_samples_per_second(campaign
 def test_a_killed_rank_is_named_and_its_siblings_are_ended(tmp_path):
     """SIGKILL to rank 1 of 2 in the middle of training."""
     folder = tmp_path / "campaign"
-    words = ("run", "launcher=torchrun", "launcher.nproc_per_node=2", "runs=2", "seed=1", f"output={folder}")
+    arguments = (
+        "run",
+        "launcher=torchrun",
+        "launcher.nproc_per_node=2",
+        "runs=2",
+        "seed=1",
+        f"output={folder}",
+    )
     killer = [sys.executable, "-m", "tests.commands.kill_a_rank", str(folder), "1"]
     with subprocess.Popen(killer, cwd=ROOT) as process:
-        answer = train_bench(*words)
+        answer = train_bench(*arguments)
     assert process.returncode == 0
     assert answer.returncode == 1
     assert "Run 1 of 2 failed: rank 1 killed by SIGKILL" in answer.stderr
-    (told,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
-    assert told["runs"][0]["findings"][0]["message"] == "The run's processes died: rank 1 killed by SIGKILL."
-    assert told["runs"][0]["compliant"]
+    (entry,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
+    assert entry["runs"][0]["findings"][0]["message"] == "The run's processes died: rank 1 killed by SIGKILL."
+    assert entry["runs"][0]["compliant"]
 
 
 @pytest.mark.gpu

@@ -29,7 +29,9 @@ class ByHand(Torchrun):
         self.environments = environments
 
     def launch(self, job, rank_argv):
-        lines = [f'{words} {shlex.join(rank_argv)} & ranks="$ranks $!"' for words in self.environments]
+        lines = [
+            f'{variables} {shlex.join(rank_argv)} & ranks="$ranks $!"' for variables in self.environments
+        ]
         waiting = "for rank in $ranks; do wait $rank || exit 1; done"
         return Launch(argv=("sh", "-c", "\n".join([*lines, waiting])))
 

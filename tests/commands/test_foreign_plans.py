@@ -84,8 +84,8 @@ def test_a_module_beside_the_campaign_is_never_imported(begun, tmp_path, monkeyp
 
 def test_a_host_that_joins_writes_no_data_where_a_plan_says(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    words = ("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=127.0.0.1")
-    plan = make(f"output={tmp_path / 'c'}", *words, f"data_dir={tmp_path / 'not_mine' / 'data'}")
+    overrides = ("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=127.0.0.1")
+    plan = make(f"output={tmp_path / 'c'}", *overrides, f"data_dir={tmp_path / 'not_mine' / 'data'}")
     campaign.begin(plan)
     with pytest.raises(RequestError, match="train-bench prepare benchmark=resnet_mini data_dir="):
         take_part(tmp_path / "c", ["launcher.node_rank=1"], lambda text: None)

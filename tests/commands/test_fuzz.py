@@ -10,6 +10,6 @@ def test_mutated_logs_campaigns_games_and_data_sets_bring_no_verb_down(tmp_path)
     doses = ("--logs", "100", "--campaigns", "4", "--games", "20", "--sources", "28")
     kept = ("--keep", str(tmp_path / "kept"))
     command = [sys.executable, str(ROOT / "bench" / "fuzz.py"), "--seed", "7", *doses, *kept]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "0 failures" in told.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "0 failures" in completed.stdout

@@ -20,35 +20,37 @@ for line in "$@"; do query "$line" | tr '\\n' ' '; echo; done
 
 
 def test_every_option_has_a_sentence_and_its_default():
-    told = {option.name: option for found in options.parts().values() for option in found}
-    assert {field.name for field in fields(RunConfig)} <= told.keys()
+    listed = {option.name: option for group in options.parts().values() for option in group}
+    assert {field.name for field in fields(RunConfig)} <= listed.keys()
     for name in discover.launchers():
         own = {f"launcher.{field.name}" for field in fields(discover.launcher_config(name))} - {
             "launcher.name"
         }
-        assert own <= told.keys(), name
-    for option in told.values():
+        assert own <= listed.keys(), name
+    for option in listed.values():
         assert len(option.about) > 4, option
-    assert told["benchmark"].default == discover.defaults()["benchmark"]
-    assert told["runs"].default == "null"
-    assert told["launcher.extra"].default == "[]"
+    assert listed["benchmark"].default == discover.defaults()["benchmark"]
+    assert listed["runs"].default == "null"
+    assert listed["launcher.extra"].default == "[]"
 
 
 @pytest.mark.parametrize("verb", COMPOSING)
 def test_a_verb_that_takes_overrides_answers_help_itself(verb, capsys):
     assert command(verb)(["benchmark=bert", "--help"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"train-bench {verb} [OPTION=VALUE ...]\n")
-    assert "powered by Hydra" not in told
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"train-bench {verb} [OPTION=VALUE ...]\n")
+    assert "powered by Hydra" not in printed
     for field in fields(RunConfig):
-        assert f"\n  {field.name}=" in told, field.name
+        assert f"\n  {field.name}=" in printed, field.name
 
 
 def test_every_verb_has_help_and_knows_the_version():
-    for words in (["--help"], *([verb, "--version"] for verb in VERBS[:3])):
-        ran = subprocess.run([sys.executable, "-m", "train_bench", *words], capture_output=True, text=True)
+    for arguments in (["--help"], *([verb, "--version"] for verb in VERBS[:3])):
+        ran = subprocess.run(
+            [sys.executable, "-m", "train_bench", *arguments], capture_output=True, text=True
+        )
         assert ran.returncode == 0
-        assert (ran.stdout.count(".") if "--version" in words else ran.stdout.count("\n")) >= 2
+        assert (ran.stdout.count(".") if "--version" in arguments else ran.stdout.count("\n")) >= 2
 
 
 def test_a_shell_completes_verbs_options_and_their_values():

@@ -11,49 +11,49 @@ KILLED = Death(rank=3, how="killed by SIGKILL")
 
 
 @pytest.fixture
-def asked(tmp_path):
+def planned(tmp_path):
     return job(tmp_path, nodes=2, index=4)
 
 
-def test_a_campaign_on_one_host_writes_no_board(asked):
-    alone = HostsFile(asked.folder, others=0)
-    alone.run_starts(asked)
-    assert alone.run_over(asked, failed=True) == ()
+def test_a_campaign_on_one_host_writes_no_board(planned):
+    alone = HostsFile(planned.folder, others=0)
+    alone.run_starts(planned)
+    assert alone.run_over(planned, failed=True) == ()
     alone.campaign_over()
-    assert list(asked.folder.iterdir()) == []
+    assert list(planned.folder.iterdir()) == []
 
 
-def test_every_launch_has_a_name_of_its_own_so_that_a_repeated_run_is_not_taken_for_the_first(asked):
-    first = HostsFile(asked.folder, others=1)
-    first.run_starts(asked)
-    before = hosts.said(asked.folder)
-    first.run_starts(asked)
-    after = hosts.said(asked.folder)
+def test_every_launch_has_a_name_of_its_own_so_that_a_repeated_run_is_not_taken_for_the_first(planned):
+    first = HostsFile(planned.folder, others=1)
+    first.run_starts(planned)
+    before = hosts.said(planned.folder)
+    first.run_starts(planned)
+    after = hosts.said(planned.folder)
     assert (before["state"], before["run"]) == (after["state"], after["run"]) == ("running", 4)
     assert before["launch"] != after["launch"]
 
 
-def test_the_others_are_told_when_a_run_and_when_the_campaign_is_over(asked):
-    first = HostsFile(asked.folder, others=1)
-    assert hosts.said(asked.folder)["state"] == "nothing said"
-    first.run_over(asked, failed=False)
-    assert hosts.said(asked.folder)["state"] == "between runs"
+def test_the_others_are_told_when_a_run_and_when_the_campaign_is_over(planned):
+    first = HostsFile(planned.folder, others=1)
+    assert hosts.said(planned.folder)["state"] == "nothing said"
+    first.run_over(planned, failed=False)
+    assert hosts.said(planned.folder)["state"] == "between runs"
     first.campaign_over()
-    assert hosts.said(asked.folder)["state"] == "over"
+    assert hosts.said(planned.folder)["state"] == "over"
 
 
-def test_what_another_host_saw_of_a_failed_run_reaches_host_0(asked):
-    first = HostsFile(asked.folder, others=2)
-    hosts.report(asked, 1, [])
-    hosts.report(asked, 2, [KILLED])
-    assert first.run_over(asked, failed=True) == (KILLED,)
+def test_what_another_host_saw_of_a_failed_run_reaches_host_0(planned):
+    first = HostsFile(planned.folder, others=2)
+    hosts.report(planned, 1, [])
+    hosts.report(planned, 2, [KILLED])
+    assert first.run_over(planned, failed=True) == (KILLED,)
 
 
-def test_host_0_ends_a_run_that_failed_elsewhere_if_it_does_not_end_by_itself(asked, monkeypatch):
-    first = HostsFile(asked.folder, others=1)
-    first.run_starts(asked)
-    assert first.failed_elsewhere(asked) is None
-    hosts.report(asked, 1, [KILLED])
-    assert first.failed_elsewhere(asked) is None, "our own processes have time to say why"
+def test_host_0_ends_a_run_that_failed_elsewhere_if_it_does_not_end_by_itself(planned, monkeypatch):
+    first = HostsFile(planned.folder, others=1)
+    first.run_starts(planned)
+    assert first.failed_elsewhere(planned) is None
+    hosts.report(planned, 1, [KILLED])
+    assert first.failed_elsewhere(planned) is None, "our own processes have time to say why"
     monkeypatch.setattr(hosts, "OWN_END_SECONDS", 0.0)
-    assert first.failed_elsewhere(asked) == "rank 3 killed by SIGKILL"
+    assert first.failed_elsewhere(planned) == "rank 3 killed by SIGKILL"

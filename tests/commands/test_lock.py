@@ -99,8 +99,8 @@ class Queue:
     def queries(self, number):
         return (("echo", number),)
 
-    def tasks(self, told):
-        return (BatchTask(name=told.strip(), ended=self.ended, good=True, how="runs"),)
+    def tasks(self, accounting):
+        return (BatchTask(name=accounting.strip(), ended=self.ended, good=True, how="runs"),)
 
 
 def test_a_campaign_whose_job_waits_in_a_queue_is_not_submitted_again(tmp_path):

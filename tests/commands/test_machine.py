@@ -12,24 +12,24 @@ from train_bench import campaign, machine
 from train_bench.errors import RequestError
 
 
-def train_bench(*words, **environ):
+def train_bench(*arguments, **environ):
     """The command line without GPUs."""
-    command = [sys.executable, "-m", "train_bench", *words]
+    command = [sys.executable, "-m", "train_bench", *arguments]
     env = os.environ | {"CUDA_VISIBLE_DEVICES": "", **environ}
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=120)
 
 
 @pytest.mark.parametrize(
-    ("words", "sentences"),
+    ("arguments", "sentences"),
     [
         (["device=cuda"], ["device=cuda needs 1 GPU(s) here, and PyTorch finds 0", "use device=cpu"]),
         (["device=cpu", "precision=tf32"], ["tf32 exists on GPUs only"]),
         (["precision=tf32"], ["tf32 exists on GPUs only, and PyTorch finds none here"]),
     ],
 )
-def test_gpus_that_are_not_there_are_told_before_anything_starts(tmp_path, words, sentences):
+def test_gpus_that_are_not_there_are_told_before_anything_starts(tmp_path, arguments, sentences):
     folder = tmp_path / "campaign"
-    answer = train_bench("run", *words, f"output={folder}")
+    answer = train_bench("run", *arguments, f"output={folder}")
     assert answer.returncode == 2, answer.stderr
     for sentence in sentences:
         assert sentence in answer.stderr
@@ -77,14 +77,14 @@ def test_full_scale_plans_and_data_ask_for_no_dropped_caches(tmp_path):
 def test_threads_that_the_environment_asks_for_are_honoured_or_refused(said, threads):
     if isinstance(threads, str):
         with pytest.raises(RequestError, match=f"OMP_NUM_THREADS is {threads}"):
-            machine.threads_asked({"OMP_NUM_THREADS": said})
+            machine.threads_of_environment({"OMP_NUM_THREADS": said})
     else:
-        assert machine.threads_asked({"OMP_NUM_THREADS": said}) == threads
+        assert machine.threads_of_environment({"OMP_NUM_THREADS": said}) == threads
 
 
-@pytest.mark.parametrize(("words", "threads"), [([], 3), (["launcher.threads_per_rank=2"], 2)])
-def test_the_plan_has_the_threads_of_the_environment_unless_the_option_is_given(words, threads):
-    planned = train_bench("plan", "launcher=torchrun", "runs=1", *words, OMP_NUM_THREADS="3")
+@pytest.mark.parametrize(("overrides", "threads"), [([], 3), (["launcher.threads_per_rank=2"], 2)])
+def test_the_plan_has_the_threads_of_the_environment_unless_the_option_is_given(overrides, threads):
+    planned = train_bench("plan", "launcher=torchrun", "runs=1", *overrides, OMP_NUM_THREADS="3")
     assert f"OMP_NUM_THREADS={threads} " in planned.stdout
 
 

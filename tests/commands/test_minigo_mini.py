@@ -18,8 +18,8 @@ def run(tmp_path_factory):
 def test_a_run_of_two_generations_misses_the_target_and_nothing_else(run):
     assert run.answer.returncode == 1, run.answer.stderr
     assert run.counted["status"] == "aborted"
-    (told,) = json.loads(train_bench("judge", str(run.folder), "--json").stdout)["entries"]
-    assert judged_mini.checks_of(told["runs"][0]) == {"target"}
+    (entry,) = json.loads(train_bench("judge", str(run.folder), "--json").stdout)["entries"]
+    assert judged_mini.checks_of(entry["runs"][0]) == {"target"}
 
 
 def test_the_official_checker_misses_the_target_alone(run, tmp_path):

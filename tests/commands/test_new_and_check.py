@@ -33,9 +33,9 @@ def waves(tmp_path_factory):
 
 def test_what_new_lays_out_keeps_the_contract(waves, capsys):
     assert command("check")(["benchmark=waves"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert len([line for line in told if line.startswith("ok ")]) == len(contract.CHECKS)
-    assert told[-1] == "waves keeps the contract."
+    printed = capsys.readouterr().out.splitlines()
+    assert len([line for line in printed if line.startswith("ok ")]) == len(contract.CHECKS)
+    assert printed[-1] == "waves keeps the contract."
 
 
 def test_what_new_lays_out_has_a_name_of_its_own_and_no_trace_of_another(waves):
@@ -187,11 +187,11 @@ def test_what_a_task_raises_is_one_line_with_its_place(waves, monkeypatch, capsy
     broken = sabotaged(lambda task: {"evaluate": evaluate})
     monkeypatch.setattr(discover, "task", lambda name: broken)
     assert command("check")(["benchmark=waves"]) == 1
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     assert re.search(
-        r"^BROKEN .*: it raised ZeroDivisionError: nobody was asked \(.*, line \d+\)\.$", told.out, re.M
+        r"^BROKEN .*: it raised ZeroDivisionError: nobody was asked \(.*, line \d+\)\.$", printed.out, re.M
     )
-    assert "Traceback" not in told.out + told.err
+    assert "Traceback" not in printed.out + printed.err
 
 
 def test_what_cannot_be_tried_in_one_process_is_told_and_breaks_nothing(capsys):
@@ -211,5 +211,5 @@ def test_a_broken_promise_is_found(check, waves, monkeypatch, capsys):
     broken = sabotaged(SABOTAGE[check])
     monkeypatch.setattr(discover, "task", lambda name: broken)
     assert command("check")(["benchmark=waves"]) == 1
-    found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BROKEN")]
-    assert any(line.startswith(f"BROKEN  {contract.promise(check)}:") for line in found)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BROKEN")]
+    assert any(line.startswith(f"BROKEN  {contract.promise(check)}:") for line in lines)

@@ -36,7 +36,7 @@ MACHINE = {
 }
 
 
-def papers_of(folder, ruleset="training-2.1.0", benchmark="resnet", **changes):
+def files_of(folder, ruleset="training-2.1.0", benchmark="resnet", **changes):
     """The plan and the system that a campaign leaves beside its logs."""
     plan = {
         "train_bench": "0.1.0",
@@ -70,14 +70,14 @@ def official_campaign(tmp_path):
         (folder / f"result_{index}.txt").write_text(
             f"{line}\n:::MLLOG {json.dumps(seed)}\n{text[len(line) + 1 :]}"
         )
-    return papers_of(folder)
+    return files_of(folder)
 
 
 @pytest.fixture
 def mini_campaign(tmp_path):
     folder = tmp_path / "mini"
     folder.mkdir()
-    return papers_of(mini.campaign(folder, ["good"] * 5), "mini-1.0", "resnet_mini", seeds="fixed")
+    return files_of(mini.campaign(folder, ["good"] * 5), "mini-1.0", "resnet_mini", seeds="fixed")
 
 
 def package(*folders, to, system="box", stated=None, force=False):
@@ -118,7 +118,7 @@ def test_logs_without_seeds_are_packaged_by_force_and_the_package_checker_refuse
 
 @published
 def test_a_known_defect_of_a_checker_refuses_nothing_and_an_unknown_crash_does(official_campaign, tmp_path):
-    papers_of(official_campaign, "training-1.1.0")
+    files_of(official_campaign, "training-1.1.0")
     folder = package(official_campaign, to=tmp_path / "submission", force=True)
     *_, repository = packaging.opinions(folder, "training-1.1.0", [NOWHERE])
     assert (repository.verdict, repository.refused) == ("crash", False)
@@ -132,7 +132,7 @@ def test_of_more_declared_runs_the_window_that_counts_is_packaged(tmp_path):
     folder = tmp_path / "mini"
     folder.mkdir()
     jobs = [{"index": index, "seed": 1000 + index, "config": {}} for index in range(7)]
-    papers_of(mini.campaign(folder, ["good"] * 7), "mini-1.0", "resnet_mini", jobs=jobs)
+    files_of(mini.campaign(folder, ["good"] * 7), "mini-1.0", "resnet_mini", jobs=jobs)
     packaged = package(folder, to=tmp_path / "out", force=True)
     assert len(list(packaged.glob("results/box/resnet_mini/result_*.txt"))) == 5
 
@@ -153,7 +153,7 @@ def test_the_source_of_the_reference_travels_with_the_results_and_can_be_importe
 
 def test_no_folder_of_the_machine_is_published(mini_campaign, tmp_path):
     request = {"launcher": {"nodes": 1}, "output": "/home/somebody", "data_dir": "/home/somebody/data"}
-    papers_of(mini_campaign, "mini-1.0", "resnet_mini", request=request)
+    files_of(mini_campaign, "mini-1.0", "resnet_mini", request=request)
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
     (configuration,) = folder.rglob("configuration.json")
     assert "somebody" not in configuration.read_text()
@@ -177,7 +177,7 @@ def test_of_our_own_round_the_official_checkers_are_not_asked(mini_campaign, tmp
 
 def test_every_shortcoming_is_named_at_once_and_nothing_is_written(mini_campaign, tmp_path):
     (mini_campaign / "result_4.txt").unlink()
-    papers_of(mini_campaign, "mini-1.0", "resnet_mini", revision="another", seeds="fixed")
+    files_of(mini_campaign, "mini-1.0", "resnet_mini", revision="another", seeds="fixed")
     with pytest.raises(
         RequestError, match=r"(?s)4 .*5.*ran from revision another, and the source here is abc"
     ):
@@ -187,7 +187,7 @@ def test_every_shortcoming_is_named_at_once_and_nothing_is_written(mini_campaign
 
 def test_what_force_overruled_and_changes_travel_with_the_package_and_its_judgement(mini_campaign, tmp_path):
     change = "benchmark.label_smoothing=0.0"
-    papers_of(
+    files_of(
         mini_campaign,
         "mini-1.0",
         "resnet_mini",
@@ -209,18 +209,18 @@ def test_a_package_that_needed_no_force_is_valid_and_says_how_often_its_runs_wer
     mini_campaign, tmp_path
 ):
     ran = {"revision": "abc", "ruleset_digest": mini.MINI.digest, "software": {"sources": SOURCE.digest}}
-    papers_of(mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", world_size=1, **ran)
+    files_of(mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", world_size=1, **ran)
     (mini_campaign / "attempts").mkdir()
     for index, number in ((0, 1), (0, 2), (1, 1), (2, 1), (3, 1), (4, 1)):
         died = (index, number) == (0, 1)
-        told = {"run": index, "attempt": number, **ran, "outcome": "died" if died else "finished"}
-        told["deaths"] = ["rank 0 on somehost failed: no /home/somebody"] if died else []
-        (mini_campaign / "attempts" / f"run_{index}_{number}.json").write_text(json.dumps(told))
+        attempt = {"run": index, "attempt": number, **ran, "outcome": "died" if died else "finished"}
+        attempt["deaths"] = ["rank 0 on somehost failed: no /home/somebody"] if died else []
+        (mini_campaign / "attempts" / f"run_{index}_{number}.json").write_text(json.dumps(attempt))
     folder = package(mini_campaign, to=tmp_path / "out")
     ours, _ = packaging.opinions(folder, "mini-1.0", [NOWHERE])
     assert (ours.verdict, ours.message) == ("pass", "")
     (results,) = folder.glob("results/*/*")
-    score = judge_folder(results, asked="mini-1.0", rcp_folders=[NOWHERE]).score
+    score = judge_folder(results, ruleset_name="mini-1.0", rcp_folders=[NOWHERE]).score
     assert score.warnings == (
         "result_0.txt: This run was tried 2 times: attempt 1 died. The last one is the result.",
     )
@@ -228,7 +228,7 @@ def test_a_package_that_needed_no_force_is_valid_and_says_how_often_its_runs_wer
 
 
 def test_a_campaign_that_ran_with_other_code_than_is_packaged_is_refused(mini_campaign, tmp_path):
-    papers_of(
+    files_of(
         mini_campaign, "mini-1.0", "resnet_mini", seeds="fixed", world_size=1, software={"sources": "another"}
     )
     with pytest.raises(
@@ -261,7 +261,7 @@ def test_a_submitter_that_the_logs_do_not_name_is_refused(mini_campaign, tmp_pat
 
 
 def test_a_plan_cannot_name_a_reference_outside_the_source(mini_campaign, tmp_path):
-    papers_of(mini_campaign, "mini-1.0", "resnet_mini", reference="../tests")
+    files_of(mini_campaign, "mini-1.0", "resnet_mini", reference="../tests")
     with pytest.raises(RequestError, match=r"its reference '../tests' is not here"):
         package(mini_campaign, to=tmp_path / "out", force=True)
 
@@ -299,9 +299,9 @@ def test_a_bad_statement_is_refused_by_its_field(tmp_path, text, error, sentence
 
 
 def test_files_of_the_source_that_differ_are_named_and_others_do_not_count(tmp_path):
-    def git(*words):
+    def git(*arguments):
         subprocess.run(
-            ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True
+            ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True
         )
 
     (tmp_path / "train_bench").mkdir()

@@ -64,7 +64,8 @@ def test_a_point_keeps_the_seeds_of_its_runs_and_their_campaign_is_known_again(r
     folder = reference_runs.jobs[0].folder
     reference_point.add(judged(reference_runs), folder, tmp_path / "rcp", [tmp_path / "rcp"], replace=False)
     checks = {
-        found.check for found in judge_folder(folder, asked=None, rcp_folders=[tmp_path / "rcp"]).findings
+        finding.check
+        for finding in judge_folder(folder, ruleset_name=None, rcp_folders=[tmp_path / "rcp"]).findings
     }
     assert checks == {"reference_seeds", "points_digest"}, "the point has come since the plan was made"
 

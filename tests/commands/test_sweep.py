@@ -54,12 +54,12 @@ def process_of_rank(folder, number):
 )
 def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, victim, word):
     folder = tmp_path / "sweep"
-    words = [*FOUR, f"output={folder}"]
+    arguments = [*FOUR, f"output={folder}"]
     if launcher is not None:
         needs("joblib" if launcher == "joblib" else "submitit")
         needs(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
-        words.append(f"hydra/launcher={launcher}")
-    command = [sys.executable, "-m", "train_bench", *words]
+        arguments.append(f"hydra/launcher={launcher}")
+    command = [sys.executable, "-m", "train_bench", *arguments]
     with subprocess.Popen(
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -67,10 +67,10 @@ def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, v
         os.kill(victim(folder, 2), signal.SIGKILL)
         stdout, stderr = process.communicate(timeout=200)
     assert process.returncode == 1, stderr
-    told = sweep.outcomes(folder)
-    assert [outcome(job) for job in told] == ["incomplete", "refused", word, "incomplete"]
-    assert "sgd_opt_weight_decay is 0.0003" in reason(told[1])
-    assert "SIGKILL" in outcome(told[2]) + reason(told[2])
+    jobs = sweep.outcomes(folder)
+    assert [outcome(job) for job in jobs] == ["incomplete", "refused", word, "incomplete"]
+    assert "sgd_opt_weight_decay is 0.0003" in reason(jobs[1])
+    assert "SIGKILL" in outcome(jobs[2]) + reason(jobs[2])
     assert stdout.count("4 job(s) in") == 1
     for number in (0, 3):
         assert (folder / str(number) / "result_0.txt").exists()
@@ -80,8 +80,8 @@ def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, v
 def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
     needs("submitit")
     folder = tmp_path / "sweep"
-    words = ("run", "-m", "runs=1", "seed=1,2", "benchmark.evaluation.until=3", f"output={folder}")
-    command = [sys.executable, "-m", "train_bench", *words, "hydra/launcher=submitit_local"]
+    arguments = ("run", "-m", "runs=1", "seed=1,2", "benchmark.evaluation.until=3", f"output={folder}")
+    command = [sys.executable, "-m", "train_bench", *arguments, "hydra/launcher=submitit_local"]
     with subprocess.Popen(
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -133,7 +133,7 @@ def test_a_missing_launcher_of_hydra_says_what_to_install(name, extra):
 def sweep_of(folder, *jobs):
     """A sweep that is over: per job how many runs were asked, which of them reached the target, and its exit code."""
     sweep.begin(folder, [["seed=1"]] * len(jobs))
-    for number, (asked, reached, code) in enumerate(jobs):
+    for number, (planned_runs, reached, code) in enumerate(jobs):
         runs = [{"converged": good, "compliant": True, "minutes": 1.0} for good in reached]
         score = {"runs": runs, "runs_required": 5, "valid": code == 0, "score_minutes": None}
         score |= {
@@ -141,7 +141,7 @@ def sweep_of(folder, *jobs):
             "target": "top1 >= 0.86",
             "reasons": [] if code == 0 else ["why"],
         }
-        files.write_json(folder / str(number) / "plan.json", {"jobs": [{}] * asked})
+        files.write_json(folder / str(number) / "plan.json", {"jobs": [{}] * planned_runs})
         files.write_json(folder / str(number) / "score.json", score)
         files.write_json(folder / f"{number}.json", {"exit_code": code, "said": ""})
     return folder

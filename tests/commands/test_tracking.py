@@ -185,10 +185,10 @@ def test_trackers_are_asked_for_by_name_or_list():
     assert named(["wandb", "tensorboard", "wandb"]) == ("wandb", "tensorboard")
 
 
-@pytest.mark.parametrize("asked", [3, None, {"wandb": 1}, "mlflow", ["wandb", "x"]])
-def test_what_is_no_tracker_is_refused_with_those_that_are(asked):
+@pytest.mark.parametrize("trackers", [3, None, {"wandb": 1}, "mlflow", ["wandb", "x"]])
+def test_what_is_no_tracker_is_refused_with_those_that_are(trackers):
     with pytest.raises(RequestError, match=r"wandb.*tensorboard|tensorboard.*wandb"):
-        named(asked)
+        named(trackers)
 
 
 def test_a_tracker_that_is_not_installed_is_refused_with_the_command(monkeypatch):

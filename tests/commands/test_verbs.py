@@ -28,16 +28,16 @@ def test_list_says_what_is_the_default_how_large_it_is_and_whether_its_data_are_
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "train_bench", "list"]
     lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT).stdout.splitlines()
-    told = {line.split()[0]: line for line in lines if line}
+    listed = {line.split()[0]: line for line in lines if line}
     for part in ("default", " mini ", " seconds ", " ready "):
-        assert part in told["resnet_mini"]
-    assert " full " in told["resnet"]
-    assert "ready" not in told["ssd_mini"]
-    assert "default" in told["inline"]
+        assert part in listed["resnet_mini"]
+    assert " full " in listed["resnet"]
+    assert "ready" not in listed["ssd_mini"]
+    assert "default" in listed["inline"]
     assert (
-        lines.index(told["resnet_bs8192"])
-        < lines.index(told["resnet_mini"])
-        < lines.index(told["resnet_cifar10"])
+        lines.index(listed["resnet_bs8192"])
+        < lines.index(listed["resnet_mini"])
+        < lines.index(listed["resnet_cifar10"])
     )
 
 
@@ -60,12 +60,12 @@ def test_list_tells_what_a_run_took_in_the_campaigns_of_this_folder_and_else_wha
     command = [sys.executable, "-m", "train_bench", "list"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path).stdout.splitlines()
-    told = {line.split()[0]: line for line in lines if line}
-    assert "a run takes about" in told["benchmark="]
-    assert " 12 s, as in results/ " in told["resnet_mini"]
-    assert " 7.12 min, as in results/ " in told["ssd_bccd"]
-    assert " seconds on two cores " in told["dlrm_mini"]
-    assert "results/" not in told["dlrm_mini"] + told["resnet_mini_bs32"]
+    listed = {line.split()[0]: line for line in lines if line}
+    assert "a run takes about" in listed["benchmark="]
+    assert " 12 s, as in results/ " in listed["resnet_mini"]
+    assert " 7.12 min, as in results/ " in listed["ssd_bccd"]
+    assert " seconds on two cores " in listed["dlrm_mini"]
+    assert "results/" not in listed["dlrm_mini"] + listed["resnet_mini_bs32"]
 
 
 def test_scenes_that_are_prepared_are_ready_in_the_list_and_in_a_plan(tmp_path):
@@ -73,31 +73,31 @@ def test_scenes_that_are_prepared_are_ready_in_the_list_and_in_a_plan(tmp_path):
     folder = tmp_path / "train_bench" / "ssd_mini"
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
 
-    def told(*words):
+    def printed(*words):
         command = [sys.executable, "-m", "train_bench", *words]
         lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT).stdout.splitlines()
         return next(line for line in lines if line.startswith("ssd_mini  ") or str(folder) in line)
 
-    assert " ready " not in told("list")
-    assert "(not prepared)" in told("plan", "benchmark=ssd_mini")
+    assert " ready " not in printed("list")
+    assert "(not prepared)" in printed("plan", "benchmark=ssd_mini")
     scenes = digit_scenes.Scenes(side=64, train=1, val=1, categories=3, objects=(1, 1), enlarge=(3, 4))
     digit_scenes.write(folder, scenes)
-    assert " ready " in told("list")
-    assert "(prepared)" in told("plan", "benchmark=ssd_mini")
+    assert " ready " in printed("list")
+    assert "(prepared)" in printed("plan", "benchmark=ssd_mini")
 
 
 def test_in_a_pipe_no_key_of_the_rules_is_broken_in_two_and_nothing_has_a_colour():
-    words = ("rules", "benchmark=resnet", "ruleset=1.1.0")
-    answer = train_bench(*words)
+    arguments = ("rules", "benchmark=resnet", "ruleset=1.1.0")
+    answer = train_bench(*arguments)
     begins = {line.split()[0] for line in answer.stdout.splitlines() if line.strip()}
-    assert {key["key"] for key in json.loads(train_bench(*words, "--json").stdout)["keys"]} <= begins
+    assert {key["key"] for key in json.loads(train_bench(*arguments, "--json").stdout)["keys"]} <= begins
     assert "\x1b" not in answer.stdout
 
 
-@pytest.mark.parametrize("words", [["list"], ["--help"], ["judge", "--help"]])
-def test_light_verbs_start_without_torch_and_hydra(words):
+@pytest.mark.parametrize("arguments", [["list"], ["--help"], ["judge", "--help"]])
+def test_light_verbs_start_without_torch_and_hydra(arguments):
     code = (
-        f"import sys; sys.argv = ['train-bench', *{words!r}]\n"
+        f"import sys; sys.argv = ['train-bench', *{arguments!r}]\n"
         "from train_bench.cli import main\n"
         "try:\n    main()\n"
         "except SystemExit:\n    pass\n"
@@ -112,7 +112,7 @@ def test_judging_a_campaign_imports_no_torch(begun):
     folder = str(begun.jobs[0].folder)
     code = (
         "import sys, pathlib\nfrom train_bench.judge.tree import judge_folder\n"
-        f"judge_folder(pathlib.Path({folder!r}), asked=None, rcp_folders=[pathlib.Path('/nowhere')])\n"
+        f"judge_folder(pathlib.Path({folder!r}), ruleset_name=None, rcp_folders=[pathlib.Path('/nowhere')])\n"
         "print(sorted({'torch', 'hydra', 'mlperf_logging'} & set(sys.modules)))\n"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -146,14 +146,14 @@ def test_plan_prints_one_object_for_programs():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [([], "about 12 s a run, as in"), (["device=cpu"], "no campaign like it")]
+    ("overrides", "said"), [([], "about 12 s a run, as in"), (["device=cpu"], "no campaign like it")]
 )
-def test_plan_tells_how_long_a_campaign_like_it_took(begun, monkeypatch, words, said):
+def test_plan_tells_how_long_a_campaign_like_it_took(begun, monkeypatch, overrides, said):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     folder = begun.jobs[0].folder
     runs = [{"converged": True, "minutes": 0.2}, {"converged": True, "minutes": 0.1}, {"converged": False}]
     (folder / "score.json").write_text(json.dumps({"runs": [*runs, {"converged": True, "minutes": 9}]}))
-    answer = train_bench("plan", f"output={folder.parent / 'next'}", *words)
+    answer = train_bench("plan", f"output={folder.parent / 'next'}", *overrides)
     assert said in answer.stdout
 
 
@@ -175,15 +175,15 @@ def test_a_sweep_goes_on_after_a_wrong_job(tmp_path):
 def test_json_is_one_object_and_nothing_else(begun, verb):
     campaign.run_all(begun, FakeLauncher(run_1="miss"), Diary(), retry_failed=False)
     answer = train_bench(verb, str(begun.jobs[0].folder), "--json")
-    (told,) = json.loads(answer.stdout)["entries"]
+    (entry,) = json.loads(answer.stdout)["entries"]
     assert answer.stderr == ""
-    assert (answer.returncode == 0) == told["valid"]
+    assert (answer.returncode == 0) == entry["valid"]
     demanded = {
         *("benchmark", "variant", "ruleset", "launcher", "world_size", "seeds", "runs", "olympic_minutes"),
         *("stdev_minutes", "ci95_minutes", "rcp", "score_minutes", "valid", "reasons"),
     }
-    assert demanded <= set(told)
-    assert {"verdict", "message", "factor", "mean", "bound"} <= set(told["rcp"])
+    assert demanded <= set(entry)
+    assert {"verdict", "message", "factor", "mean", "bound"} <= set(entry["rcp"])
     of_a_run = {
         "index",
         "seed",
@@ -194,8 +194,8 @@ def test_json_is_one_object_and_nothing_else(begun, verb):
         "samples_per_second",
         "dropped",
     }
-    assert of_a_run <= set(told["runs"][0])
-    assert len(told["runs"]) == 5
+    assert of_a_run <= set(entry["runs"][0])
+    assert len(entry["runs"]) == 5
 
 
 def test_score_says_the_same_in_words(begun):
@@ -210,11 +210,11 @@ def test_score_says_the_same_in_words(begun):
 def test_documented_fields_are_those_of_the_score(begun):
     campaign.run_all(begun, FakeLauncher(run_1="miss"), Diary(), retry_failed=False)
     folder = begun.jobs[0].folder
-    (told,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
+    (entry,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
     (scored,) = json.loads(train_bench("score", str(folder), "--json", "--summary").stdout)["entries"]
-    (finding,) = told["runs"][1]["findings"][:1]
+    (finding,) = entry["runs"][1]["findings"][:1]
     documented = (discover.ROOT / "docs" / "json.md").read_text()
-    for field in (*told, *scored, *told["runs"][0], *told["rcp"], *told["by_the_letter"], *finding):
+    for field in (*entry, *scored, *entry["runs"][0], *entry["rcp"], *entry["by_the_letter"], *finding):
         assert f"`{field}`" in documented, field
 
 
@@ -226,8 +226,8 @@ def test_the_results_of_a_tree_are_one_table_in_three_formats(begun):
     assert lines[0].startswith("submitter,system,benchmark,ruleset")
     assert lines[1].startswith("local,fake,resnet_mini,mini-1.0,closed,5/5,")
     assert train_bench("score", above, "--markdown").stdout.startswith("| submitter | system |")
-    told = json.loads(train_bench("score", above, "--json", "--summary").stdout)
-    assert told["summary"]["value"] == pytest.approx(told["entries"][0]["score_minutes"])
+    scored = json.loads(train_bench("score", above, "--json", "--summary").stdout)
+    assert scored["summary"]["value"] == pytest.approx(scored["entries"][0]["score_minutes"])
     assert "custom summary" in train_bench("score", above, "--summary").stdout
 
 
@@ -235,31 +235,31 @@ def test_results_are_normalised_to_reference_results(begun, tmp_path):
     campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
     reference = tmp_path / "reference.json"
     reference.write_text(json.dumps({begun.benchmark: 10}))
-    words = ["score", str(begun.jobs[0].folder), "--json", "--reference-results", str(reference)]
-    (entry,) = json.loads(train_bench(*words).stdout)["entries"]
+    arguments = ["score", str(begun.jobs[0].folder), "--json", "--reference-results", str(reference)]
+    (entry,) = json.loads(train_bench(*arguments).stdout)["entries"]
     assert entry["normalised"] == pytest.approx(10 / entry["score_minutes"])
 
 
 def test_rules_say_what_a_round_allows():
-    told = json.loads(train_bench("rules", "benchmark=resnet", "ruleset=1.1.0", "--json").stdout)
-    assert (told["runs"], told["drop"], told["target"]) == (5, 1, "top1 >= 0.759")
-    keys = {key["key"]: key for key in told["keys"]}
+    allowed = json.loads(train_bench("rules", "benchmark=resnet", "ruleset=1.1.0", "--json").stdout)
+    assert (allowed["runs"], allowed["drop"], allowed["target"]) == (5, 1, "top1 >= 0.759")
+    keys = {key["key"]: key for key in allowed["keys"]}
     assert keys["lars_opt_end_learning_rate"]["constraints"] == ["only 0.0001"]
     assert keys["lars_opt_base_learning_rate"]["reference"] == 8.5
-    assert told["reference_points"][0]["batch_size"] == 1632
+    assert allowed["reference_points"][0]["batch_size"] == 1632
     documented = (discover.ROOT / "docs" / "json.md").read_text()
-    for field in (*told, *keys["seed" if "seed" in keys else "opt_name"], *told["reference_points"][0]):
+    for field in (*allowed, *keys["seed" if "seed" in keys else "opt_name"], *allowed["reference_points"][0]):
         assert f"`{field}`" in documented, field
-    words = train_bench("rules", "benchmark=bert", "ruleset=2.1.0").stdout
-    assert "opt_lamb_epsilon" in words
-    assert "erratum lamb-epsilon-renamed" in words
+    printed = train_bench("rules", "benchmark=bert", "ruleset=2.1.0").stdout
+    assert "opt_lamb_epsilon" in printed
+    assert "erratum lamb-epsilon-renamed" in printed
 
 
 def test_an_interrupted_campaign_says_how_to_go_on(tmp_path):
     """SIGINT to the program, as Ctrl-C sends it."""
     folder = tmp_path / "campaign"
-    words = ["run", "seed=1", f"output={folder}"]
-    command = [sys.executable, "-m", "train_bench", *words]
+    arguments = ["run", "seed=1", f"output={folder}"]
+    command = [sys.executable, "-m", "train_bench", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, preexec_fn=_in_the_foreground, **pipes) as process:
         wait_for(lambda: (folder / "result_0.txt.part").exists(), seconds=60)

@@ -56,9 +56,9 @@ class Environment:
             "PATH": f"{python.parent}:{os.environ['PATH']}",
         }
 
-    def run(self, *words, **environ):
+    def run(self, *arguments, **environ):
         return subprocess.run(
-            words, cwd=self.work, env=self.environ | environ, capture_output=True, text=True
+            arguments, cwd=self.work, env=self.environ | environ, capture_output=True, text=True
         )
 
 
@@ -133,17 +133,17 @@ def test_an_installed_package_lists_trains_and_judges(installed):
 
 
 def test_points_of_an_installed_package_are_the_users_own(installed):
-    asked = "from train_bench.plan import discover; print(discover.rcp_folder_of('resnet'))"
-    assert installed("python", "-c", asked).stdout.rstrip().endswith("/data/train_bench/rcp")
+    source = "from train_bench.plan import discover; print(discover.rcp_folder_of('resnet'))"
+    assert installed("python", "-c", source).stdout.rstrip().endswith("/data/train_bench/rcp")
 
 
 def test_a_light_install_has_nothing_that_the_references_bring(light):
-    asked = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]))"
-    assert light("python", "-c", asked, "yaml", *HEAVY).stdout == "yaml\n"
+    source = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]))"
+    assert light("python", "-c", source, "yaml", *HEAVY).stdout == "yaml\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "printed"),
     [
         ("list", 0, "resnet_mini"),
         ("rules benchmark=resnet ruleset=1.1.0", 0, "target"),
@@ -155,10 +155,10 @@ def test_a_light_install_has_nothing_that_the_references_bring(light):
         ("compare slow fast --ruleset mini-1.0", 0, "% faster"),
     ],
 )
-def test_a_light_install_lists_plans_judges_scores_and_compares(light, words, code, told):
-    answer = light("train-bench", *words.split(), COMP_LINE="train-bench plan benchmark=resnet_m")
+def test_a_light_install_lists_plans_judges_scores_and_compares(light, arguments, code, printed):
+    answer = light("train-bench", *arguments.split(), COMP_LINE="train-bench plan benchmark=resnet_m")
     assert (answer.returncode, answer.stderr) == (code, "")
-    assert told in answer.stdout
+    assert printed in answer.stdout
 
 
 def test_a_light_install_writes_a_page_of_several_results(light):
@@ -182,7 +182,7 @@ def test_what_trains_a_reference_says_in_one_sentence_what_a_light_install_lacks
 
 def test_a_light_install_lays_out_a_benchmark_of_ones_own_and_says_what_its_training_needs(light):
     assert light("train-bench", "new", "benchmark", "waves").returncode == 0
-    for verb, code, told in (("plan", 0, "waves"), ("check", 2, "(torch): install them.")):
+    for verb, code, printed in (("plan", 0, "waves"), ("check", 2, "(torch): install them.")):
         answer = light("train-bench", verb, "benchmark=waves", TRAIN_BENCH_PATH="waves")
         assert answer.returncode == code
-        assert told in answer.stdout + answer.stderr
+        assert printed in answer.stdout + answer.stderr

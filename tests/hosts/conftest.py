@@ -22,17 +22,19 @@ class Host:
     address: str
     interface: str
 
-    def start(self, *words):
+    def start(self, *arguments):
         """`train-bench WORDS` on this host, in the background."""
         named = f'hostname {self.name} && exec "$@"'
         inside = ("ip", "netns", "exec", self.name, "unshare", "--uts", "sh", "-c", named, "sh")
-        command = [*inside, sys.executable, "-m", "train_bench", *words]
+        command = [*inside, sys.executable, "-m", "train_bench", *arguments]
         return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def processes(self):
         """Process numbers of everything that runs on this host."""
-        told = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True)
-        return [int(number) for number in told.stdout.split()]
+        completed = subprocess.run(
+            ["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True
+        )
+        return [int(number) for number in completed.stdout.split()]
 
     def kill(self, number):
         os.kill(number, signal.SIGKILL)
@@ -42,8 +44,8 @@ class Host:
         ip("netns", "exec", self.name, "ip", "link", "set", self.interface, "down")
 
 
-def ip(*words):
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+def ip(*arguments):
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -59,12 +61,12 @@ def two_hosts():
         ip("link", "add", hosts[0].interface, "type", "veth", "peer", "name", hosts[1].interface)
         for host in hosts:
             ip("link", "set", host.interface, "netns", host.name)
-            for words in (
+            for command in (
                 ("addr", "add", f"{host.address}/24", "dev", host.interface),
                 ("link", "set", host.interface, "up"),
                 ("link", "set", "lo", "up"),
             ):
-                ip("netns", "exec", host.name, "ip", *words)
+                ip("netns", "exec", host.name, "ip", *command)
     except (OSError, subprocess.CalledProcessError) as error:
         _remove(made)
         reason = f"network namespaces cannot be made: {getattr(error, 'stderr', None) or error}"

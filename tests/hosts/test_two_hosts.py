@@ -11,7 +11,7 @@ from tests.commands.test_bad_input import train_bench
 pytestmark = pytest.mark.timeout(900)  # two hosts on one busy machine are slow
 
 
-def words(hosts, folder, *more):
+def arguments(hosts, folder, *more):
     """What is typed on host 0."""
     several = ("launcher=torchrun", "launcher.nodes=2", "launcher.threads_per_rank=1", "device=cpu")
     where = (f"launcher.master_addr={hosts[0].address}", f"launcher.interface={hosts[0].interface}")
@@ -47,7 +47,7 @@ def no_process_is_left(hosts):
 def test_a_campaign_of_five_runs_over_two_hosts_is_valid(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
     other = two_hosts[1].start(*joining(two_hosts, folder))  # the order does not matter
-    code, out, err = finished(two_hosts[0].start(*words(two_hosts, folder)))
+    code, out, err = finished(two_hosts[0].start(*arguments(two_hosts, folder)))
     assert code == 0, out + err
     assert f"train-bench join {folder} launcher.node_rank=1" in out
     code, out, err = finished(other)
@@ -63,7 +63,7 @@ def test_a_campaign_of_five_runs_over_two_hosts_is_valid(two_hosts, tmp_path):
 
 def test_hosts_meet_at_a_c10d_rendezvous(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
-    first = two_hosts[0].start(*words(two_hosts, folder, "runs=1", "launcher.rendezvous=c10d"))
+    first = two_hosts[0].start(*arguments(two_hosts, folder, "runs=1", "launcher.rendezvous=c10d"))
     own = f"launcher.local_addr={two_hosts[1].address}"
     other = two_hosts[1].start(*joining(two_hosts, folder, own))
     code, out, err = finished(first)
@@ -77,7 +77,7 @@ def test_hosts_meet_at_a_c10d_rendezvous(two_hosts, tmp_path):
 def test_when_the_link_is_cut_both_hosts_end_the_run_within_the_limit(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
     limits = ("stall_limit_seconds=20", "start_limit_seconds=300")
-    first = two_hosts[0].start(*words(two_hosts, folder, "runs=1", *limits))
+    first = two_hosts[0].start(*arguments(two_hosts, folder, "runs=1", *limits))
     other = two_hosts[1].start(*joining(two_hosts, folder))
     wait_for(lambda: evaluated(folder), seconds=300)
     two_hosts[0].cut_the_link()
@@ -94,7 +94,7 @@ def test_when_the_link_is_cut_both_hosts_end_the_run_within_the_limit(two_hosts,
 
 def test_a_rank_that_is_killed_on_host_1_is_named_in_the_record(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
-    first = two_hosts[0].start(*words(two_hosts, folder, "runs=1"))
+    first = two_hosts[0].start(*arguments(two_hosts, folder, "runs=1"))
     other = two_hosts[1].start(*joining(two_hosts, folder))
     wait_for(lambda: evaluated(folder), seconds=300)
     state = json.loads((folder / "ranks/run_0/rank_1.json").read_text())
@@ -110,7 +110,9 @@ def test_a_rank_that_is_killed_on_host_1_is_named_in_the_record(two_hosts, tmp_p
 
 def test_a_host_that_never_comes_ends_the_run_before_the_clock(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
-    code, _, err = finished(two_hosts[0].start(*words(two_hosts, folder, "runs=1", "start_limit_seconds=15")))
+    code, _, err = finished(
+        two_hosts[0].start(*arguments(two_hosts, folder, "runs=1", "start_limit_seconds=15"))
+    )
     assert code == 1
     assert "2 ranks were asked for, but 0 started within 15 s (start_limit_seconds)" in err
     assert (folder / "result_0.txt").read_text() == ""
@@ -120,7 +122,7 @@ def test_a_host_that_never_comes_ends_the_run_before_the_clock(two_hosts, tmp_pa
 def test_when_host_0_is_killed_the_other_gives_up_and_the_campaign_can_be_resumed(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
     limits = ("stall_limit_seconds=20", "start_limit_seconds=60")
-    first = two_hosts[0].start(*words(two_hosts, folder, "runs=1", *limits))
+    first = two_hosts[0].start(*arguments(two_hosts, folder, "runs=1", *limits))
     other = two_hosts[1].start(*joining(two_hosts, folder))
     wait_for(lambda: evaluated(folder), seconds=300)
     for number in two_hosts[0].processes():

@@ -10,7 +10,7 @@ from train_bench.judge.tree import judge_folder
 
 
 def judge(folder):
-    return judge_folder(folder, asked=None, rcp_folders=[folder / "none"])
+    return judge_folder(folder, ruleset_name=None, rcp_folders=[folder / "none"])
 
 
 def kinds(folder):

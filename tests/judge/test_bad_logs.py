@@ -63,20 +63,24 @@ def ask(capsys, monkeypatch, tmp_path):
     empty.mkdir()
     monkeypatch.chdir(empty)
 
-    def asked(path, verb="judge", ruleset=ROUND, as_json=True):
-        words = [str(path), *(["--ruleset", ruleset] if ruleset else []), *(["--json"] if as_json else [])]
-        code = guarded(lambda: command(verb)(words))
-        told = capsys.readouterr()
+    def answer(path, verb="judge", ruleset=ROUND, as_json=True):
+        arguments = [
+            str(path),
+            *(["--ruleset", ruleset] if ruleset else []),
+            *(["--json"] if as_json else []),
+        ]
+        code = guarded(lambda: command(verb)(arguments))
+        printed = capsys.readouterr()
         assert code in (0, 1, 2)
         assert list(empty.iterdir()) == [], "something of a log ran"
-        if code != 0 and not told.out:
-            assert told.err.startswith("train-bench: "), told.err
-            assert told.err.count("\n") == 1
-            assert len(told.err) < 2000
-            return code, None, told.err
-        return code, json.loads(told.out, parse_constant=_refuse) if as_json else told.out, told.err
+        if code != 0 and not printed.out:
+            assert printed.err.startswith("train-bench: "), printed.err
+            assert printed.err.count("\n") == 1
+            assert len(printed.err) < 2000
+            return code, None, printed.err
+        return code, json.loads(printed.out, parse_constant=_refuse) if as_json else printed.out, printed.err
 
-    return asked
+    return answer
 
 
 def _refuse(name):
@@ -87,20 +91,20 @@ def _refuse(name):
 def judged(ask, tmp_path):
     """The findings of one log with this content."""
 
-    def judge(content, **asked):
+    def judge(content, **options):
         path = tmp_path / "result_0.txt"
         path.write_bytes(content)
-        _, told, error = ask(path, **asked)
-        if told is None:
+        _, tree, error = ask(path, **options)
+        if tree is None:
             return error
-        (entry,) = told["entries"]
+        (entry,) = tree["entries"]
         return [finding for run in entry["runs"] for finding in run["findings"]]
 
     return judge
 
 
-def messages(found):
-    return found if isinstance(found, str) else " ".join(finding["message"] for finding in found)
+def messages(findings):
+    return findings if isinstance(findings, str) else " ".join(finding["message"] for finding in findings)
 
 
 def test_the_log_that_is_broken_below_is_read_whole(judged):
@@ -230,10 +234,14 @@ def test_a_line_of_a_hundred_megabytes_needs_bounded_memory(tmp_path):
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000,) * 2);"
         "from train_bench.cli import main; main()"
     )
-    words = ["judge", str(path), "--ruleset", ROUND, "--json"]
+    arguments = ["judge", str(path), "--ruleset", ROUND, "--json"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     assert done.returncode == 1, done.stderr[-500:]
     assert len(done.stdout) < 100_000
@@ -270,9 +278,9 @@ def test_what_is_no_file_is_a_finding(ask, tmp_path):
     (entry / "result_3.txt").symlink_to("result_3.txt")
     (entry / "result_4.txt").symlink_to("/dev/zero")
     (entry / "loop").symlink_to("..")
-    code, told, _ = ask(tmp_path, ruleset=None)
+    code, judged_tree, _ = ask(tmp_path, ruleset=None)
     assert code == 1
-    for run in told["entries"][0]["runs"]:
+    for run in judged_tree["entries"][0]["runs"]:
         assert "cannot be read" in messages(run["findings"])
 
 
@@ -290,16 +298,16 @@ def test_what_may_not_be_read_is_said(tmp_path, closed):
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and str(folder).startswith("/tmp/"):
             folder.chmod(folder.stat().st_mode | 0o555)
-    words = [str(tmp_path), "--json"]
+    arguments = [str(tmp_path), "--json"]
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
     assert "cannot be read" in done.stdout + done.stderr
 
 
-BROKEN_PAPERS = [
+BROKEN_PLANS = [
     *(b"", b"{", b"[]", b"null", b"1", b'"text"', b"\xff\xfe", b"{}", b'{"ruleset": 1}', b"[" * 100_000),
     *(b'{"ruleset": "no such"}', b'{"ruleset": "../x"}', b'{"a": NaN}', b'{"n": ' + b"9" * 5000 + b"}"),
     *(b'{"ruleset": "training-1.1.0", "benchmark": 3}', b'{"ruleset": "training-1.1.0", "benchmark": []}'),
@@ -310,7 +318,7 @@ BROKEN_PAPERS = [
 ]
 
 
-@pytest.mark.parametrize("content", BROKEN_PAPERS, ids=lambda content: repr(content[:40]))
+@pytest.mark.parametrize("content", BROKEN_PLANS, ids=lambda content: repr(content[:40]))
 @pytest.mark.parametrize("name", ["plan.json", "scaling.json", "../../../systems/machine.json"])
 @pytest.mark.parametrize("verb", ["judge", "score"])
 def test_a_broken_file_is_said(ask, tmp_path, name, content, verb):
@@ -361,8 +369,8 @@ def test_logs_of_two_benchmarks_in_one_folder_are_said(ask, tmp_path):
     entry = tree(tmp_path)
     head = [(key, "bert" if key == "submission_benchmark" else value, m) for key, value, m in HEAD]
     (entry / "result_3.txt").write_bytes(good_log(head))
-    _, told, _ = ask(tmp_path, ruleset=None)
-    assert "log of bert" in messages(told["entries"][0]["runs"][3]["findings"])
+    _, judged_tree, _ = ask(tmp_path, ruleset=None)
+    assert "log of bert" in messages(judged_tree["entries"][0]["runs"][3]["findings"])
 
 
 @pytest.mark.parametrize("name", ["result_.txt", "result_٣.txt", "result_²¹.txt", f"result_{'9' * 200}.txt"])
@@ -377,8 +385,8 @@ def test_one_broken_entry_hides_no_other(ask, tmp_path):
     other = entry.parent / "bert"
     other.mkdir()
     (other / "result_0.txt").write_bytes(b"\xff" * 1000)
-    code, told, _ = ask(tmp_path, ruleset=None)
-    assert (code, len(told["entries"])) == (1, 2)
+    code, judged_tree, _ = ask(tmp_path, ruleset=None)
+    assert (code, len(judged_tree["entries"])) == (1, 2)
 
 
 def test_an_unknown_ruleset_is_said(ask, tmp_path):

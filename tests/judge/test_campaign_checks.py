@@ -26,17 +26,17 @@ def folder(tmp_path):
 
 def attempt(folder, run, number=1, outcome="finished", **changes):
     (folder / "attempts").mkdir(exist_ok=True)
-    told = {"run": run, "attempt": number, **RAN, "outcome": outcome, "deaths": [], **changes}
-    (folder / "attempts" / f"run_{run}_{number}.json").write_text(json.dumps(told))
+    state = {"run": run, "attempt": number, **RAN, "outcome": outcome, "deaths": [], **changes}
+    (folder / "attempts" / f"run_{run}_{number}.json").write_text(json.dumps(state))
 
 
 def judged(folder, changes=None, rcp_folders=None):
     return judge_folder(
-        folder, asked=None, rcp_folders=rcp_folders or [folder / "no_points"], changes=changes
+        folder, ruleset_name=None, rcp_folders=rcp_folders or [folder / "no_points"], changes=changes
     )
 
 
-def found(judgement, check):
+def findings_of(judgement, check):
     listed = [*judgement.findings, *(one for verdict in judgement.verdicts for one in verdict.findings)]
     return [(one.grade, one.message) for one in listed if one.check == check]
 
@@ -46,7 +46,7 @@ def test_a_campaign_that_ran_as_planned_has_nothing_to_tell(folder):
     assert judgement.score.valid, judgement.score.reasons
     assert judgement.score.warnings == ()
     for check in ("software", "attempts", "ruleset_digest", "points_digest", "revision"):
-        assert found(judgement, check) == []
+        assert findings_of(judgement, check) == []
 
 
 def test_rules_that_changed_since_are_named_with_the_target_that_runs_ended_at(folder):
@@ -56,7 +56,7 @@ def test_rules_that_changed_since_are_named_with_the_target_that_runs_ended_at(f
     for index in range(5):
         attempt(folder, index, ruleset_digest="other")
     judgement = judged(folder)
-    ((grade, message),) = found(judgement, "ruleset_digest")
+    ((grade, message),) = findings_of(judgement, "ruleset_digest")
     assert grade == "review"
     assert "changed since this was planned" in message
     assert f"(target {MINI.target}, and was top1 0.9)" in message
@@ -70,10 +70,10 @@ def test_points_that_changed_since_are_named(folder):
     path.write_text(json.dumps({"a": point}))
     planned = rcp.digest(rcp.load(MINI, [folder / "rcp"]))
     plan(folder, **PLANNED | {"points_digest": planned})
-    assert found(judged(folder, rcp_folders=[folder / "rcp"]), "points_digest") == []
+    assert findings_of(judged(folder, rcp_folders=[folder / "rcp"]), "points_digest") == []
     path.write_text(json.dumps({"a": point | {"Epochs to converge": [5, *[6] * 9]}}))
     judgement = judged(folder, rcp_folders=[folder / "rcp"])
-    ((grade, message),) = found(judgement, "points_digest")
+    ((grade, message),) = findings_of(judgement, "points_digest")
     assert grade == "review"
     assert "points of resnet_mini changed since this was planned" in message
     assert judgement.score.points_digest != planned
@@ -90,12 +90,12 @@ def test_a_point_has_the_same_digest_whoever_made_it_and_another_with_other_valu
 
 def test_a_plan_from_changed_files_is_named(folder):
     plan(folder, **PLANNED | {"revision": "abc+changes"})
-    ((grade, message),) = found(judged(folder), "revision")
+    ((grade, message),) = findings_of(judged(folder), "revision")
     assert (grade, "abc+changes" in message) == ("review", True)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "sentence"),
     [
         (
             {"software": SOFTWARE | {"sources": "9999"}, "revision": "def"},
@@ -108,12 +108,12 @@ def test_a_plan_from_changed_files_is_named(folder):
         ({"software": 3}, "other source (None"),
     ],
 )
-def test_a_run_that_ran_with_something_else_is_no_result_in_a_strict_round(folder, change, words):
+def test_a_run_that_ran_with_something_else_is_no_result_in_a_strict_round(folder, change, sentence):
     attempt(folder, 2, **change)
     judgement = judged(folder)
-    ((grade, message), *_) = found(judgement, "software")
+    ((grade, message), *_) = findings_of(judgement, "software")
     assert grade == "breaks"
-    assert words in message
+    assert sentence in message
     assert not judgement.score.valid
     assert "result_2.txt breaks the rules" in " ".join(judgement.score.reasons)
 
@@ -124,7 +124,7 @@ def test_the_number_of_attempts_and_their_ends_are_told(folder):
     attempt(folder, 3, 3, None)
     attempt(folder, 3, 4)
     judgement = judged(folder)
-    ((grade, message),) = found(judgement, "attempts")
+    ((grade, message),) = findings_of(judgement, "attempts")
     assert grade == "review"
     assert message == (
         "This run was tried 4 times: attempt 1 died (rank 0 killed by SIGKILL); attempt 2 was interrupted; "
@@ -137,16 +137,17 @@ def test_the_number_of_attempts_and_their_ends_are_told(folder):
 def test_a_run_that_was_repeated_after_it_had_finished_is_no_result_in_a_strict_round(folder):
     attempt(folder, 1, 2)
     judgement = judged(folder)
-    assert ("breaks", "This run had finished, its result was taken away, and it was run again.") in found(
-        judgement, "attempts"
-    )
+    assert (
+        "breaks",
+        "This run had finished, its result was taken away, and it was run again.",
+    ) in findings_of(judgement, "attempts")
     assert not judgement.score.valid
 
 
 def test_a_run_of_which_no_attempt_is_recorded_is_no_result_in_a_strict_round(folder):
     (folder / "attempts" / "run_4_1.json").unlink()
     judgement = judged(folder)
-    assert [grade for grade, _ in found(judgement, "attempts")] == ["breaks"]
+    assert [grade for grade, _ in findings_of(judgement, "attempts")] == ["breaks"]
     assert not judgement.score.valid
 
 
@@ -155,7 +156,7 @@ def test_logs_that_an_older_campaign_put_aside_are_counted(tmp_path):
     (tmp_path / "failed").mkdir()
     (tmp_path / "failed" / "result_2_1.txt").touch()
     judgement = judged(tmp_path)
-    assert found(judgement, "attempts") == [
+    assert findings_of(judgement, "attempts") == [
         ("review", "This run was tried 2 times; the logs before the last are in failed/.")
     ]
 
@@ -166,21 +167,21 @@ def test_logs_that_an_older_campaign_put_aside_are_counted(tmp_path):
 def test_a_foreign_record_of_an_attempt_harms_nothing(folder, content):
     (folder / "attempts" / "run_0_1.json").write_text(content)
     attempt(folder, 0, 2)
-    assert found(judged(folder), "attempts")[0][0] == "review"
+    assert findings_of(judged(folder), "attempts")[0][0] == "review"
 
 
 def test_what_is_defined_otherwise_here_is_no_result_though_the_plan_names_no_change(folder):
     config = {"reference": MINI.reference, "benchmark": MINI.name}
     jobs = [{"index": index, "seed": 1000 + index, "config": config} for index in range(5)]
     plan(folder, **PLANNED, jobs=jobs)
-    asked = []
+    calls = []
 
     def changes(benchmark, config, ranks):
-        asked.append((benchmark, config, ranks))
+        calls.append((benchmark, config, ranks))
         return ("benchmark.model.widths=[8,8,8]",)
 
     score = judged(folder, changes).score
-    assert asked[0] == (MINI.name, config, 2)
+    assert calls[0] == (MINI.name, config, 2)
     assert [reason for reason in score.reasons if "defined here: benchmark.model.widths=[8,8,8];" in reason]
     plan(folder, **PLANNED | {"changes": ["benchmark.model.widths=[8,8,8]"]}, jobs=jobs)
     assert judged(folder, changes).score.reasons == (

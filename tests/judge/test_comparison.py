@@ -12,7 +12,7 @@ from tests.judge.campaigns import campaign, plan
 from train_bench.errors import RequestError
 from train_bench.judge.comparison import compare, more_runs, ratio_of
 from train_bench.judge.tree import judge_folder
-from train_bench.report.comparison import explanation, told
+from train_bench.report.comparison import explanation, in_sentences
 
 DRAWS = 2000
 
@@ -102,7 +102,7 @@ def entry(folder, seconds, *, source="good", seeds_from=1000):
         file.write_text(file.read_text().replace('"value": 100', f'"value": {seeds_from // 10}'))
     jobs = [{"index": index, "seed": seeds_from + index} for index in range(len(seconds))]
     plan(folder, jobs=jobs)
-    return judge_folder(folder, asked=None, rcp_folders=[folder]).score
+    return judge_folder(folder, ruleset_name=None, rcp_folders=[folder]).score
 
 
 SECONDS = [60.0, 61.0, 62.0, 63.0, 64.0]
@@ -114,10 +114,10 @@ def test_a_faster_entry_is_called_faster_with_its_interval(tmp_path):
     compared = compare("A", a, "B", b)
     assert not compared.paired
     assert compared.speedup.value == pytest.approx(1.12, rel=1e-4)
-    assert told(compared.as_json(), 1)["sentence"].startswith(
+    assert in_sentences(compared.as_json(), 1)["sentence"].startswith(
         "B is 12 % faster than A, 95 % interval 7.9 to 16.2 %."
     )
-    assert told(compare("/b", b, "/a", a).as_json(), 1)["sentence"].startswith(
+    assert in_sentences(compare("/b", b, "/a", a).as_json(), 1)["sentence"].startswith(
         "A is 12 % faster than B, 95 % interval 7.9 to 16.2 %."
     )
 
@@ -136,7 +136,7 @@ def test_runs_of_the_same_seeds_are_compared_in_pairs(tmp_path):
     compared = compare("A", a, "B", b)
     assert compared.paired
     assert compared.speedup.decided
-    assert "same seed" in explanation(told(compared.as_json(), 1))[0]
+    assert "same seed" in explanation(in_sentences(compared.as_json(), 1))[0]
     apart = entry(tmp_path / "c", [60 * luck for luck in noise], seeds_from=2000)
     assert not compare("A", a, "C", apart).speedup.decided
 
@@ -146,7 +146,9 @@ def test_runs_that_cannot_be_told_apart_come_with_the_number_that_would(tmp_path
     b = entry(tmp_path / "b", [57.0, 70.0, 66.0, 74.0, 60.0], seeds_from=2000)
     compared = compare("A", a, "B", b)
     assert compared.more_runs > 1
-    assert f"about {compared.more_runs} more seeds each would" in told(compared.as_json(), 1)["sentence"]
+    assert (
+        f"about {compared.more_runs} more seeds each would" in in_sentences(compared.as_json(), 1)["sentence"]
+    )
 
 
 def test_a_difference_that_nobody_would_run_for_is_said_to_be_small(tmp_path):
@@ -154,7 +156,7 @@ def test_a_difference_that_nobody_would_run_for_is_said_to_be_small(tmp_path):
     b = entry(tmp_path / "b", [60.1, 75.0, 68.0, 82.0, 64.0], seeds_from=2000)
     compared = compare("A", a, "B", b)
     assert compared.more_runs is None
-    assert "more than 200 more seeds" in told(compared.as_json(), 1)["sentence"]
+    assert "more than 200 more seeds" in in_sentences(compared.as_json(), 1)["sentence"]
 
 
 def test_a_run_that_did_not_converge_is_left_out_and_told(tmp_path):
@@ -162,10 +164,10 @@ def test_a_run_that_did_not_converge_is_left_out_and_told(tmp_path):
     folder.mkdir()
     campaign(folder, ["good"] * 4 + ["died_in_a_line"], seconds=SECONDS)
     plan(folder)
-    a = judge_folder(folder, asked=None, rcp_folders=[folder]).score
+    a = judge_folder(folder, ruleset_name=None, rcp_folders=[folder]).score
     compared = compare("A", a, "B", entry(tmp_path / "b", SECONDS, seeds_from=2000))
     assert (compared.a.runs, compared.a.left_out) == (4, 1)
-    assert any("1 run(s) of A" in line for line in explanation(told(compared.as_json(), 1)))
+    assert any("1 run(s) of A" in line for line in explanation(in_sentences(compared.as_json(), 1)))
 
 
 def test_one_run_is_too_few(tmp_path):
@@ -179,9 +181,9 @@ def test_the_verb_tells_every_comparison_with_the_first(tmp_path):
     entry(tmp_path / "b", SECONDS, seeds_from=2000)
     entry(tmp_path / "c", [2 * second for second in SECONDS], seeds_from=3000)
     folders = [str(tmp_path / name) for name in "abc"]
-    told = json.loads(train_bench("compare", *folders, "--json").stdout)["comparisons"]
-    assert [one["b"]["name"] for one in told] == folders[1:]
-    assert told[1]["speedup"]["value"] == pytest.approx(0.56, rel=1e-4)
+    comparisons = json.loads(train_bench("compare", *folders, "--json").stdout)["comparisons"]
+    assert [one["b"]["name"] for one in comparisons] == folders[1:]
+    assert comparisons[1]["speedup"]["value"] == pytest.approx(0.56, rel=1e-4)
     answer = train_bench("compare", *folders[:2])
     assert answer.returncode == 0
     assert "is 12 % faster than" in " ".join(answer.stdout.split())

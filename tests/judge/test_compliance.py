@@ -140,7 +140,7 @@ def test_a_missed_target_of_two_metrics_names_them(tmp_path):
 
 
 def test_a_finding_names_the_line():
-    (finding,) = [found for found in verdict_of("bad_momentum").findings if found.key == "sgd_opt_momentum"]
+    (finding,) = [one for one in verdict_of("bad_momentum").findings if one.key == "sgd_opt_momentum"]
     text = (LOGS / "bad_momentum.txt").read_text().splitlines()[finding.line - 1]
     assert '"sgd_opt_momentum"' in text
 
@@ -249,8 +249,8 @@ def test_an_official_log_of_a_run_with_warm_caches_is_for_review():
 
 def test_a_check_of_ours_is_a_rule_in_a_strict_round_and_for_review_in_an_official_one():
     for rules, grade in ((MINI, "breaks"), (FULL, "review")):
-        found = verdict_of("bad_clock_steps_back", rules).findings
-        assert {finding.grade for finding in found if finding.check == "time"} == {grade}
+        findings = verdict_of("bad_clock_steps_back", rules).findings
+        assert {finding.grade for finding in findings if finding.check == "time"} == {grade}
 
 
 def test_a_waived_rule_is_told_with_its_erratum_and_broken_in_the_official_verdict_only():
@@ -267,7 +267,7 @@ def test_a_waived_rule_is_told_with_its_erratum_and_broken_in_the_official_verdi
 
 
 def test_a_finding_says_what_was_seen_what_is_allowed_where_it_stands_and_what_to_do():
-    (finding,) = [found for found in verdict_of("bad_momentum").findings if found.key == "sgd_opt_momentum"]
+    (finding,) = [one for one in verdict_of("bad_momentum").findings if one.key == "sgd_opt_momentum"]
     assert finding.value is not None
     assert finding.allowed == "only 0.9"
     assert "Hyperparameters" in finding.paragraph
@@ -304,9 +304,9 @@ def test_samples_behind_the_last_evaluation_are_held_against_the_schedule(positi
     read = bert_log(positions, used)
     record = make_record(read, index=0, rules=rules)
     assert (record.convergence, record.counted) == (used, "train_samples")
-    found = [finding.message for finding in schedule(record, rules)]
-    assert len(found) == (said is not None)
-    assert all(said in message for message in found)
+    messages = [finding.message for finding in schedule(record, rules)]
+    assert len(messages) == (said is not None)
+    assert all(said in message for message in messages)
 
 
 def timed(change, rules):
@@ -368,8 +368,10 @@ def trained_before_the_start(events):
 )
 def test_a_run_without_time_or_with_training_before_it_is_no_result_in_any_round(change, rules):
     assert timed(list, MINI).compliant
-    found = [finding for finding in timed(change, rules).findings if finding.check in ("no_time", "outside")]
-    assert any(finding.grade == BREAKS for finding in found)
+    findings = [
+        finding for finding in timed(change, rules).findings if finding.check in ("no_time", "outside")
+    ]
+    assert any(finding.grade == BREAKS for finding in findings)
 
 
 def evaluated_after_the_stop(events):
@@ -381,11 +383,11 @@ def evaluated_after_the_stop(events):
 
 @pytest.mark.parametrize(("rules", "grade"), [(MINI, BREAKS), (FULL, REVIEW)])
 def test_what_lies_after_run_stop_is_for_review_in_official_rounds(rules, grade):
-    found = [
+    findings = [
         finding for finding in timed(evaluated_after_the_stop, rules).findings if finding.check == "outside"
     ]
-    assert [finding.grade for finding in found] == [grade]
-    assert "after run_stop" in found[0].message
+    assert [finding.grade for finding in findings] == [grade]
+    assert "after run_stop" in findings[0].message
 
 
 def in_a_blink(events):

@@ -33,7 +33,7 @@ def name_of(entry):
 
 @pytest.fixture(scope="module")
 def judged():
-    tree = judge_tree(CORPUS, asked=None, rcp_folders=[Path("/nowhere")])
+    tree = judge_tree(CORPUS, ruleset_name=None, rcp_folders=[Path("/nowhere")])
     return {f"{entry.location.folder.parts[-5]}/{entry.name}": entry for entry in tree.entries}
 
 

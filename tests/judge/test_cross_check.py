@@ -27,7 +27,7 @@ PUBLISHED = [
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
 @pytest.mark.parametrize("entry", PUBLISHED)
 def test_the_tools_say_what_we_say_they_say(entry):
-    judgement = judge_folder(CORPUS / entry, asked=None, rcp_folders=[NOWHERE])
+    judgement = judge_folder(CORPUS / entry, ruleset_name=None, rcp_folders=[NOWHERE])
     opinions = cross_check.compare(judgement)
     checkers = ["compliance", "RCP"] if judgement.score.division == "open" else ["compliance", "RCP", "seeds"]
     assert [opinion["checker"] for opinion in opinions] == checkers
@@ -36,7 +36,7 @@ def test_the_tools_say_what_we_say_they_say(entry):
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
 def test_a_difference_is_told_with_the_files():
-    judgement = judge_folder(CORPUS / PUBLISHED[0], asked=None, rcp_folders=[NOWHERE])
+    judgement = judge_folder(CORPUS / PUBLISHED[0], ruleset_name=None, rcp_folders=[NOWHERE])
     runs = [replace(run, compliant_by_the_letter=run.index > 0) for run in judgement.score.runs]
     wrong = replace(judgement, score=replace(judgement.score, runs=tuple(runs)))
     compliance = cross_check.compare(wrong)[0]
@@ -46,7 +46,7 @@ def test_a_difference_is_told_with_the_files():
 
 def test_a_round_of_ours_is_unknown_to_the_tools(tmp_path):
     (opinion,) = cross_check.compare(
-        judge_folder(campaign(tmp_path, ["good"] * 5), asked="mini-1.0", rcp_folders=[NOWHERE])
+        judge_folder(campaign(tmp_path, ["good"] * 5), ruleset_name="mini-1.0", rcp_folders=[NOWHERE])
     )
     assert (opinion["verdict"], opinion["agrees"]) == ("none", None)
 
@@ -54,5 +54,5 @@ def test_a_round_of_ours_is_unknown_to_the_tools(tmp_path):
 def test_a_log_alone_is_asked_about_its_compliance_only(tmp_path):
     file = campaign(tmp_path, ["good"]) / "result_0.txt"
     file.write_text(file.read_text().replace('"resnet_mini"', '"resnet"'))
-    judged = judge_tree(file, asked="training-1.1.0", rcp_folders=[NOWHERE])
+    judged = judge_tree(file, ruleset_name="training-1.1.0", rcp_folders=[NOWHERE])
     assert [opinion["checker"] for opinion in cross_check.compare(judged.entries[0])] == ["compliance"]

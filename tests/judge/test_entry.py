@@ -13,8 +13,8 @@ from train_bench.judge.tree import judge_folder
 GOOD = ["good"] * MINI.runs
 
 
-def judge(folder, *, asked=None, rcp=None):
-    judged = judge_folder(folder, asked=asked, rcp_folders=[rcp or folder / "no_points"])
+def judge(folder, *, ruleset_name=None, rcp=None):
+    judged = judge_folder(folder, ruleset_name=ruleset_name, rcp_folders=[rcp or folder / "no_points"])
     json.dumps(judged.as_json(), allow_nan=False)
     return judged
 
@@ -235,24 +235,24 @@ def test_a_foreign_folder_needs_a_ruleset(tmp_path):
 
 
 def test_a_foreign_folder_is_judged_by_the_ruleset_asked_for(tmp_path):
-    score = judge(campaign(tmp_path, GOOD), asked="mini-1.0").score
+    score = judge(campaign(tmp_path, GOOD), ruleset_name="mini-1.0").score
     assert score.valid
     assert (score.launcher, score.world_size, score.seeds) == (None, None, None)
 
 
 def test_a_ruleset_that_contradicts_the_plan_is_refused(planned):
     with pytest.raises(RequestError):
-        judge(campaign(planned, GOOD), asked="training-1.1.0")
+        judge(campaign(planned, GOOD), ruleset_name="training-1.1.0")
 
 
 def test_a_ruleset_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(UnknownName):
-        judge(campaign(tmp_path, GOOD), asked="training-9.9.9")
+        judge(campaign(tmp_path, GOOD), ruleset_name="training-9.9.9")
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(RequestError):
-        judge(tmp_path / "nothing", asked="mini-1.0")
+        judge(tmp_path / "nothing", ruleset_name="mini-1.0")
 
 
 def test_a_folder_without_results_is_an_error(planned):
@@ -262,7 +262,7 @@ def test_a_folder_without_results_is_an_error(planned):
 
 def test_logs_that_name_no_benchmark_are_an_error(tmp_path):
     with pytest.raises(LogError):
-        judge(campaign(tmp_path, ["died_at_once"]), asked="mini-1.0")
+        judge(campaign(tmp_path, ["died_at_once"]), ruleset_name="mini-1.0")
 
 
 @pytest.mark.parametrize(

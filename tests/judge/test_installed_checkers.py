@@ -136,8 +136,8 @@ def test_defect_the_package_checker_returns_the_same_for_good_and_bad(tmp_path):
     write_log(log, submission_benchmark="resnet")
     (tmp_path / "systems").mkdir()
     (tmp_path / "systems" / "box.json").write_text(json.dumps(description(division="open")))
-    words = (str(tmp_path), "training", "1.1.0", False, False, False, False, False, "")
-    assert package_checker.check_training_package(*words) is None
+    arguments = (str(tmp_path), "training", "1.1.0", False, False, False, False, False, "")
+    assert package_checker.check_training_package(*arguments) is None
     opinion = installed_checkers.package(tmp_path, "1.1.0")
     assert opinion.verdict == "fail"
     assert f"in directory {tmp_path}/results/box/resnet, found 1, expected 5" in opinion.message

@@ -13,7 +13,7 @@ LOGS = Path(__file__).parents[1] / "logs"
 MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
 
 
-def told(name, *, used=()):
+def findings_by_line(name, *, used=()):
     """Every finding with the key of the line after which it was told."""
     check = LiveCheck(MINI, Path("result_0.txt"), used)
     return [
@@ -25,7 +25,7 @@ def told(name, *, used=()):
 
 @pytest.mark.parametrize("name", ["good", "good_lars", "not_converged", "died_between_lines"])
 def test_nothing_is_told_of_a_run_that_breaks_nothing(name):
-    assert told(name) == []
+    assert findings_by_line(name) == []
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,15 @@ def test_nothing_is_told_of_a_run_that_breaks_nothing(name):
     ],
 )
 def test_a_broken_rule_is_told_once_and_after_its_own_line(name, check, after):
-    findings = [(key, finding.check) for key, finding in told(name)]
+    findings = [(key, finding.check) for key, finding in findings_by_line(name)]
     assert findings.count((after, check)) == 1
     assert [key for key, found in findings if found == check] == [after]
 
 
 def test_a_seed_that_an_earlier_run_had_is_told():
-    assert [(key, finding.check) for key, finding in told("good", used={11})] == [("seed", "seed")]
+    assert [(key, finding.check) for key, finding in findings_by_line("good", used={11})] == [
+        ("seed", "seed")
+    ]
 
 
 def test_an_initialisation_that_ran_out_of_its_budget_is_told_while_it_lasts():

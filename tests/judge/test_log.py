@@ -69,9 +69,9 @@ def test_a_broken_line_is_a_problem_that_names_its_line(how):
 
 
 def test_a_broken_line_hides_no_other(tmp_path):
-    found = read("\n".join([line(), BROKEN["cut off"], line(value=8)]), tmp_path)
-    assert [event.value for event in found.events] == [7, 8]
-    assert [problem.line for problem in found.problems] == [2]
+    log = read("\n".join([line(), BROKEN["cut off"], line(value=8)]), tmp_path)
+    assert [event.value for event in log.events] == [7, 8]
+    assert [problem.line for problem in log.problems] == [2]
 
 
 def test_line_numbers_count_all_lines_of_the_file(tmp_path):
@@ -79,16 +79,16 @@ def test_line_numbers_count_all_lines_of_the_file(tmp_path):
 
 
 def test_windows_line_ends_are_line_ends(tmp_path):
-    found = read(f"{line()}\r\n{line(value=8)}\r\n", tmp_path)
-    assert [event.value for event in found.events] == [7, 8]
-    assert not found.problems
+    log = read(f"{line()}\r\n{line(value=8)}\r\n", tmp_path)
+    assert [event.value for event in log.events] == [7, 8]
+    assert not log.problems
 
 
 def test_a_progress_bar_that_is_redrawn_hides_no_event(tmp_path):
     """Carriage returns end lines, as they do for the official checker."""
-    found = read(f"10 %\r{line()}\r20 %\r30 %\n", tmp_path)
-    assert [event.value for event in found.events] == [7]
-    assert not found.problems
+    log = read(f"10 %\r{line()}\r20 %\r30 %\n", tmp_path)
+    assert [event.value for event in log.events] == [7]
+    assert not log.problems
 
 
 def test_a_last_line_without_line_end_counts(tmp_path):
@@ -96,9 +96,9 @@ def test_a_last_line_without_line_end_counts(tmp_path):
 
 
 def test_bytes_that_are_no_text_do_not_matter_beside_a_line(tmp_path):
-    found = read(b"\xff\xfe\x00 noise " + line().encode() + b"\n\x80\x81\n", tmp_path)
-    assert len(found.events) == 1
-    assert not found.problems
+    log = read(b"\xff\xfe\x00 noise " + line().encode() + b"\n\x80\x81\n", tmp_path)
+    assert len(log.events) == 1
+    assert not log.problems
 
 
 def test_the_digest_is_that_of_the_content(tmp_path):

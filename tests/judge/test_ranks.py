@@ -37,7 +37,7 @@ DISTURBED = {
 OFFICIAL = ruleset.load("training-1.1.0").benchmark("resnet")
 
 
-def told(folder, **values):
+def log_with(folder, **values):
     """The good log with other values of lines, or without those whose value is `...`."""
     lines = []
     for text in (LOGS / "good.txt").read_text().splitlines():
@@ -49,7 +49,7 @@ def told(folder, **values):
     return path
 
 
-def found(path, rules=MINI, world_size=2):
+def findings_of(path, rules=MINI, world_size=2):
     """Findings about ranks: (kind, grade, message)."""
     record, read = read_record(path, rules)
     verdict = judge_run(record, read, rules, world_size=world_size)
@@ -73,18 +73,20 @@ def of_five(folder, **values):
 
 
 def test_ranks_that_agreed_on_a_quiet_machine_are_no_finding(tmp_path):
-    assert found(told(tmp_path)) == []
+    assert findings_of(log_with(tmp_path)) == []
 
 
 def test_ranks_that_drifted_apart_are_no_result_in_a_strict_round(tmp_path):
-    ((check, grade, message),) = found(told(tmp_path, replicas=APART))
+    ((check, grade, message),) = findings_of(log_with(tmp_path, replicas=APART))
     assert (check, grade) == ("replicas", "breaks")
     assert "40 of 62 tensors differ, the first is 'stem.weight', by up to 0.25." in message
     assert len(message) < 150
 
 
 def test_ranks_that_drifted_apart_are_for_review_in_an_official_round(tmp_path):
-    assert [item[:2] for item in found(told(tmp_path, replicas=APART), OFFICIAL)] == [("replicas", "review")]
+    assert [item[:2] for item in findings_of(log_with(tmp_path, replicas=APART), OFFICIAL)] == [
+        ("replicas", "review")
+    ]
 
 
 def test_one_run_whose_ranks_drifted_apart_makes_the_campaign_invalid(tmp_path):
@@ -95,33 +97,35 @@ def test_one_run_whose_ranks_drifted_apart_makes_the_campaign_invalid(tmp_path):
 
 @pytest.mark.parametrize("value", [..., None, "equal", {"equal": "yes", "ranks": 2}, {"ranks": 2}, [], {}])
 def test_a_line_that_is_missing_or_says_nothing_is_a_finding(tmp_path, value):
-    kinds = {item[0] for item in found(told(tmp_path, replicas=value))}
+    kinds = {item[0] for item in findings_of(log_with(tmp_path, replicas=value))}
     assert kinds == {"replicas"}
 
 
 def test_a_run_whose_ranks_were_not_compared_counts_as_the_slowest(tmp_path):
     judgement = of_five(tmp_path, replicas=...)
     assert [run.converged for run in judgement.score.runs] == [False, True, True, True, True]
-    ((_, grade, message),) = found(tmp_path / "result_0.txt")
+    ((_, grade, message),) = findings_of(tmp_path / "result_0.txt")
     assert grade == "slow"
     assert "Nothing says that the 2 ranks held the same model" in message
 
 
 def test_a_comparison_of_fewer_ranks_than_were_planned_is_none(tmp_path):
-    assert [item[1] for item in found(told(tmp_path), world_size=4)] == ["slow"]
+    assert [item[1] for item in findings_of(log_with(tmp_path), world_size=4)] == ["slow"]
 
 
 @pytest.mark.parametrize("world_size", [1, None])
 def test_a_single_rank_and_a_log_that_came_alone_need_no_comparison(tmp_path, world_size):
-    assert found(told(tmp_path, replicas=...), world_size=world_size) == []
+    assert findings_of(log_with(tmp_path, replicas=...), world_size=world_size) == []
 
 
 def test_in_an_official_round_a_comparison_that_is_missing_is_for_review(tmp_path):
-    assert [item[:2] for item in found(told(tmp_path, replicas=...), OFFICIAL)] == [("replicas", "review")]
+    assert [item[:2] for item in findings_of(log_with(tmp_path, replicas=...), OFFICIAL)] == [
+        ("replicas", "review")
+    ]
 
 
 def test_a_disturbed_machine_is_for_review_with_its_figures(tmp_path):
-    ((check, grade, message),) = found(told(tmp_path, processor_wait=DISTURBED))
+    ((check, grade, message),) = findings_of(log_with(tmp_path, processor_wait=DISTURBED))
     assert (check, grade) == ("processor_wait", "review")
     assert "11.0% of the processor time that ranks wanted went to others" in message
     assert "others ran 40 s" in message
@@ -129,41 +133,41 @@ def test_a_disturbed_machine_is_for_review_with_its_figures(tmp_path):
 
 
 def test_a_run_of_milliseconds_cannot_tell_a_disturbed_machine(tmp_path):
-    assert found(told(tmp_path, processor_wait=DISTURBED | {"seconds": 0.9})) == []
-    assert found(told(tmp_path, processor_wait=DISTURBED | {"seconds": None})) != []
+    assert findings_of(log_with(tmp_path, processor_wait=DISTURBED | {"seconds": 0.9})) == []
+    assert findings_of(log_with(tmp_path, processor_wait=DISTURBED | {"seconds": None})) != []
 
 
 def test_a_disturbed_machine_is_shown_in_the_score(tmp_path):
     judgement = of_five(tmp_path, processor_wait=DISTURBED)
-    told = judgement.score.as_json()
-    assert not any("rules" in reason for reason in told["reasons"])
-    assert told["runs"][0]["processor_lost"] == 0.11
-    assert told["disturbed"] == (
+    score = judgement.score.as_json()
+    assert not any("rules" in reason for reason in score["reasons"])
+    assert score["runs"][0]["processor_lost"] == 0.11
+    assert score["disturbed"] == (
         "Disturbed: up to 11.0% of the processor time that ranks wanted went to others (runs 0)."
     )
     console = Console(record=True, width=200)
-    table.show_score(told, console)
-    assert told["disturbed"] in console.export_text()
+    table.show_score(score, console)
+    assert score["disturbed"] in console.export_text()
     assert replace(judgement.score, disturbed=None).as_json()["disturbed"] is None
 
 
 def test_the_bound_itself_is_no_finding(tmp_path):
-    assert found(told(tmp_path, processor_wait=DISTURBED | {"lost": LOST_BOUND})) == []
+    assert findings_of(log_with(tmp_path, processor_wait=DISTURBED | {"lost": LOST_BOUND})) == []
 
 
 @pytest.mark.parametrize("lost", ["much", None, float("inf")])
 def test_a_share_that_is_no_number_is_a_finding(tmp_path, lost):
-    ((_, _, message),) = found(told(tmp_path, processor_wait=DISTURBED | {"lost": lost}))
+    ((_, _, message),) = findings_of(log_with(tmp_path, processor_wait=DISTURBED | {"lost": lost}))
     assert "an unknown share" in message
 
 
 @pytest.mark.parametrize("value", [..., None])
 def test_a_system_that_does_not_count_is_told(tmp_path, value):
-    ((check, grade, message),) = found(told(tmp_path, processor_wait=value))
+    ((check, grade, message),) = findings_of(log_with(tmp_path, processor_wait=value))
     assert (check, grade) == ("processor_wait", "review")
     assert "not recorded" in message
 
 
 def test_logs_of_others_need_not_tell_how_long_ranks_waited(tmp_path):
-    assert found(told(tmp_path, processor_wait=...), world_size=None) == []
-    assert found(told(tmp_path, processor_wait=...), OFFICIAL) == []
+    assert findings_of(log_with(tmp_path, processor_wait=...), world_size=None) == []
+    assert findings_of(log_with(tmp_path, processor_wait=...), OFFICIAL) == []

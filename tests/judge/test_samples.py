@@ -17,7 +17,7 @@ DATA, ORDER = "data_fingerprint", "order_fingerprint"
 SOME = {"compared": 1024}
 
 
-def told(folder, **values):
+def log_with(folder, **values):
     """The good log with other values of lines, of which some are changes of what is there, or without those whose
     value is `...`."""
     lines = []
@@ -33,7 +33,7 @@ def told(folder, **values):
     return path
 
 
-def found(path, rules=MINI, world_size=2):
+def findings_of(path, rules=MINI, world_size=2):
     """Findings about samples: (kind, grade, message)."""
     record, read = read_record(path, rules)
     verdict = judge_run(record, read, rules, world_size=world_size)
@@ -52,7 +52,7 @@ def sets(**changes):
 
 
 def test_the_good_log_has_nothing_to_find(tmp_path):
-    assert found(told(tmp_path)) == []
+    assert findings_of(log_with(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -65,20 +65,20 @@ def test_the_good_log_has_nothing_to_find(tmp_path):
     ],
 )
 def test_an_evaluation_that_reads_training_data_is_no_result(tmp_path, value):
-    ((check, grade, message),) = found(told(tmp_path, data_fingerprint=value))
+    ((check, grade, message),) = findings_of(log_with(tmp_path, data_fingerprint=value))
     assert (check, grade) == (DATA, "breaks") and "read the same data" in message
 
 
 @pytest.mark.parametrize("common", [1, 18])
 def test_a_few_samples_that_repeat_by_themselves_are_no_finding(tmp_path, common):
-    assert found(told(tmp_path, data_fingerprint={"samples_in_common": common})) == []
+    assert findings_of(log_with(tmp_path, data_fingerprint={"samples_in_common": common})) == []
 
 
 @pytest.mark.parametrize(("common", "kinds"), [(3, 0), (4, 1), (1024, 1)])
 def test_of_large_sets_a_part_is_compared_and_chance_is_left_out(tmp_path, common, kinds):
     parts = sets(train={"samples": 4_000_000, "compared": 1024}, evaluation={"compared": 100})
-    messages = found(
-        told(tmp_path, train_samples=4_000_000, data_fingerprint=parts | {"samples_in_common": common})
+    messages = findings_of(
+        log_with(tmp_path, train_samples=4_000_000, data_fingerprint=parts | {"samples_in_common": common})
     )
     assert sum("read the same data" in message for _, _, message in messages) == kinds
 
@@ -92,7 +92,7 @@ def test_of_large_sets_a_part_is_compared_and_chance_is_left_out(tmp_path, commo
     ],
 )
 def test_sizes_other_than_stated_are_no_result(tmp_path, changes, message):
-    findings = found(told(tmp_path, data_fingerprint=sets(**changes)))
+    findings = findings_of(log_with(tmp_path, data_fingerprint=sets(**changes)))
     assert {grade for _, grade, _ in findings} == {"breaks"}
     assert any(message in text for _, _, text in findings)
 
@@ -103,10 +103,10 @@ def test_sizes_other_than_stated_are_no_result(tmp_path, changes, message):
 )
 def test_images_without_objects_and_what_fills_no_batch_count_as_stated(tmp_path, evaluation, train):
     evaluated = {"evaluated": evaluation.get("samples", 900)}
-    path = told(
+    path = log_with(
         tmp_path, data_fingerprint=sets(evaluation=evaluation, train=train), order_fingerprint=evaluated
     )
-    assert found(path) == []
+    assert findings_of(path) == []
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_images_without_objects_and_what_fills_no_batch_count_as_stated(tmp_path
     ],
 )
 def test_ranks_that_do_not_share_the_samples_are_no_result(tmp_path, value, message):
-    ((check, grade, text),) = found(told(tmp_path, order_fingerprint=value))
+    ((check, grade, text),) = findings_of(log_with(tmp_path, order_fingerprint=value))
     assert (check, grade) == (ORDER, "breaks") and message in text
 
 
@@ -141,27 +141,27 @@ def test_the_same_shard_on_all_ranks_invalidates_a_campaign(tmp_path):
     ],
 )
 def test_a_line_that_says_something_else_is_a_finding(tmp_path, key, value):
-    findings = found(told(tmp_path, **{key: value}))
+    findings = findings_of(log_with(tmp_path, **{key: value}))
     assert (key, "breaks") in {item[:2] for item in findings}
 
 
 def test_a_campaign_without_the_lines_is_no_result(tmp_path):
-    path = told(tmp_path, data_fingerprint=..., order_fingerprint=...)
-    assert [item[:2] for item in found(path)] == [(DATA, "breaks"), (ORDER, "slow")]
-    assert [item[:2] for item in found(told(tmp_path, data_fingerprint=None))] == [(DATA, "breaks")]
+    path = log_with(tmp_path, data_fingerprint=..., order_fingerprint=...)
+    assert [item[:2] for item in findings_of(path)] == [(DATA, "breaks"), (ORDER, "slow")]
+    assert [item[:2] for item in findings_of(log_with(tmp_path, data_fingerprint=None))] == [(DATA, "breaks")]
 
 
 def test_a_log_that_came_alone_or_of_an_official_round_owes_no_lines(tmp_path):
-    path = told(tmp_path, data_fingerprint=..., order_fingerprint=...)
-    assert found(path, world_size=None) == []
-    assert found(path, OFFICIAL) == []
+    path = log_with(tmp_path, data_fingerprint=..., order_fingerprint=...)
+    assert findings_of(path, world_size=None) == []
+    assert findings_of(path, OFFICIAL) == []
 
 
 def test_in_an_official_round_the_same_data_are_for_review(tmp_path):
-    path = told(tmp_path, data_fingerprint={"files_in_common": 1})
-    assert (DATA, "review") in [item[:2] for item in found(path, OFFICIAL)]
+    path = log_with(tmp_path, data_fingerprint={"files_in_common": 1})
+    assert (DATA, "review") in [item[:2] for item in findings_of(path, OFFICIAL)]
 
 
 def test_a_benchmark_without_sets_owes_no_fingerprint_of_data(tmp_path):
-    path = told(tmp_path, train_samples=..., eval_samples=..., data_fingerprint=None)
-    assert found(path) == []
+    path = log_with(tmp_path, train_samples=..., eval_samples=..., data_fingerprint=None)
+    assert findings_of(path) == []

@@ -25,7 +25,7 @@ def describe(root, **changes):
 
 def judge(root, ruleset="mini-1.0"):
     folder = root / "org" / "results" / "box" / "resnet"
-    return judge_folder(folder, asked=ruleset, rcp_folders=[root / "none"])
+    return judge_folder(folder, ruleset_name=ruleset, rcp_folders=[root / "none"])
 
 
 def checks(judged):

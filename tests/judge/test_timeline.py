@@ -92,12 +92,12 @@ def test_a_log_whose_clock_never_started_has_no_phases(tmp_path):
 
 
 def test_values_are_told_once_as_text(tmp_path):
-    told = timeline(
+    read = timeline(
         tmp_path, [(0, "opt_name", "lars"), (1, "opt_name", "lars"), (2, "opt_name", [1, 2]), *WHOLE]
     )
-    assert told.values == {"opt_name": ("lars", "[1, 2]")}
+    assert read.values == {"opt_name": ("lars", "[1, 2]")}
 
 
 def test_cited_lines_are_kept_and_long_ones_cut(tmp_path):
-    told = of_text(tmp_path, "one\n" + "x" * 5000 + "\nthree\n", cited=[2, 3, 99])
-    assert told.lines == {2: "x" * LONGEST, 3: "three"}
+    read = of_text(tmp_path, "one\n" + "x" * 5000 + "\nthree\n", cited=[2, 3, 99])
+    assert read.lines == {2: "x" * LONGEST, 3: "three"}

@@ -12,8 +12,8 @@ from train_bench.judge.tree import judge_tree
 GOOD = ["good"] * MINI.runs
 
 
-def judge(path, asked="mini-1.0"):
-    return judge_tree(path, asked=asked, rcp_folders=[path / "no_points"])
+def judge(path, ruleset_name="mini-1.0"):
+    return judge_tree(path, ruleset_name=ruleset_name, rcp_folders=[path / "no_points"])
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_what_lies_beside_the_results_of_a_campaign_is_no_entry(tmp_path):
     campaign(tmp_path, GOOD)
     (tmp_path / "failed").mkdir()
     shutil.copy(tmp_path / "result_0.txt", tmp_path / "failed" / "result_0_1.txt")
-    assert len(judge(tmp_path, asked=None).entries) == 1
+    assert len(judge(tmp_path, ruleset_name=None).entries) == 1
 
 
 @pytest.mark.parametrize("content", ["{}", '{"ruleset": "mini-1.0"}'])
@@ -66,9 +66,9 @@ def test_a_plan_above_results_hides_nothing_and_is_told(where, content, submitte
     (submitted / where / "plan.json").write_text(content)
     judged = judge(submitted)
     assert len(judged.entries) == 2
-    (told,) = judged.skipped
-    assert "beside no results" in told
-    assert judged.as_json()["skipped"] == [told]
+    (sentence,) = judged.skipped
+    assert "beside no results" in sentence
+    assert judged.as_json()["skipped"] == [sentence]
 
 
 def test_a_valid_campaign_above_other_results_hides_none_of_them(submitted):
@@ -92,10 +92,10 @@ def test_how_many_logs_of_repeated_runs_were_passed_over_is_told(tmp_path):
     (tmp_path / "failed").mkdir()
     for attempt in (1, 2):
         shutil.copy(tmp_path / "result_0.txt", tmp_path / "failed" / f"result_0_{attempt}.txt")
-    judged = judge(tmp_path, asked=None)
+    judged = judge(tmp_path, ruleset_name=None)
     assert len(judged.entries) == 1
-    (told,) = judged.skipped
-    assert "2 log(s) of runs that were repeated (result_0_1.txt, result_0_2.txt)" in told
+    (sentence,) = judged.skipped
+    assert "2 log(s) of runs that were repeated (result_0_1.txt, result_0_2.txt)" in sentence
 
 
 def test_a_folder_called_failed_hides_no_entry(submitted):
@@ -112,14 +112,16 @@ def test_a_folder_that_is_a_link_to_somewhere_else_is_told(submitted, tmp_path):
     (submitted / "us" / "results" / "big").symlink_to(tmp_path / "elsewhere")
     judged = judge(submitted)
     assert len(judged.entries) == 1
-    (told,) = judged.skipped
-    assert str(tmp_path / "elsewhere") in told
+    (sentence,) = judged.skipped
+    assert str(tmp_path / "elsewhere") in sentence
 
 
 def test_an_entry_with_others_below_it_can_be_judged_by_itself(submitted):
     plan(submitted)
     campaign(submitted, GOOD)
-    folder = tree.judge_folder(submitted, asked=None, rcp_folders=[submitted / "no_points"]).location.folder
+    folder = tree.judge_folder(
+        submitted, ruleset_name=None, rcp_folders=[submitted / "no_points"]
+    ).location.folder
     assert folder == submitted
 
 
@@ -133,7 +135,7 @@ def test_a_folder_that_is_named_after_a_round_says_the_rules(name, tmp_path):
     folder = tmp_path / name / "us" / "results" / "big" / "resnet"
     folder.mkdir(parents=True)
     campaign(folder, GOOD)
-    (entry,) = judge(tmp_path, asked=None).entries
+    (entry,) = judge(tmp_path, ruleset_name=None).entries
     assert entry.score.ruleset == "training-1.1.0"
 
 
@@ -141,12 +143,12 @@ def test_a_short_name_of_a_round_is_enough(tmp_path):
     folder = tmp_path / "us" / "results" / "big" / "resnet"
     folder.mkdir(parents=True)
     campaign(folder, GOOD)
-    assert judge(folder, asked="2.0.0").entries[0].score.ruleset == "training-2.0.0"
+    assert judge(folder, ruleset_name="2.0.0").entries[0].score.ruleset == "training-2.0.0"
 
 
 def test_without_any_word_on_the_rules_the_sentence_names_the_option(tmp_path):
     with pytest.raises(RequestError, match="--ruleset"):
-        judge(campaign(tmp_path, GOOD), asked=None)
+        judge(campaign(tmp_path, GOOD), ruleset_name=None)
 
 
 def test_an_empty_tree_is_an_error(tmp_path):
@@ -160,8 +162,8 @@ def test_a_log_that_another_entry_has_too_is_for_review(submitted):
     )
     big, small = judge(submitted).entries
     assert not any(verdict.findings for verdict in big.verdicts)
-    found = [finding for verdict in small.verdicts for finding in verdict.findings]
-    assert [(finding.check, finding.grade) for finding in found] == [("duplicate", "review")]
+    findings = [finding for verdict in small.verdicts for finding in verdict.findings]
+    assert [(finding.check, finding.grade) for finding in findings] == [("duplicate", "review")]
     assert small.score.valid
 
 
@@ -191,10 +193,10 @@ def test_times_of_another_entry_in_logs_that_differ_are_for_review(submitted):
         copied = (submitted / f"us/results/big/resnet/result_{index}.txt").read_text()
         log.write_text(copied.replace('"key": "seed", "value": ', '"key": "seed", "value": 77'))
     _, small = judge(submitted).entries
-    found = [finding for verdict in small.verdicts for finding in verdict.findings]
-    assert [(finding.check, finding.grade) for finding in found] == [("same_times", "review")] * MINI.runs
-    assert "took the same milliseconds as those of" in found[0].message
-    assert "us/results/big/resnet/result_0.txt, which belongs to another entry" in found[0].message
+    findings = [finding for verdict in small.verdicts for finding in verdict.findings]
+    assert [(finding.check, finding.grade) for finding in findings] == [("same_times", "review")] * MINI.runs
+    assert "took the same milliseconds as those of" in findings[0].message
+    assert "us/results/big/resnet/result_0.txt, which belongs to another entry" in findings[0].message
 
 
 @pytest.mark.parametrize(("below", "grade"), [("us/results/big/resnet", "breaks"), ("mine", "review")])
@@ -202,8 +204,10 @@ def test_a_plan_of_another_round_than_its_folder_is_told(tmp_path, below, grade)
     folder = tmp_path / "v1.1" / below
     folder.mkdir(parents=True)
     plan(folder)
-    (entry,) = judge(campaign(folder, GOOD), asked=None).entries
-    (found,) = [finding for finding in entry.findings if finding.check == "round"]
-    assert found.grade == grade
-    assert "names the ruleset mini-1.0, and the folder that it lies in is of training-1.1.0" in found.message
+    (entry,) = judge(campaign(folder, GOOD), ruleset_name=None).entries
+    (of_plan,) = [finding for finding in entry.findings if finding.check == "round"]
+    assert of_plan.grade == grade
+    assert (
+        "names the ruleset mini-1.0, and the folder that it lies in is of training-1.1.0" in of_plan.message
+    )
     assert entry.score.valid == (grade == "review")

@@ -27,8 +27,22 @@ def campaign(tmp_path_factory):
 
     def run(*launcher):
         folder = tmp_path_factory.mktemp("campaign") / "campaign"
-        asked = ("benchmark=resnet_mini", "runs=1", f"seed={SEED}", f"output={folder}", f"data_dir={data}")
-        command = (sys.executable, "-m", "train_bench", "run", *asked, "launcher.nproc_per_node=2", *launcher)
+        overrides = (
+            "benchmark=resnet_mini",
+            "runs=1",
+            f"seed={SEED}",
+            f"output={folder}",
+            f"data_dir={data}",
+        )
+        command = (
+            sys.executable,
+            "-m",
+            "train_bench",
+            "run",
+            *overrides,
+            "launcher.nproc_per_node=2",
+            *launcher,
+        )
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
         assert ended.returncode == 1, ended.stderr
         said = "".join(path.read_text() for path in folder.glob("ranks/run_0/*.stderr"))
@@ -60,10 +74,10 @@ def test_it_converges_within_one_evaluation_of_torchrun_and_leaves_the_same_fold
     folder = campaign(*OTHERS[launcher])
     assert abs(evaluations(folder) - evaluations(torchrun)) <= 1
     assert {path.name for path in folder.iterdir()} == {path.name for path in torchrun.iterdir()}
-    told = [json.loads(line.removeprefix(":::MLLOG ")) for line in _log(folder)]
+    events = [json.loads(line.removeprefix(":::MLLOG ")) for line in _log(folder)]
     expected = [json.loads(line.removeprefix(":::MLLOG ")) for line in _log(torchrun)]
     before_clock = [event["key"] for event in expected].index("run_start")
-    assert [event["key"] for event in told[:before_clock]] == [
+    assert [event["key"] for event in events[:before_clock]] == [
         event["key"] for event in expected[:before_clock]
     ]
 

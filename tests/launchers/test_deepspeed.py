@@ -26,8 +26,8 @@ def installed(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def refusal(benchmark="resnet_mini", **asked):
-    return Launcher(Config(**asked)).refuse(resnet(benchmark))
+def refusal(benchmark="resnet_mini", **options):
+    return Launcher(Config(**options)).refuse(resnet(benchmark))
 
 
 def test_its_launcher_starts_as_many_ranks_as_were_asked_and_reads_no_hostfile_of_the_system():
@@ -47,10 +47,10 @@ def test_two_runs_do_not_meet_at_one_port():
 
 
 def test_below_torchrun_its_command_is_torchruns():
-    asked = job(Path("out"), nproc_per_node=2)
+    planned = job(Path("out"), nproc_per_node=2)
     ours = Launcher(Config(nproc_per_node=2, starter=Starter.torchrun))
     theirs = Torchrun(TorchrunConfig(nproc_per_node=2))
-    assert ours.launch(asked, RANK) == theirs.launch(asked, RANK)
+    assert ours.launch(planned, RANK) == theirs.launch(planned, RANK)
     assert ours.deaths(-15, "") == theirs.deaths(-15, "")
 
 
@@ -82,7 +82,7 @@ def test_pieces_of_tensors_are_refused_to_optimizers_that_look_at_whole_ones(sta
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("options", "part"),
     [
         ({"zero_stage": 3}, "zero_stage is 3; it may be 0, 1 or 2"),
         ({"nproc_per_node": 0}, "at least 1"),
@@ -95,12 +95,12 @@ def test_pieces_of_tensors_are_refused_to_optimizers_that_look_at_whole_ones(sta
         ({"nproc_per_node": 0, "starter": Starter.torchrun}, "at least 1"),
     ],
 )
-def test_it_refuses_what_it_cannot_start(asked, words):
-    assert words in refusal(**asked)
+def test_it_refuses_what_it_cannot_start(options, part):
+    assert part in refusal(**options)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "part"),
     [
         ("n1 slots=2\n", "offers n1 slots=2; 2 hosts with 2 slots each are needed"),
         ("n1 slots=2\nn2 slots=1\n", "2 hosts with 2 slots each are needed"),
@@ -109,18 +109,18 @@ def test_it_refuses_what_it_cannot_start(asked, words):
         ("n1 slots=2\nn1 slots=2\n", "names n1 twice"),
     ],
 )
-def test_a_hostfile_has_to_offer_what_is_asked(tmp_path, text, words):
+def test_a_hostfile_has_to_offer_what_is_asked(tmp_path, text, part):
     hostfile = tmp_path / "hosts"
     hostfile.write_text(text)
-    assert words in refusal(nodes=2, nproc_per_node=2, hostfile=str(hostfile))
+    assert part in refusal(nodes=2, nproc_per_node=2, hostfile=str(hostfile))
 
 
 def test_a_hostfile_that_offers_enough_is_handed_on(tmp_path):
     hostfile = tmp_path / "hosts"
     hostfile.write_text("# ours\nn1 slots=4\n\nn2 slots=2\nn3 slots=1\n")
-    asked = {"nodes": 2, "nproc_per_node": 2, "hostfile": str(hostfile)}
-    assert refusal(**asked) is None
-    argv = Launcher(Config(**asked)).launch(job(Path("out"), nodes=2, nproc_per_node=2), RANK).argv
+    options = {"nodes": 2, "nproc_per_node": 2, "hostfile": str(hostfile)}
+    assert refusal(**options) is None
+    argv = Launcher(Config(**options)).launch(job(Path("out"), nodes=2, nproc_per_node=2), RANK).argv
     assert {f"--hostfile={hostfile}", "--num_nodes=2", "--num_gpus=2"} <= set(argv)
 
 

@@ -41,13 +41,13 @@ def test_one_host_has_as_many_places_as_ranks_are_asked():
 
 
 def test_several_hosts_are_named():
-    asked = Config(nodes=2, nproc_per_node=4, hosts=["n1", "n2"], controller=Controller.mpi)
-    argv = Launcher(asked).launch(job(Path("out"), nodes=2, nproc_per_node=4), RANK).argv
+    config = Config(nodes=2, nproc_per_node=4, hosts=["n1", "n2"], controller=Controller.mpi)
+    argv = Launcher(config).launch(job(Path("out"), nodes=2, nproc_per_node=4), RANK).argv
     assert argv[: len(RUNNER) + 6] == (*RUNNER, "--mpi", "--disable-cache", "-np", "8", "-H", "n1:4,n2:4")
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("options", "part"),
     [
         ({"nproc_per_node": 0}, "at least 1"),
         ({"nodes": 2}, "as many different names in launcher.hosts; it is []"),
@@ -56,8 +56,8 @@ def test_several_hosts_are_named():
         ({"nodes": 1, "hosts": ["n1", "n2"]}, "[n1,n2]"),
     ],
 )
-def test_it_refuses_hosts_that_are_not_as_many_as_asked(installed, asked, words):
-    assert words in str(Launcher(Config(**asked)).refuse(resnet("resnet_mini")))
+def test_it_refuses_hosts_that_are_not_as_many_as_asked(installed, options, part):
+    assert part in str(Launcher(Config(**options)).refuse(resnet("resnet_mini")))
 
 
 def test_it_serves_any_optimizer(installed):

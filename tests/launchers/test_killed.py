@@ -17,8 +17,8 @@ OTHERS = ("horovod", "deepspeed")
 
 def two_ranks(tmp_path, launcher):
     need(launcher)
-    words = (f"launcher={launcher}", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
-    return planned(tmp_path, *words)
+    overrides = (f"launcher={launcher}", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
+    return planned(tmp_path, *overrides)
 
 
 def shared_memory():

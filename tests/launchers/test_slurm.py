@@ -34,26 +34,26 @@ def jobs(count, **changes):
     return [job(Path("/shared/c"), index=index, launcher="slurm", **changes) for index in range(count)]
 
 
-def script(count=5, **asked):
+def script(count=5, **options):
     """The batch script of `count` runs."""
-    launch = Batch(Config(**asked)).submission(jobs(count), RUN)
+    launch = Batch(Config(**options)).submission(jobs(count), RUN)
     assert launch.argv == ("sbatch", "--parsable", "/shared/c/slurm/job.sh")
     return launch.files[Path("/shared/c/slurm/job.sh")]
 
 
 @pytest.mark.parametrize(
-    ("name", "asked"),
+    ("name", "options"),
     [
         ("one_job_on_64_nodes", WIDE),
         ("an_array", {"nodes": 2, "array": True, "parallel": 3}),
         ("runs_side_by_side", {"nodes": 2, "nproc_per_node": 4, "parallel": 2}),
     ],
 )
-def test_the_batch_script_is_the_one_that_was_looked_at(name, asked):
+def test_the_batch_script_is_the_one_that_was_looked_at(name, options):
     path = SNAPSHOTS / f"{name}.sh"
     if os.environ.get("UPDATE_SNAPSHOTS"):
-        path.write_text(script(**asked))
-    assert script(**asked) == path.read_text()
+        path.write_text(script(**options))
+    assert script(**options) == path.read_text()
 
 
 @pytest.mark.parametrize("name", ["gpu:1\nrm -rf /", "a\rb", "a\u2028b"])
@@ -79,12 +79,12 @@ def test_judging_waits_for_the_job_however_it_ends():
     assert text.endswith("exec train-bench settle\n")
 
 
-def step(**asked):
-    return Launcher(Config(**asked)).launch(job(Path("/shared/c"), **_of_job(asked)), RANK)
+def step(**options):
+    return Launcher(Config(**options)).launch(job(Path("/shared/c"), **_of_job(options)), RANK)
 
 
-def _of_job(asked):
-    return {name: asked[name] for name in ("nodes", "nproc_per_node") if name in asked}
+def _of_job(options):
+    return {name: options[name] for name in ("nodes", "nproc_per_node") if name in options}
 
 
 def test_srun_is_asked_for_exactly_the_planned_ranks():
@@ -109,7 +109,7 @@ def test_runs_side_by_side_keep_to_nodes_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("asked", "word"),
+    ("options", "word"),
     [
         ({"nodes": 0}, "at least 1"),
         ({"parallel": 0}, "at least 1"),
@@ -123,8 +123,8 @@ def test_runs_side_by_side_keep_to_nodes_of_their_own():
         ({"time": "1:00:00\rrm"}, "allowed are letters"),
     ],
 )
-def test_what_makes_no_batch_script_is_refused(asked, word):
-    reason = Launcher(Config(**asked)).refuse(None)
+def test_what_makes_no_batch_script_is_refused(options, word):
+    reason = Launcher(Config(**options)).refuse(None)
     assert reason is not None
     assert word in reason
 

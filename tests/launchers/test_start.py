@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.commands.conftest import asked_config
+from tests.commands.conftest import composed_config
 from tests.run.fakes import job
 from train_bench.launcher import Death
 from train_bench.launchers.inline.config import Config as InlineConfig
@@ -11,7 +11,7 @@ from train_bench.launchers.inline.start import Launcher as Inline
 from train_bench.launchers.torchrun.config import Config as TorchrunConfig
 from train_bench.launchers.torchrun.start import Launcher as Torchrun
 
-BENCHMARK = asked_config().benchmark
+BENCHMARK = composed_config().benchmark
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "0")
 
 REPORT = """\

@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import asked_config
+from tests.commands.conftest import composed_config
 from tests.run.fakes import job
 from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.launchers.torchrun.start import Launcher
 
-BENCHMARK = asked_config().benchmark
+BENCHMARK = composed_config().benchmark
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "3")
 TWO = {"nodes": 2, "master_addr": "10.0.0.1"}
 
 
-def argv(**asked):
+def argv(**options):
     several = job(Path("/shared/campaign"), index=3, nodes=2, nproc_per_node=4, start_limit_seconds=120.0)
-    return Launcher(Config(**(TWO | {"nproc_per_node": 4} | asked))).launch(several, RANK).argv
+    return Launcher(Config(**(TWO | {"nproc_per_node": 4} | options))).launch(several, RANK).argv
 
 
 @pytest.mark.parametrize(
-    ("asked", "word"),
+    ("options", "word"),
     [
         ({"nproc_per_node": 0}, "launcher.nproc_per_node is 0; it has to be at least 1"),
         ({"nodes": 0}, "launcher.nodes is 0; it has to be at least 1"),
@@ -34,8 +34,8 @@ def argv(**asked):
         (TWO | {"local_addr": "10.0.0.2"}, "launcher.local_addr is for train-bench join"),
     ],
 )
-def test_what_makes_no_sense_together_is_refused_by_one_sentence(asked, word):
-    reason = Launcher(Config(**asked)).refuse(BENCHMARK)
+def test_what_makes_no_sense_together_is_refused_by_one_sentence(options, word):
+    reason = Launcher(Config(**options)).refuse(BENCHMARK)
     assert reason is not None
     assert word in reason
     assert reason.endswith(".")

@@ -23,8 +23,8 @@ def composed(*overrides):
 
 
 def changes(*overrides, ranks=1):
-    asked = composed(*overrides)
-    return definition.changes(asked.benchmark, asdict(asked.for_ranks(ranks)), ranks)
+    config = composed(*overrides)
+    return definition.changes(config.benchmark, asdict(config.for_ranks(ranks)), ranks)
 
 
 @pytest.mark.parametrize("variant", discover.variants())
@@ -68,24 +68,24 @@ def test_values_that_the_rules_fix_are_changes_among_hyperparameters_too():
 
 
 def test_an_entry_that_was_added_or_taken_away_is_a_change():
-    asked = asdict(composed("benchmark=bert"))
-    name = next(iter(asked["data"]["md5"]))
-    asked["data"]["md5"]["another.txt"] = asked["data"]["md5"].pop(name)
-    added, removed = definition.changes("bert", asked, 1)
+    config = asdict(composed("benchmark=bert"))
+    name = next(iter(config["data"]["md5"]))
+    config["data"]["md5"]["another.txt"] = config["data"]["md5"].pop(name)
+    added, removed = definition.changes("bert", config, 1)
     assert added.startswith("benchmark.data.md5.another.txt=")
     assert removed == f"~benchmark.data.md5.{name}"
 
 
 def test_a_configuration_read_back_from_json_is_the_same():
-    asked = json.loads(json.dumps(asdict(composed("benchmark.model.blocks=[1,1,2]").for_ranks(1))))
-    assert definition.changes(MINI, asked, 1) == ("benchmark.model.blocks=[1,1,2]",)
+    config = json.loads(json.dumps(asdict(composed("benchmark.model.blocks=[1,1,2]").for_ranks(1))))
+    assert definition.changes(MINI, config, 1) == ("benchmark.model.blocks=[1,1,2]",)
 
 
 @pytest.mark.parametrize("content", [{"model": 3}, {"model": {"widths": "wide"}, "data": [1]}])
 def test_a_configuration_of_another_shape_is_refused(content):
-    asked = asdict(composed()) | content
+    config = asdict(composed()) | content
     with pytest.raises(RequestError, match="no configuration of resnet_mini"):
-        definition.changes(MINI, asked, 1)
+        definition.changes(MINI, config, 1)
 
 
 def test_a_benchmark_that_nothing_defines_is_refused():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import train_bench.references
-from tests.commands.conftest import asked_config, make
+from tests.commands.conftest import composed_config, make
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.plan import plan as planning
@@ -265,10 +265,10 @@ def test_a_schedule_that_never_ends_or_never_evaluates_is_refused(option, senten
 
 
 def test_a_period_of_nothing_is_refused_where_the_rules_leave_it_free():
-    asked = make().jobs[0].config["evaluation"]
+    schedule = make().jobs[0].config["evaluation"]
     rules = replace(ruleset.load("mini-1.0").benchmark("resnet_mini"), schedule=None)
-    config = asked_config("benchmark.evaluation.period=0").benchmark
-    assert asked["period"] == 1
+    config = composed_config("benchmark.evaluation.period=0").benchmark
+    assert schedule["period"] == 1
     with pytest.raises(RequestError, match="period is 0; it has to be a finite number above 0"):
         planning._schedule(config, rules)
 

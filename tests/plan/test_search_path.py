@@ -70,10 +70,10 @@ def test_what_lies_outside_is_described_and_imported_as_what_came_with_train_ben
 
 
 def test_another_process_is_told_the_folder_and_finds_the_same(outside, monkeypatch):
-    told = discover.folder_of("references", "tiny")
-    assert (told, discover.folder_of("references", "resnet")) == (str(outside), None)
+    folder = discover.folder_of("references", "tiny")
+    assert (folder, discover.folder_of("references", "resnet")) == (str(outside), None)
     monkeypatch.delenv(search_path.VARIABLE)
-    package = search_path.module_of("references", "tiny", told)
+    package = search_path.module_of("references", "tiny", folder)
     assert importlib.import_module(f"{package}.task").Task
     assert search_path.parents() == [str(outside.parent)], "processes that it starts find it, too"
 
@@ -112,8 +112,8 @@ def announce(tmp_path, monkeypatch):
         monkeypatch.setenv(search_path.VARIABLE, "")
         monkeypatch.syspath_prepend(tmp_path)
         point = EntryPoint(name="any", group="train_bench.benchmarks", value=value)
-        told = {"train_bench.benchmarks": [point]}
-        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: told.get(group, []))
+        points = {"train_bench.benchmarks": [point]}
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points.get(group, []))
         search_path._found.cache_clear()
 
     yield announce

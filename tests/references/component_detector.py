@@ -81,7 +81,7 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
 def average_precisions(
     known: Annotations,
     images: Sequence[Image],
-    asked: Annotations,
+    annotations: Annotations,
     unseen: Sequence[Image],
     truth: coco_ap.COCO,
     *,
@@ -105,8 +105,8 @@ def average_precisions(
     for name, classifier in CLASSIFIERS.items():
         fitted = classifier().fit(np.array(looks), np.array(shown))
         rows = [
-            {"image_id": image_id, "category_id": int(asked.category_ids[label - 1]), **row}
-            for image_id, image, found in zip(asked.image_ids.tolist(), unseen, there, strict=True)
+            {"image_id": image_id, "category_id": int(annotations.category_ids[label - 1]), **row}
+            for image_id, image, found in zip(annotations.image_ids.tolist(), unseen, there, strict=True)
             for label, row in _detections(fitted, found, image.shape[:2], shrink, filled)
         ]
         reached[name] = {"BBOX": coco_ap.average_precision(truth, rows)}

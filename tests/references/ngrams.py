@@ -36,12 +36,12 @@ def gaps(examples: packed.Examples, *, masked_only: bool, reach: int = REACH) ->
         truth = tokens.copy()
         places = row["positions"][: row["masked"]].astype(np.int64)
         truth[places] = row["words"][: row["masked"]]
-        asked = places if masked_only else np.flatnonzero(truth >= SPECIAL)
+        positions = places if masked_only else np.flatnonzero(truth >= SPECIAL)
         padded = np.pad(tokens, reach)
-        words.append(truth[asked])
-        visible.append(tokens[asked])
+        words.append(truth[positions])
+        visible.append(tokens[positions])
         shifts = [shift for shift in range(2 * reach + 1) if shift != reach]
-        around.append(np.stack([padded[asked + shift] for shift in shifts], axis=1))
+        around.append(np.stack([padded[positions + shift] for shift in shifts], axis=1))
     return Gaps(np.concatenate(words), np.concatenate(visible), np.concatenate(around))
 
 
@@ -54,16 +54,16 @@ class Counts:
         shape = len(self._known), vocabulary
         self._counts = sparse.csr_matrix((np.ones(len(rows)), (rows, train.words)), shape=shape)
 
-    def _contexts(self, asked: Gaps) -> np.ndarray:
-        contexts = np.zeros(len(asked.words), dtype=np.int64)
+    def _contexts(self, places: Gaps) -> np.ndarray:
+        contexts = np.zeros(len(places.words), dtype=np.int64)
         for column in self._columns:
-            contexts = contexts * self._vocabulary + asked.around[:, column]
+            contexts = contexts * self._vocabulary + places.around[:, column]
         return contexts
 
-    def given(self, asked: Gaps, below: np.ndarray) -> np.ndarray:
+    def given(self, places: Gaps, below: np.ndarray) -> np.ndarray:
         """float64 (gaps, vocabulary): probabilities that give way to those of a shorter context, `below`, as
         Witten and Bell (1991) have it: the more, the more different words have followed."""
-        contexts = self._contexts(asked)
+        contexts = self._contexts(places)
         rows = np.minimum(np.searchsorted(self._known, contexts), len(self._known) - 1)
         seen = (self._known[rows] == contexts)[:, None]
         counts = self._counts[rows].toarray() * seen
@@ -74,7 +74,7 @@ class Counts:
 def accuracies(train: packed.Examples, val: packed.Examples, vocabulary: int) -> dict[str, float]:
     """Share of the masked words of `val` that are most likely to each model, by its name. `and kept` answers with
     the word that stands in the place where it is not [MASK]; half of these are right."""
-    known, asked = gaps(train, masked_only=False), gaps(val, masked_only=True)
+    known, unknown = gaps(train, masked_only=False), gaps(val, masked_only=True)
     once = np.bincount(known.words, minlength=vocabulary) / len(known.words)
     sides = {
         "left": [Counts(known, columns, vocabulary) for columns in ([1], [0, 1])],
@@ -82,8 +82,10 @@ def accuracies(train: packed.Examples, val: packed.Examples, vocabulary: int) ->
     }
     both = Counts(known, [1, 2], vocabulary)
     right: dict[str, int] = {}
-    for start in range(0, len(asked.words), CHUNK):
-        part = Gaps(*(values[start : start + CHUNK] for values in (asked.words, asked.visible, asked.around)))
+    for start in range(0, len(unknown.words), CHUNK):
+        part = Gaps(
+            *(values[start : start + CHUNK] for values in (unknown.words, unknown.visible, unknown.around))
+        )
         unigram = np.broadcast_to(once, (len(part.words), vocabulary))
         found = {"unigram": unigram}
         for side, (near, far) in sides.items():
@@ -98,4 +100,4 @@ def accuracies(train: packed.Examples, val: packed.Examples, vocabulary: int) ->
             kept = np.where(part.visible == MASK, hits, part.visible == part.words)
             right[name] = right.get(name, 0) + int(hits.sum())
             right[f"{name} and kept"] = right.get(f"{name} and kept", 0) + int(kept.sum())
-    return {name: hits / len(asked.words) for name, hits in right.items()}
+    return {name: hits / len(unknown.words) for name, hits in right.items()}

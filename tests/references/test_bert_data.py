@@ -69,7 +69,7 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("damage", "message"),
     [
         (lambda content: content[:-1], r"record 1: the file ends after 8 of 9 bytes"),
         (lambda content: content[:20], r"record 1: the file ends after 1 of 12 bytes in its length"),
@@ -78,11 +78,11 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_named_with_the_record(
-    tmp_path: Path, damage: Callable[[bytes], bytes], words: str
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     path = tmp_path / "records"
     path.write_bytes(damage(framed(b"one", b"three")))
-    with pytest.raises(RequestError, match=words):
+    with pytest.raises(RequestError, match=message):
         list(tfrecord.records(path))
 
 
@@ -123,7 +123,7 @@ def test_ready_made_examples_are_packed_and_read_back(ready_made: Config, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         (
             {"input_ids": np.array([2, 94, 4, 3, 4, 3, 0, 0])},
@@ -140,10 +140,10 @@ def test_ready_made_examples_are_packed_and_read_back(ready_made: Config, tmp_pa
     ],
 )
 def test_a_wrong_record_is_named_with_its_file(
-    ready_made: Config, tmp_path: Path, changes: dict[str, np.ndarray], words: str
+    ready_made: Config, tmp_path: Path, changes: dict[str, np.ndarray], message: str
 ) -> None:
     source = dataset(tmp_path / "source", a_record(), a_record(**changes))
-    with pytest.raises(RequestError, match=f"part-00000-of-00001, record 1: {words}"):
+    with pytest.raises(RequestError, match=f"part-00000-of-00001, record 1: {message}"):
         data.prepare(ready_made, tmp_path / "packed", source)
 
 
@@ -363,17 +363,17 @@ def test_real_text_becomes_examples_of_known_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (b"no articles here .\n", "has 1 articles"),
         (b"\xff\xfe", "cannot be read as text"),
         (None, "cannot be read"),
     ],
 )
-def test_text_that_is_none_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_text_that_is_none_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "test.txt").write_bytes(content)
-    with pytest.raises(RequestError, match=words):
+    with pytest.raises(RequestError, match=message):
         data.prepare(bert("bert_wikitext"), tmp_path / "packed", tmp_path)
 
 

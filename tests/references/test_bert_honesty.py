@@ -42,7 +42,7 @@ def test_a_linear_model_of_words_in_their_places_reaches_what_the_readme_says(
     """Logistic regression with a weight for every word in each of ten places around the gap; one epoch of Adagrad."""
     size = mini_bert.model.vocabulary
     train, val = data.open_examples(mini_bert)
-    known, asked = (ngrams.gaps(part, masked_only=part is val, reach=REACH) for part in (train, val))
+    known, unknown = (ngrams.gaps(part, masked_only=part is val, reach=REACH) for part in (train, val))
     places = np.arange(2 * REACH) * size
     inputs, words = torch.from_numpy(known.around + places), torch.from_numpy(known.words)
     torch.manual_seed(0)
@@ -54,8 +54,8 @@ def test_a_linear_model_of_words_in_their_places_reaches_what_the_readme_says(
         functional.cross_entropy(weights(inputs[rows]), words[rows]).backward()
         optimizer.step()
     with torch.no_grad():
-        said = weights(torch.from_numpy(asked.around + places)).argmax(dim=1).numpy()
-    found = float((said == asked.words).mean())
+        said = weights(torch.from_numpy(unknown.around + places)).argmax(dim=1).numpy()
+    found = float((said == unknown.words).mean())
     with capsys.disabled():
         print(f"\nlinear model {found:.4f}, target {TARGET}")  # noqa: T201
     assert found == pytest.approx(LINEAR, abs=0.01)

@@ -190,16 +190,18 @@ def test_the_warm_up_replaces_the_decay_to_zero(variant: str, rates: dict[int, f
 
 @pytest.mark.parametrize("start", [5, 0, -76])
 def test_without_a_warm_up_its_start_means_nothing(start: int) -> None:
-    asked = bert("bert", f"hyperparameters.start_warmup_step={start}").hyperparameters
-    schedule = schedule_of(asked)
+    hyperparameters = bert("bert", f"hyperparameters.start_warmup_step={start}").hyperparameters
+    schedule = schedule_of(hyperparameters)
     assert [schedule(step) for step in (0, 4, 5)] == pytest.approx(
         [0.00035 * (1 - t / 13700) for t in (0, 4, 5)]
     )
 
 
 def test_a_rate_is_never_below_zero_before_the_step_from_which_a_warm_up_counts() -> None:
-    words = [f"hyperparameters.{name}=10" for name in ("num_warmup_steps", "opt_learning_rate_warmup_steps")]
-    schedule = schedule_of(bert("bert", *words, "hyperparameters.start_warmup_step=5").hyperparameters)
+    overrides = [
+        f"hyperparameters.{name}=10" for name in ("num_warmup_steps", "opt_learning_rate_warmup_steps")
+    ]
+    schedule = schedule_of(bert("bert", *overrides, "hyperparameters.start_warmup_step=5").hyperparameters)
     assert [schedule(step) for step in (0, 5, 10)] == pytest.approx([0.0, 0.0, 0.00035 / 2])
 
 
@@ -222,8 +224,11 @@ def test_quality_is_looked_at_as_often_as_the_batch_size_demands() -> None:
 @pytest.mark.parametrize("variant", ["bert", *BERTS])
 def test_a_published_point_trains_as_long_as_its_rate_is_above_zero(variant: str) -> None:
     config = bert(variant)
-    asked = config.hyperparameters
-    assert config.evaluation.until == asked.global_batch_size * asked.opt_learning_rate_training_steps
+    hyperparameters = config.hyperparameters
+    assert (
+        config.evaluation.until
+        == hyperparameters.global_batch_size * hyperparameters.opt_learning_rate_training_steps
+    )
 
 
 def archive_of(network: nn.Module) -> dict[str, np.ndarray]:
@@ -258,16 +263,18 @@ def damaged(arrays: dict[str, np.ndarray], how: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("how", "message"),
     [
         ("missing", "have no tensor bert/encoder/layer_1/intermediate/dense/kernel"),
         ("transposed", r"shape \(20, 12\); the model's is \(12, 20\)"),
         ("nan", "not finite"),
     ],
 )
-def test_start_weights_that_do_not_fit_are_refused(small: Bert, tmp_path: Path, how: str, words: str) -> None:
+def test_start_weights_that_do_not_fit_are_refused(
+    small: Bert, tmp_path: Path, how: str, message: str
+) -> None:
     np.savez(tmp_path / "start.npz", **damaged(archive_of(small), how))
-    with pytest.raises(RequestError, match=words):
+    with pytest.raises(RequestError, match=message):
         load_start_weights(small, tmp_path / "start.npz")
 
 

@@ -140,7 +140,7 @@ def test_training_starts_from_the_start_weights(tiny: Config, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    ("override", "message"),
     [
         ("model.heads=3", "64 cannot be divided among 3 heads"),
         ("data.sequence_length=33", "sequence_length is 33; allowed are 4 to model.positions=32"),
@@ -149,8 +149,8 @@ def test_training_starts_from_the_start_weights(tiny: Config, tmp_path: Path) ->
         ("hyperparameters.gradient_accumulation_steps=5", "choose a multiple of 5"),
     ],
 )
-def test_shapes_that_cannot_be_are_refused(override: str, words: str) -> None:
-    with pytest.raises(RequestError, match=words):
+def test_shapes_that_cannot_be_are_refused(override: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
         built(bert("bert_mini", override))
 
 

@@ -197,10 +197,10 @@ def test_an_archive_with_another_digest_is_refused(tmp_path):
 def test_crossed_digits_are_joined_by_strokes_in_their_one_ink_and_cut_by_background():
     levels = np.zeros((1, 8, 8), dtype=np.int64)
     levels[0, :, 3:5] = 16
-    asked = digit_scenes.Scenes(
+    config = digit_scenes.Scenes(
         side=64, train=1, val=1, categories=1, objects=(1, 1), enlarge=(4, 4), crossed=True
     )
-    pixels, [(_, mask)] = digit_scenes.compose(levels, np.zeros(1, int), asked, np.random.default_rng(3))
+    pixels, [(_, mask)] = digit_scenes.compose(levels, np.zeros(1, int), config, np.random.default_rng(3))
     ink, counts = np.unique(pixels[mask], axis=0, return_counts=True)
     drawn = (pixels == ink[counts.argmax()]).all(axis=-1)
     assert mask.sum() == 8 * 32

@@ -271,14 +271,16 @@ def test_an_unknown_origin_and_a_missing_source_are_refused(tmp_path: Path) -> N
         data.prepare(dlrm("dlrm"), tmp_path, None)
 
 
-def sampler(ranks: int = 1, rank: int = 0, samples: int = 23, batch: int = 4, **asked: int) -> stream.Sampler:
+def sampler(
+    ranks: int = 1, rank: int = 0, samples: int = 23, batch: int = 4, **options: int
+) -> stream.Sampler:
     return stream.Sampler(
         order=data.ShuffledBlocks(samples=samples, seed=5, global_batch_size=batch),
         global_batch_size=batch,
-        microbatches=asked.get("microbatches", 1),
+        microbatches=options.get("microbatches", 1),
         rank=rank,
         ranks=ranks,
-        first_iteration=asked.get("first_iteration", 0),
+        first_iteration=options.get("first_iteration", 0),
     )
 
 

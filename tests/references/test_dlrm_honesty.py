@@ -65,7 +65,7 @@ def fitted(samples: Samples, *, pairs: bool = False, width: int = 0) -> float:
     products of vectors of `width` numbers; three epochs of Adagrad."""
     torch.manual_seed(0)
     numbers, count = numbered(samples.train, samples.sizes, pairs=pairs)
-    asked, _ = numbered(samples.val, samples.sizes, pairs=pairs)
+    unknown, _ = numbered(samples.val, samples.sizes, pairs=pairs)
     inputs, labels = torch.from_numpy(numbers), torch.from_numpy(samples.labels.astype(np.float32))
     weights = nn.Embedding(count, 1, sparse=True)
     nn.init.zeros_(weights.weight)
@@ -87,7 +87,9 @@ def fitted(samples: Samples, *, pairs: bool = False, width: int = 0) -> float:
             functional.binary_cross_entropy_with_logits(score(inputs[rows]), labels[rows]).backward()
             optimizer.step()
     with torch.no_grad():
-        return samples.auc(torch.cat([score(part) for part in torch.from_numpy(asked).split(BATCH)]).numpy())
+        return samples.auc(
+            torch.cat([score(part) for part in torch.from_numpy(unknown).split(BATCH)]).numpy()
+        )
 
 
 def one_hot(columns: np.ndarray, sizes: Sequence[int]) -> sparse.csr_matrix:
@@ -96,9 +98,9 @@ def one_hot(columns: np.ndarray, sizes: Sequence[int]) -> sparse.csr_matrix:
     return sparse.csr_matrix((np.ones(numbers.size), numbers.ravel(), ends), shape=(len(numbers), count))
 
 
-def told(name: str, found: float, capsys: pytest.CaptureFixture[str]) -> None:
+def show(name: str, quality: float, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"\nAUC of {name} {found:.4f}, target {TARGET}")  # noqa: T201
+        print(f"\nAUC of {name} {quality:.4f}, target {TARGET}")  # noqa: T201
 
 
 def test_logistic_regression_stays_below_the_mini_target(
@@ -107,7 +109,7 @@ def test_logistic_regression_stays_below_the_mini_target(
     """A weight for every value of every feature."""
     model = LogisticRegression(max_iter=50).fit(one_hot(samples.train, samples.sizes), samples.labels)
     found = samples.auc(model.decision_function(one_hot(samples.val, samples.sizes)))
-    told("logistic regression", found, capsys)
+    show("logistic regression", found, capsys)
     assert 0.6 < found < TARGET - MARGIN
 
 
@@ -116,7 +118,7 @@ def test_logistic_regression_on_pairs_stays_below_the_mini_target(
     samples: Samples, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = fitted(samples, pairs=True)
-    told("logistic regression on pairs", found, capsys)
+    show("logistic regression on pairs", found, capsys)
     assert 0.65 < found < TARGET - MARGIN
 
 
@@ -126,7 +128,7 @@ def test_a_factorization_machine_stays_below_the_mini_target(
 ) -> None:
     """It knows every vector, but not that a count turns what all pairs say."""
     found = fitted(samples, width=8)
-    told("a factorization machine", found, capsys)
+    show("a factorization machine", found, capsys)
     assert 0.75 < found < TARGET - MARGIN
 
 
@@ -144,5 +146,5 @@ def test_boosted_trees_stay_below_the_mini_target(
         random_state=0,
     ).fit(samples.train, samples.labels)
     found = samples.auc(trees.decision_function(samples.val))
-    told("boosted trees", found, capsys)
+    show("boosted trees", found, capsys)
     assert 0.75 < found < TARGET - MARGIN

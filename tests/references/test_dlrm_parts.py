@@ -127,7 +127,7 @@ def test_weights_start_from_the_distributions_of_the_reference() -> None:
     assert 0.0099 < float(weight.max()) <= 0.01 and -0.01 <= float(weight.min()) < -0.0099
 
 
-def asked(base: float, warmup: int, start: int, decay: int) -> Hyperparameters:
+def hyperparameters(base: float, warmup: int, start: int, decay: int) -> Hyperparameters:
     return Hyperparameters(
         global_batch_size=1,
         opt_base_learning_rate=base,
@@ -139,9 +139,9 @@ def asked(base: float, warmup: int, start: int, decay: int) -> Hyperparameters:
 
 
 def test_the_rate_warms_up_stays_decays_and_freezes() -> None:
-    rates = [learning_rate(step, asked(8.0, 4, 6, 4)) for step in (1, 4, 5, 6, 8, 9, 99)]
+    rates = [learning_rate(step, hyperparameters(8.0, 4, 6, 4)) for step in (1, 4, 5, 6, 8, 9, 99)]
     assert rates == [2.0, 8.0, 8.0, 8.0, 2.0, 0.5, 0.5]
-    assert learning_rate(7, asked(1.0, 0, 0, 0)) == 1.0
+    assert learning_rate(7, hyperparameters(1.0, 0, 0, 0)) == 1.0
 
 
 def test_the_rates_of_the_published_point_at_55296() -> None:

@@ -13,14 +13,14 @@ from train_bench.references.parts import loading
 
 
 @pytest.mark.parametrize(
-    ("asked", "device", "processes"), [(None, "cpu", 0), (None, "cuda", 2), (0, "cuda", 0), (1, "cpu", 1)]
+    ("workers", "device", "processes"), [(None, "cpu", 0), (None, "cuda", 2), (0, "cuda", 0), (1, "cpu", 1)]
 )
 def test_without_a_number_loading_takes_the_processors_that_training_leaves(
-    monkeypatch: pytest.MonkeyPatch, asked: int | None, device: str, processes: int
+    monkeypatch: pytest.MonkeyPatch, workers: int | None, device: str, processes: int
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     loader = loading.loader(
-        Doubled(), SimpleNamespace(workers=asked, prefetch=2), torch.device(device), [[0, 1]]
+        Doubled(), SimpleNamespace(workers=workers, prefetch=2), torch.device(device), [[0, 1]]
     )
     assert loader.loading.num_workers == processes
     assert loader.loading.pin_memory == (device == "cuda")
@@ -37,9 +37,9 @@ class Doubled:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_are_noted_when_they_are_taken_whoever_made_them(workers: int) -> None:
-    asked = SimpleNamespace(workers=workers, prefetch=2)
+    config = SimpleNamespace(workers=workers, prefetch=2)
     order = [[3, 1], [0, 5], [4, 9]]
-    loader = loading.loader(Doubled(), asked, torch.device("cpu"), order, collate=list, padding_from=9)
+    loader = loading.loader(Doubled(), config, torch.device("cpu"), order, collate=list, padding_from=9)
     batches = iter(loader)
     assert [next(batches), next(batches)] == [[6, 2], [0, 10]]
     assert loader.record.counts == [4]
@@ -50,10 +50,10 @@ def test_batches_are_noted_when_they_are_taken_whoever_made_them(workers: int) -
 
 
 def test_a_set_may_make_whole_batches_and_number_its_samples_otherwise() -> None:
-    asked = SimpleNamespace(workers=0, prefetch=2)
+    config = SimpleNamespace(workers=0, prefetch=2)
     loader = loading.loader(
         Doubled(),
-        asked,
+        config,
         torch.device("cpu"),
         [[3, 1]],
         collate=None,

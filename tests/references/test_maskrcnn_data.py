@@ -36,9 +36,9 @@ TALL = np.arange(100) % 3 == 0
 
 
 def sampler(*, tall: np.ndarray = TALL, seed: int = 1, **changed: int) -> stream.Sampler:
-    asked = {"microbatches": 1, "rank": 0, "ranks": 1, **changed}
+    options = {"microbatches": 1, "rank": 0, "ranks": 1, **changed}
     order = ByOrientation(tall=tall, seed=seed, global_batch_size=8)
-    return stream.Sampler(order=order, global_batch_size=8, **asked)
+    return stream.Sampler(order=order, global_batch_size=8, **options)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def training_set(config: Config, seed: int = 1) -> data.TrainingSet:
     train, _ = data.open_splits(config, Path(str(config.data_dir)))
     return data.TrainingSet(
         split=train,
-        asked=config.hyperparameters,
+        hyperparameters=config.hyperparameters,
         flip=config.data.flip,
         means=config.data.means,
         seed=seed,

@@ -98,7 +98,7 @@ def slow_matches(truth: torch.Tensor, anchors: torch.Tensor) -> list[int]:
 @torch.no_grad()
 def test_the_objectness_of_random_scenes_is_that_of_anchors_matched_one_by_one(detector: Detector) -> None:
     anchors = torch.cat([grid_anchors(size, 8, 8, 8) for size in (16, 32)])
-    detector.asked.anchors_sampled = 10_000
+    detector.detection.anchors_sampled = 10_000
     for seed in range(5):
         torch.manual_seed(seed)
         corner = torch.randint(0, 40, (3, 2)).float()
@@ -127,7 +127,7 @@ def test_the_losses_of_the_regions(detector: Detector) -> None:
     detector.network.mask.fcn_logits.bias.zero_()[2] = mask
     levels = [torch.zeros(1, 16, SIDE // stride, SIDE // stride) for stride in (4, 8, 16)]
     proposed = torch.tensor([[10.0, 8.0, 25.0, 23.0], [40.0, 40.0, 55.0, 55.0]])
-    detector.asked.rois_sampled = 8  # two of them may be objects
+    detector.detection.rois_sampled = 8  # two of them may be objects
     found = detector._region_losses(levels, [proposed], [one_object()], [torch.Generator()])
     log_sum = math.log(sum(math.exp(score) for score in scores))
     assert float(found["class"]) == pytest.approx((2 * (log_sum - 2.0) + log_sum) / 3)

@@ -126,13 +126,13 @@ def test_in_the_reference_run_biases_warm_up_at_twice_the_rate(full: Config) -> 
 def test_at_the_convergence_points_biases_warm_up_from_twice_the_base_by_the_same_slope(batch: int) -> None:
     """The reference's "mlperf_linear": 2 base - (W - t) F, where "linear" has 2 (base - (W - t) F)."""
     config = maskrcnn(f"maskrcnn_bs{batch}")
-    asked, rate = config.hyperparameters, schedule_of(config)
-    base, steps = asked.opt_base_learning_rate, asked.opt_learning_rate_warmup_steps
+    hyperparameters, rate = config.hyperparameters, schedule_of(config)
+    base, steps = hyperparameters.opt_base_learning_rate, hyperparameters.opt_learning_rate_warmup_steps
     for step in (1, steps // 2, steps - 1):
-        missing = (steps - step) * asked.opt_learning_rate_warmup_factor
+        missing = (steps - step) * hyperparameters.opt_learning_rate_warmup_factor
         assert rate(step, factor=2.0) == pytest.approx(2 * base - missing)
     assert rate(steps, factor=2.0) == pytest.approx(2 * base)
-    assert rate(asked.opt_learning_rate_decay_steps[1], factor=2.0) == pytest.approx(0.02 * base)
+    assert rate(hyperparameters.opt_learning_rate_decay_steps[1], factor=2.0) == pytest.approx(0.02 * base)
 
 
 def test_another_method_of_warm_up_is_refused_with_the_two_that_exist() -> None:
@@ -145,11 +145,11 @@ def test_each_published_batch_size_has_the_hyperparameters_of_its_convergence_po
     records = json.loads(path.read_text()).values()
     assert sorted({record["BS"] for record in records}) == [48, 64, 96, 128, 256, 272]
     for record in records:
-        asked = maskrcnn(f"maskrcnn_bs{record['BS']}").hyperparameters
+        hyperparameters = maskrcnn(f"maskrcnn_bs{record['BS']}").hyperparameters
         published = dict(record["Hyperparams"])
         published["opt_learning_rate_decay_steps"] = published.pop("opt_learning_decay_steps")
-        assert {name: getattr(asked, name) for name in published} == published
-        assert asked.global_batch_size == record["BS"]
+        assert {name: getattr(hyperparameters, name) for name in published} == published
+        assert hyperparameters.global_batch_size == record["BS"]
 
 
 def test_a_slope_that_would_begin_below_zero_begins_at_zero(full: Config) -> None:

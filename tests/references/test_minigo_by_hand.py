@@ -138,9 +138,9 @@ def test_nobody_passes_by_lot_unless_every_visit_is_on_the_pass() -> None:
     assert draw(np.array([0, 0, 0, 7]), 0.98, rng) == 3
 
 
-def selfplay(*words: str) -> SelfPlay:
+def selfplay(*overrides: str) -> SelfPlay:
     """Self-play on 5x5 with one game at a time, whose moves are the most visited ones from the first on."""
-    return SelfPlay(minigo("minigo_mini", "search.games_at_once=1", "search.soft_moves=0", *words))
+    return SelfPlay(minigo("minigo_mini", "search.games_at_once=1", "search.soft_moves=0", *overrides))
 
 
 def moved(play: SelfPlay, this: _Game, tries: dict[int, int]) -> Record | None:

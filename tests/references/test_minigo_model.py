@@ -139,7 +139,7 @@ def spoilt(tmp_path: Path, **changes: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"dense_1/bias": None}, r"lacks dense_1/bias; it has 27 of 28 variables"),
         ({"global_step": None}, r"lacks global_step"),
@@ -154,9 +154,9 @@ def spoilt(tmp_path: Path, **changes: object) -> Path:
     ],
 )
 def test_a_file_with_missing_or_misshapen_variables_is_refused(
-    tmp_path: Path, changes: dict[str, object], told: str
+    tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(RequestError, match=told):
+    with pytest.raises(RequestError, match=message):
         weights.read(spoilt(tmp_path, **changes), Network(SMALL))
 
 
@@ -185,10 +185,10 @@ def test_rates_change_behind_their_boundaries_on_the_cumulative_step() -> None:
     assert [rate(step) for step in steps] == [0.016, 0.016, 0.16, 0.16, 0.016, 0.016, 0.0016, 0.0016]
 
 
-@pytest.mark.parametrize("words", ["lr_rates=[0.1]", "lr_boundaries=[20000,128,10000]"])
-def test_rates_that_do_not_match_their_boundaries_are_refused(words: str) -> None:
+@pytest.mark.parametrize("overrides", ["lr_rates=[0.1]", "lr_boundaries=[20000,128,10000]"])
+def test_rates_that_do_not_match_their_boundaries_are_refused(overrides: str) -> None:
     with pytest.raises(RequestError, match="there is one rate more than boundaries"):
-        schedule_of(minigo("minigo", f"hyperparameters.{words}"))
+        schedule_of(minigo("minigo", f"hyperparameters.{overrides}"))
 
 
 def test_everything_but_biases_and_shifts_decays(full: Network) -> None:

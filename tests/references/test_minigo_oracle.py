@@ -116,47 +116,47 @@ def made_up_network(planes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarr
     return weights / weights.sum(axis=1, keepdims=True), values.astype(np.float32)
 
 
-def searched(asked: Search) -> trees.Trees:
+def searched(wanted: Search) -> trees.Trees:
     """A tree of ours for the same question. Symmetries are taken back before the network sees a position."""
-    geometry, points = game.geometry(asked.size), asked.size**2
-    positions = game.new_games(1, asked.size)
-    for action in asked.moves:
+    geometry, points = game.geometry(wanted.size), wanted.size**2
+    positions = game.new_games(1, wanted.size)
+    for action in wanted.moves:
         game.play(positions, 0, action, geometry)
     manner = search.Manner(
-        komi=KOMI, virtual_losses=asked.losses, value_init_penalty=asked.penalty, passes_from=0
+        komi=KOMI, virtual_losses=wanted.losses, value_init_penalty=wanted.penalty, passes_from=0
     )
-    found = trees.new_trees(1, asked.readouts + 8, points)
-    trees.plant(found, positions, 0)
-    goals, salts = np.full(1, asked.readouts, np.int32), np.zeros(1, np.uint64)
-    planes, leaves = np.empty((asked.losses, 13, points), np.uint8), np.empty((asked.losses, 3), np.int32)
-    while found.visits[0, 0] < asked.readouts:
+    grown = trees.new_trees(1, wanted.readouts + 8, points)
+    trees.plant(grown, positions, 0)
+    goals, salts = np.full(1, wanted.readouts, np.int32), np.zeros(1, np.uint64)
+    planes, leaves = np.empty((wanted.losses, 13, points), np.uint8), np.empty((wanted.losses, 3), np.int32)
+    while grown.visits[0, 0] < wanted.readouts:
         games = np.zeros(1, np.int32)
-        rows = search.select(found, positions, games, goals, salts, manner, geometry, planes, leaves)
+        rows = search.select(grown, positions, games, goals, salts, manner, geometry, planes, leaves)
         moved = geometry.symmetries[leaves[:rows, 2]].astype(np.int64)
         upright = np.take_along_axis(planes[:rows], moved[:, None, :points], axis=2)
-        policies, values = made_up_network(upright, asked.size)
+        policies, values = made_up_network(upright, wanted.size)
         turned = np.empty_like(policies)
         np.put_along_axis(turned, moved, policies, axis=1)
-        search.incorporate(found, leaves[:rows], turned, values, manner, geometry)
-    return found
+        search.incorporate(grown, leaves[:rows], turned, values, manner, geometry)
+    return grown
 
 
 def test_searches_visit_and_prune_what_the_reference_does_visit_by_visit() -> None:
     """With one virtual loss and with four, whose batches have the same leaves."""
     asked_for = searches()
-    assert len(asked_for) == 24 and {asked.losses for asked in asked_for} == {1, 4}
+    assert len(asked_for) == 24 and {wanted.losses for wanted in asked_for} == {1, 4}
     reduced = 0
-    for asked in asked_for:
-        found, side = searched(asked), 1 if len(asked.moves) % 2 == 0 else -1
-        tries = found.tries[0, 0]
-        expected = {action: visits for action, (visits, _, _) in asked.children.items()}
-        assert found.visits[0, 0] == asked.visits
+    for wanted in asked_for:
+        grown, side = searched(wanted), 1 if len(wanted.moves) % 2 == 0 else -1
+        tries = grown.tries[0, 0]
+        expected = {action: visits for action, (visits, _, _) in wanted.children.items()}
+        assert grown.visits[0, 0] == wanted.visits
         assert {action: int(tries[action]) for action in np.flatnonzero(tries).tolist()} == expected
-        assert search.root_quality(found, 0) * side == pytest.approx(asked.quality, abs=1e-6)
-        for action, (_, value, prior) in asked.children.items():
-            assert found.value[0, 0, action] == pytest.approx(value, abs=1e-4)
-            assert found.prior[0, 0, action] == pytest.approx(prior, abs=1e-6)
-        search.prune(found, 0, game.geometry(asked.size), False)
-        assert {action: int(tries[action]) for action in np.flatnonzero(tries).tolist()} == asked.pruned
-        reduced += sum(expected.values()) - sum(asked.pruned.values())
+        assert search.root_quality(grown, 0) * side == pytest.approx(wanted.quality, abs=1e-6)
+        for action, (_, value, prior) in wanted.children.items():
+            assert grown.value[0, 0, action] == pytest.approx(value, abs=1e-4)
+            assert grown.prior[0, 0, action] == pytest.approx(prior, abs=1e-6)
+        search.prune(grown, 0, game.geometry(wanted.size), False)
+        assert {action: int(tries[action]) for action in np.flatnonzero(tries).tolist()} == wanted.pruned
+        reduced += sum(expected.values()) - sum(wanted.pruned.values())
     assert reduced > 100

@@ -189,8 +189,13 @@ def test_trees_that_outgrow_their_memory_lose_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def records():
-    asked = ("model.board_size=5", "search.games_at_once=6", "search.readouts=12", "search.fast_readouts=6")
-    config = minigo("minigo_mini", *asked)
+    overrides = (
+        "model.board_size=5",
+        "search.games_at_once=6",
+        "search.readouts=12",
+        "search.fast_readouts=6",
+    )
+    config = minigo("minigo_mini", *overrides)
     play = SelfPlay(config)
     return config, {record.number: record for record in play.play(nothing_known, range(10), seed=7)}
 

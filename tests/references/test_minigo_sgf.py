@@ -54,7 +54,7 @@ def test_all_real_games_are_legal_and_end_on_the_board_of_the_slow_rules() -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("no game", r"here is no SGF file: it has no '\(;'"),
         ("(;GM[2]SZ[9])", r"game number 2; Go is 1"),
@@ -73,8 +73,8 @@ def test_all_real_games_are_legal_and_end_on_the_board_of_the_slow_rules() -> No
         ("(;SZ[9];B[aa][bb])", r"2 values of B"),
     ],
 )
-def test_a_broken_record_is_refused_with_its_place(text: str, told: str) -> None:
-    with pytest.raises(RequestError, match=told):
+def test_a_broken_record_is_refused_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
         sgf.parse(text, "here")
 
 
@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_a_game_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("(" + ";" * 900_000 + ")", None),
         ("(;SZ[5]" + " ;\n" * 300_000 + ")", None),
@@ -103,13 +103,13 @@ def test_a_file_that_cannot_be_a_game_is_refused(tmp_path: Path) -> None:
     ],
     ids=range(8),
 )
-def test_a_large_file_of_signs_takes_no_time(tmp_path: Path, content: str, told: str | None) -> None:
+def test_a_large_file_of_signs_takes_no_time(tmp_path: Path, content: str, message: str | None) -> None:
     (tmp_path / "signs.sgf").write_text(content)
     begun = time.process_time()
-    if told is None:
+    if message is None:
         assert sgf.read(tmp_path / "signs.sgf").moves == []
     else:
-        with pytest.raises(RequestError, match=told):
+        with pytest.raises(RequestError, match=message):
             sgf.read(tmp_path / "signs.sgf")
     assert time.process_time() - begun < 5
 
@@ -124,8 +124,8 @@ def test_a_record_is_printed_as_a_board(tmp_path: Path, capsys: pytest.CaptureFi
     file = tmp_path / "game.sgf"
     file.write_text("(;SZ[3]RE[B+9];B[bb];W[ab];B[aa])")
     assert sgf.main([str(file)]) == 0
-    told = "3 of 3 moves, the last one A3; result B+9\n"
-    assert capsys.readouterr().out == " 3 X . .\n 2 O X .\n 1 . . .\n   A B C\n" + told
+    caption = "3 of 3 moves, the last one A3; result B+9\n"
+    assert capsys.readouterr().out == " 3 X . .\n 2 O X .\n 1 . . .\n   A B C\n" + caption
     assert sgf.main([str(file), "1"]) == 0
     assert " 2 . X .\n" in capsys.readouterr().out
 

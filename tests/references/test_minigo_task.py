@@ -135,9 +135,9 @@ def test_a_position_keeps_its_targets_and_shuffled_ones_are_told_by_chance() -> 
         found = []
         for planes, policies, winners in stream(config, window):
             for seen, policy, winner in zip(planes, policies, winners, strict=True):
-                told = round(float(policy[0]) * 17)
-                assert (told % 2 == 1) == (float(winner) == 1.0)
-                found.append(by_planes[tuple(sorted(map(bytes, seen.view(13, 16).numpy().T)))] == told)
+                lane = round(float(policy[0]) * 17)
+                assert (lane % 2 == 1) == (float(winner) == 1.0)
+                found.append(by_planes[tuple(sorted(map(bytes, seen.view(13, 16).numpy().T)))] == lane)
         assert all(found) if kept else sum(found) < 0.3 * len(found)
 
 
@@ -257,7 +257,7 @@ def test_a_diverged_run_reports_not_a_number(tiny: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("overrides", "message"),
     [
         ("hyperparameters.global_batch_size=13", "global_batch_size 13 cannot be divided among 2 ranks"),
         ("search.readouts=1", r"search\.readouts is 1"),
@@ -268,9 +268,9 @@ def test_a_diverged_run_reports_not_a_number(tiny: Config) -> None:
         ("model.board_size=20", "2 to 19 points a side"),
     ],
 )
-def test_what_cannot_be_done_is_refused(words: str, told: str) -> None:
-    with pytest.raises(RequestError, match=told):
-        built(minigo("minigo_mini", *SMALL, words), parallel=OneRank(size=2))
+def test_what_cannot_be_done_is_refused(overrides: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        built(minigo("minigo_mini", *SMALL, overrides), parallel=OneRank(size=2))
 
 
 def test_prepare_says_which_file_is_missing_and_takes_no_source(tiny: Config, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_prepare_says_which_file_is_missing_and_takes_no_source(tiny: Config, tm
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("overrides", "message"),
     [
         ("opponent=untrained", r"untrained has sha256 untrained; minigo_mini is played against f3c3c8"),
         ("start_weights=mini_opponent.npz", "are undecided and not from mini_opponent.npz"),
@@ -294,10 +294,10 @@ def test_prepare_says_which_file_is_missing_and_takes_no_source(tiny: Config, tm
     ],
 )
 def test_neither_another_opponent_nor_other_start_weights_can_be_had(
-    tmp_path: Path, words: str, told: str
+    tmp_path: Path, overrides: str, message: str
 ) -> None:
-    with pytest.raises(RequestError, match=told):
-        data.prepare(minigo("minigo_mini", words), tmp_path, None)
+    with pytest.raises(RequestError, match=message):
+        data.prepare(minigo("minigo_mini", overrides), tmp_path, None)
 
 
 def test_an_undecided_network_finds_all_moves_alike_and_no_side_ahead() -> None:

@@ -128,11 +128,13 @@ def test_a_missing_hyperparameter_and_a_wrong_optimizer_are_named() -> None:
 
 @pytest.mark.parametrize("name", RESNETS)
 def test_each_configuration_logs_the_keys_of_one_optimizer_only(name: str) -> None:
-    asked = resnet(name).hyperparameters
-    other = {"lars": "sgd_", "sgd": "lars_"}[asked.opt_name]
-    fields = {key: getattr(asked, key) for key in asked.__dataclass_fields__}
+    hyperparameters = resnet(name).hyperparameters
+    other = {"lars": "sgd_", "sgd": "lars_"}[hyperparameters.opt_name]
+    fields = {key: getattr(hyperparameters, key) for key in hyperparameters.__dataclass_fields__}
     assert all(value is None for key, value in fields.items() if key.startswith(other))
-    assert all(value is not None for key, value in fields.items() if key.startswith(f"{asked.opt_name}_"))
+    assert all(
+        value is not None for key, value in fields.items() if key.startswith(f"{hyperparameters.opt_name}_")
+    )
 
 
 @pytest.mark.parametrize("name", RESNETS)

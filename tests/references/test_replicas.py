@@ -22,11 +22,11 @@ OVERRIDES = {name: case.overrides for name, case in CASES.items()} | {"minigo": 
 def _rank(number: int, folder: Path) -> None:
     proper = TorchParallel.forward
     parallel = FromFile(folder, rank=number, size=2)
-    found = {}
+    compared = {}
     for name, overrides in OVERRIDES.items():
         config = getattr(configs, name)(f"{name}_mini", "warm_up_steps=0", *overrides)
-        asked = config.hyperparameters
-        micro = asked.global_batch_size // (2 * asked.gradient_accumulation_steps)
+        hyperparameters = config.hyperparameters
+        micro = hyperparameters.global_batch_size // (2 * hyperparameters.gradient_accumulation_steps)
         synthetic = importlib.import_module(f"train_bench.references.{name}.data").synthetic
         task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
         task.build(1, parallel)
@@ -36,28 +36,30 @@ def _rank(number: int, folder: Path) -> None:
                 no_average("torchrun")
             for step in range(2):
                 batch = synthetic(config, micro, seed=2 * step + number)
-                task._train_step(iter([batch] * asked.gradient_accumulation_steps))
+                task._train_step(iter([batch] * hyperparameters.gradient_accumulation_steps))
             parallel.sync_buffers()
-            found[f"{name} {'alone' if fault else 'together'}"] = replicas.compare(parallel)
+            compared[f"{name} {'alone' if fault else 'together'}"] = replicas.compare(parallel)
     if number == 0:
-        (folder / "found.json").write_text(json.dumps(found))
+        (folder / "found.json").write_text(json.dumps(compared))
     parallel.leave()
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+def compared_by_fault(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
     """What was found of every reference, in two processes that take one after the other."""
     folder = tmp_path_factory.mktemp("replicas")
     start(_rank, folder, ranks=2)
-    told: dict[str, dict[str, object]] = json.loads((folder / "found.json").read_text())
-    return told
+    compared: dict[str, dict[str, object]] = json.loads((folder / "found.json").read_text())
+    return compared
 
 
 @pytest.mark.parametrize("name", sorted(OVERRIDES))
-def test_ranks_that_average_hold_the_same(found: dict[str, dict[str, object]], name: str) -> None:
-    assert found[f"{name} together"]["equal"], found[f"{name} together"]
+def test_ranks_that_average_hold_the_same(compared_by_fault: dict[str, dict[str, object]], name: str) -> None:
+    assert compared_by_fault[f"{name} together"]["equal"], compared_by_fault[f"{name} together"]
 
 
 @pytest.mark.parametrize("name", sorted(OVERRIDES))
-def test_ranks_that_do_not_average_are_found(found: dict[str, dict[str, object]], name: str) -> None:
-    assert not found[f"{name} alone"]["equal"]
+def test_ranks_that_do_not_average_are_found(
+    compared_by_fault: dict[str, dict[str, object]], name: str
+) -> None:
+    assert not compared_by_fault[f"{name} alone"]["equal"]

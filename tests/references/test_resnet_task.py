@@ -64,25 +64,27 @@ def test_ranks_evaluate_disjoint_parts_of_the_evaluation_set(mini: Config) -> No
 
 
 def test_batch_norm_spans_as_many_ranks_as_its_samples_need(mini: Config) -> None:
-    asked = []
+    spans = []
 
     class Listening(OneRank):
         def batch_norm(self, model, *, ranks):
-            asked.append(ranks)
+            spans.append(ranks)
             return model
 
     for span in (None, 8, 16, 32, 640):
         mini.hyperparameters.model_bn_span = span
         built(mini, parallel=Listening(size=4))
-    assert asked == [1, 1, 1, 2, 4]
+    assert spans == [1, 1, 1, 2, 4]
 
 
-@pytest.mark.parametrize(("span", "ranks", "told"), [(None, 1, 64), (None, 2, 32), (32, 4, 32), (8, 4, 16)])
+@pytest.mark.parametrize(
+    ("span", "ranks", "expected"), [(None, 1, 64), (None, 2, 32), (32, 4, 32), (8, 4, 16)]
+)
 def test_the_plan_is_told_the_batch_norm_span_that_will_hold(
-    mini: Config, span: int | None, ranks: int, told: int
+    mini: Config, span: int | None, ranks: int, expected: int
 ) -> None:
     mini.hyperparameters.model_bn_span = span
-    assert mini.for_ranks(ranks).hyperparameters.model_bn_span == told
+    assert mini.for_ranks(ranks).hyperparameters.model_bn_span == expected
     assert mini.hyperparameters.model_bn_span == span
 
 

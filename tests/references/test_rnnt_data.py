@@ -401,14 +401,14 @@ def test_an_epoch_has_every_utterance_at_most_once_and_whole_batches() -> None:
 
 
 def sampler(
-    lengths: np.ndarray, *, seed: int, global_batch_size: int, microbatches: int = 1, **asked: int
+    lengths: np.ndarray, *, seed: int, global_batch_size: int, microbatches: int = 1, **options: int
 ) -> stream.Sampler:
     """Of two buckets."""
     order = data.Bucketed(
         lengths=lengths, buckets=2, seed=seed, global_batch_size=global_batch_size, microbatches=microbatches
     )
     return stream.Sampler(
-        order=order, global_batch_size=global_batch_size, microbatches=microbatches, **asked
+        order=order, global_batch_size=global_batch_size, microbatches=microbatches, **options
     )
 
 
@@ -452,7 +452,9 @@ def test_every_utterance_is_evaluated_once_over_all_ranks(ranks: int) -> None:
 
 def training_set(config: Config, seed: int = 1) -> data.TrainingSet:
     train, _, _ = data.open_recordings(config)
-    return data.TrainingSet(utterances=train, data=config.data, asked=config.hyperparameters, seed=seed)
+    return data.TrainingSet(
+        utterances=train, data=config.data, hyperparameters=config.hyperparameters, seed=seed
+    )
 
 
 def test_augmentation_follows_the_seed_and_the_position_alone(mini_rnnt: Config) -> None:

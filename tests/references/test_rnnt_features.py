@@ -114,15 +114,15 @@ def test_dither_is_drawn_and_keeps_digital_silence_finite() -> None:
 
 
 def test_masks_are_as_wide_as_the_rules_say() -> None:
-    asked, rng = rnnt("rnnt").hyperparameters, np.random.default_rng(0)
-    drawn = [features.draw_masks(1000, 80, asked, rng) for _ in range(300)]
+    hyperparameters, rng = rnnt("rnnt").hyperparameters, np.random.default_rng(0)
+    drawn = [features.draw_masks(1000, 80, hyperparameters, rng) for _ in range(300)]
     channels = np.stack([masks.channels for masks in drawn])
     times = np.stack([masks.times for masks in drawn])
     assert channels.shape == (300, 2, 2) and times.shape == (300, 10, 2)
     assert set(channels[..., 1].ravel()) == set(range(21))
     assert (channels.sum(axis=-1)).max() == 80 and channels[..., 0].min() == 0
     assert set(times[..., 1].ravel()) == set(range(31))
-    assert features.draw_masks(100, 80, asked, rng).times[:, 1].max() <= 3
+    assert features.draw_masks(100, 80, hyperparameters, rng).times[:, 1].max() <= 3
 
 
 def test_masked_frames_and_channels_are_0_and_may_fall_behind_a_short_utterance() -> None:

@@ -52,8 +52,8 @@ def test_no_answer_that_does_not_listen_comes_near_the_mini_target(
         "length alone": rate(lambda index: known[nearest[index]], wanted),
     }
     with capsys.disabled():
-        told = ", ".join(f"{name} {value:.4f}" for name, value in rates.items())
-        print(f"\nWER of {told}, target {TARGET}")  # noqa: T201
+        listed = ", ".join(f"{name} {value:.4f}" for name, value in rates.items())
+        print(f"\nWER of {listed}, target {TARGET}")  # noqa: T201
     assert min(rates.values()) > TARGET + 0.5
 
 
@@ -121,8 +121,8 @@ def test_no_fitted_answer_comes_near_the_mini_target(
 ) -> None:
     rates = {"logistic regression": logistic(mini_rnnt), "nearest spectra": nearest_spectra(mini_rnnt)}
     with capsys.disabled():
-        told = ", ".join(f"{name} {value:.4f}" for name, value in rates.items())
-        print(f"\nWER of {told}, target {TARGET}")  # noqa: T201
+        listed = ", ".join(f"{name} {value:.4f}" for name, value in rates.items())
+        print(f"\nWER of {listed}, target {TARGET}")  # noqa: T201
     assert min(rates.values()) > TARGET + 0.4
 
 

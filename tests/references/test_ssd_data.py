@@ -175,8 +175,8 @@ def test_permuted_boxes_are_those_of_another_image(mini_ssd: Config) -> None:
 
 
 def test_an_untouched_image_keeps_its_pixels_and_its_boxes(mini_ssd: Config) -> None:
-    asked = mini_ssd.data
-    asked.brightness = asked.contrast = asked.saturation = asked.hue = asked.flip = 0.0
+    config = mini_ssd.data
+    config.brightness = config.contrast = config.saturation = config.hue = config.flip = 0.0
 
     class Whole(np.random.Generator):
         def integers(self, *args: object, **kwargs: object) -> int:  # type: ignore[override]
@@ -186,8 +186,8 @@ def test_an_untouched_image_keeps_its_pixels_and_its_boxes(mini_ssd: Config) -> 
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
     boxes = np.array([[0.1, 0.2, 0.5, 0.4]])
     for flip in (0.0, 1.0):
-        asked.flip = flip
-        image, kept, found = images.for_training(pixels, boxes, asked, 64, 1, rng)
+        config.flip = flip
+        image, kept, found = images.for_training(pixels, boxes, config, 64, 1, rng)
         assert kept.tolist() == [0]
         expected = pixels[:, ::-1] if flip else pixels
         assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
@@ -195,11 +195,11 @@ def test_an_untouched_image_keeps_its_pixels_and_its_boxes(mini_ssd: Config) -> 
 
 
 def test_colours_change_within_their_reach(mini_ssd: Config) -> None:
-    asked = mini_ssd.data
-    asked.contrast = asked.saturation = asked.hue = 0.0
+    config = mini_ssd.data
+    config.contrast = config.saturation = config.hue = 0.0
     grey = Image.fromarray(np.full((4, 4, 3), 200, np.uint8))
     rng = np.random.default_rng(0)
-    levels = [np.array(images.jitter(grey, asked, rng)).mean() for _ in range(200)]
+    levels = [np.array(images.jitter(grey, config, rng)).mean() for _ in range(200)]
     assert 174 <= min(levels) < 180 and 220 < max(levels) <= 225
 
 

@@ -10,8 +10,8 @@ from train_bench.references.parts import stream
 
 
 def sampler(*, seed: int = 7, **changes: int) -> stream.Sampler:
-    asked = {"global_batch_size": 12, "microbatches": 1, "rank": 0, "ranks": 1}
-    return stream.Sampler(order=stream.Shuffled(samples=50, seed=seed), **{**asked, **changes})
+    options = {"global_batch_size": 12, "microbatches": 1, "rank": 0, "ranks": 1}
+    return stream.Sampler(order=stream.Shuffled(samples=50, seed=seed), **{**options, **changes})
 
 
 def take(items: stream.Sampler, count: int) -> list[list[tuple[int, int]]]:

@@ -122,8 +122,8 @@ class Mini:
         self.batch: int = self.config.hyperparameters.global_batch_size
 
     def configured(self, *overrides: str) -> Any:
-        asked = ("warm_up_steps=0", *self.case.overrides, f"data_dir={self.folder}", *overrides)
-        return getattr(configs, self.reference)(f"{self.reference}_mini", *asked)
+        every = ("warm_up_steps=0", *self.case.overrides, f"data_dir={self.folder}", *overrides)
+        return getattr(configs, self.reference)(f"{self.reference}_mini", *every)
 
     def built(self, *overrides: str, seed: int = 1, parallel: OneRank | None = None) -> Any:
         task = importlib.import_module(f"train_bench.references.{self.reference}.task").Task(
@@ -144,8 +144,8 @@ def mini(request: pytest.FixtureRequest, prepared: Callable[[str], Path]) -> Min
 def test_building_touches_no_data_and_opening_does(prepared: Callable[[str], Path]) -> None:
     """In an interpreter of its own, which nothing has made import what reads data."""
     cases = [(name, str(prepared(name)), case.overrides) for name, case in CASES.items()]
-    words = [sys.executable, "-c", LISTENER, json.dumps(cases)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-c", LISTENER, json.dumps(cases)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

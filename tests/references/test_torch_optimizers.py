@@ -85,7 +85,7 @@ def test_a_step_leaves_no_gradient_of_its_own_and_evaluates_a_closure() -> None:
 
 
 def test_optimizers_do_not_load_the_compiler_of_torch() -> None:
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", STEPS_WITHOUT_THE_COMPILER], capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == ["False"]
+    assert completed.stdout.split() == ["False"]

@@ -95,8 +95,8 @@ class Task(TrainingTask[Config, Batch]):
 
 
 def built(*, steps: int = 1, batch: int = 4, parallel: OneRank | None = None) -> Task:
-    asked = Hyperparameters(global_batch_size=batch, gradient_accumulation_steps=steps)
-    task = Task(Config(hyperparameters=asked))
+    hyperparameters = Hyperparameters(global_batch_size=batch, gradient_accumulation_steps=steps)
+    task = Task(Config(hyperparameters=hyperparameters))
     task.build(1, parallel or OneRank())
     task.open_data()
     return task

@@ -159,21 +159,21 @@ def test_cases_of_another_preprocessing_are_made_again_or_refused(kits: Path, tm
 
 def test_a_known_md5_is_held(kits: Path, tmp_path: Path) -> None:
     known = tmp_path / "known.md5"
-    asked, folder = small(f"data.md5={known}"), tmp_path / "prepared"
+    config, folder = small(f"data.md5={known}"), tmp_path / "prepared"
     with pytest.raises(RequestError, match=r"known\.md5 \(data\.md5\) cannot be read"):
-        data.prepare(asked, folder, kits)
+        data.prepare(config, folder, kits)
     known.write_text("abc case_00000_y.npy\n")
     with pytest.raises(RequestError, match=r"case_00000_y\.npy would have md5 .* defined on abc"):
-        data.prepare(asked, folder, kits)
+        data.prepare(config, folder, kits)
     assert not list(folder.glob("*_y.npy*"))
     known.write_text("abc")
     with pytest.raises(RequestError, match=r"data\.md5 has the line 'abc'"):
-        data.prepare(asked, folder, kits)
+        data.prepare(config, folder, kits)
     data.prepare(small(), folder, kits)
     names = [f"case_0000{number}_{kind}.npy" for number in range(3) for kind in "xy"]
     digests = {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in names}
     known.write_text("".join(f"{digest}  {name}\n" for name, digest in digests.items()))
-    data.prepare(asked, tmp_path / "again", kits)
+    data.prepare(config, tmp_path / "again", kits)
 
 
 def test_cases_that_were_prepared_without_the_check_do_not_pass_for_those_of_the_benchmark(
@@ -182,8 +182,8 @@ def test_cases_that_were_prepared_without_the_check_do_not_pass_for_those_of_the
     folder, known = tmp_path / "prepared", tmp_path / "known.md5"
     data.prepare(small(), folder, kits)
     known.write_text("0123  case_00002_x.npy\n")
-    asked = small(f"data.md5={known}", f"data_dir={folder}")
-    for look in (lambda: data.prepare(asked, folder, kits), lambda: data.open_volumes(asked)):
+    config = small(f"data.md5={known}", f"data_dir={folder}")
+    for look in (lambda: data.prepare(config, folder, kits), lambda: data.open_volumes(config)):
         with pytest.raises(
             RequestError, match=r"case_00002_x\.npy .* was prepared with md5 \w{32}; .* on 0123"
         ):
@@ -479,12 +479,12 @@ def test_noise_is_rare_and_at_most_a_tenth_strong() -> None:
 
 
 def training_set(config: Config, seed: int = 1) -> data.TrainingSet:
-    asked = config.hyperparameters
+    hyperparameters = config.hyperparameters
     return data.TrainingSet(
         volumes=data.open_volumes(config)[0],
         data=config.data,
-        shape=asked.training_input_shape,
-        oversampling=asked.oversampling,
+        shape=hyperparameters.training_input_shape,
+        oversampling=hyperparameters.oversampling,
         classes=3,
         seed=seed,
     )

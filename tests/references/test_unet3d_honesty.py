@@ -65,7 +65,9 @@ def test_no_answer_without_context_comes_near_the_mini_target(
         mean = np.where(found[2] > lesion, 2, np.where(found[1] > organ, 1, 0))
         return mean_dice(lambda index: zoom(mean, val.shapes[index]), val)
 
-    mean_shape = max(shape(*asked) for asked in itertools.product((0.05, 0.1, 0.2, 0.3), (0.01, 0.02, 0.05)))
+    mean_shape = max(
+        shape(*choice) for choice in itertools.product((0.05, 0.1, 0.2, 0.3), (0.01, 0.02, 0.05))
+    )
     smooth = [ndimage.gaussian_filter(np.asarray(val.image(index)[0]), 1.0) for index in range(len(val))]
 
     def thresholds(lesion: float, organ: float) -> float:
@@ -130,8 +132,8 @@ def boosted(train: Cases, val: Cases) -> float:
 
         return mean_dice(answer, val)
 
-    asked = itertools.product(((1, 1), (1, 3), (2, 4), (4, 4)), (0, 1), (np.asarray, largest))
-    return max(reached(*choice) for choice in asked)
+    choices = itertools.product(((1, 1), (1, 3), (2, 4), (4, 4)), (0, 1), (np.asarray, largest))
+    return max(reached(*choice) for choice in choices)
 
 
 @pytest.mark.full

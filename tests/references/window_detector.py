@@ -49,7 +49,7 @@ Masks = Callable[[int], torch.Tensor]
 def average_precision(
     known: Annotations,
     images: Sequence[Image],
-    asked: Annotations,
+    annotations: Annotations,
     unseen: Sequence[Image],
     truth: coco_ap.COCO,
 ) -> float:
@@ -57,7 +57,7 @@ def average_precision(
     extents, trees = _fitted(known, images)
     rows = [
         [image_id, left, top, right - left, bottom - top, score, category]
-        for image_id, category, scores, windows in _kept(trees, extents, asked, unseen)
+        for image_id, category, scores, windows in _kept(trees, extents, annotations, unseen)
         for score, (left, top, right, bottom) in zip(scores, windows, strict=True)
     ]
     return coco_ap.average_precision(truth, np.array(rows))
@@ -67,19 +67,19 @@ def average_precisions(
     known: Annotations,
     images: Sequence[Image],
     masks: Masks,
-    asked: Annotations,
+    annotations: Annotations,
     unseen: Sequence[Image],
     truth: coco_ap.COCO,
 ) -> dict[str, float]:
     """AP of masks (SEGM) on the images `unseen` after fitting to `images`, and of boxes around these masks (BBOX)."""
     extents, trees = _fitted(known, images)
     outlines = _outlines(known, images, masks, extents)
-    pixels = dict(zip(asked.image_ids.tolist(), unseen, strict=True))
+    pixels = dict(zip(annotations.image_ids.tolist(), unseen, strict=True))
     rows: list[dict[str, Any]] = []
-    for image_id, category, scores, windows in _kept(trees, extents, asked, unseen):
+    for image_id, category, scores, windows in _kept(trees, extents, annotations, unseen):
         image = pixels[int(image_id)]
         first = windows[:OUTLINED]
-        label = int(np.flatnonzero(asked.category_ids == category)[0]) + 1
+        label = int(np.flatnonzero(annotations.category_ids == category)[0]) + 1
         shapes = outlines[label].predict(_normalised(image, first))
         for score, window, shape in zip(scores, first, shapes, strict=False):
             whole = _placed(shape.reshape(SHOWN, SHOWN), window, image.shape[:2])
@@ -109,13 +109,16 @@ def _fitted(known: Annotations, images: Sequence[Image]) -> tuple[np.ndarray, Hi
 
 
 def _kept(
-    trees: HistGradientBoostingClassifier, extents: np.ndarray, asked: Annotations, unseen: Sequence[Image]
+    trees: HistGradientBoostingClassifier,
+    extents: np.ndarray,
+    annotations: Annotations,
+    unseen: Sequence[Image],
 ) -> Iterator[tuple[Any, Any, np.ndarray, np.ndarray]]:
     """Image id, category id, and the scores and windows that are kept, the best first."""
-    for image_id, image in zip(asked.image_ids, unseen, strict=True):
+    for image_id, image in zip(annotations.image_ids, unseen, strict=True):
         windows = _windows(image, extents)
         shares = trees.predict_proba(_looks(image, windows))
-        for category, scores in zip(asked.category_ids, shares.T[1:], strict=True):
+        for category, scores in zip(annotations.category_ids, shares.T[1:], strict=True):
             best = nms(torch.from_numpy(windows), torch.from_numpy(scores), OVERLAP)[:KEPT].numpy()
             yield image_id, category, scores[best], windows[best]
 

@@ -18,9 +18,9 @@ from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
 from train_bench.report.findings import GRADES
 from train_bench.report.page import several, write
-from train_bench.report.page.facts import Asked, entry_of, read_prices, refuse_unknown, told_apart
+from train_bench.report.page.facts import PageOptions, entry_of, read_prices, refuse_unknown, told_apart
 
-NO_PRICE = Asked(prices={})
+NO_PRICE = PageOptions(prices={})
 
 
 class Read(HTMLParser):
@@ -44,26 +44,26 @@ class Read(HTMLParser):
         self.text.append(data)
 
 
-def judged(path, asked="mini-1.0"):
-    return judge_tree(path, asked=asked, rcp_folders=discover.rcp_folders())
+def judged(path, ruleset_name="mini-1.0"):
+    return judge_tree(path, ruleset_name=ruleset_name, rcp_folders=discover.rcp_folders())
 
 
-def page_of(path, tree, asked=NO_PRICE):
-    return write.page([(path, tree)], asked=asked, rcp_folders=discover.rcp_folders())
+def page_of(path, tree, options=NO_PRICE):
+    return write.page([(path, tree)], options=options, rcp_folders=discover.rcp_folders())
 
 
-def entries_of(tree, asked=NO_PRICE):
+def entries_of(tree, options=NO_PRICE):
     return [
-        entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folders=discover.rcp_folders())
+        entry_of(judgement, anchor=f"entry-{number}", options=options, rcp_folders=discover.rcp_folders())
         for number, judgement in enumerate(tree.entries)
     ]
 
 
-def at(told, field):
+def at(content, field):
     """The value of `runs.0.minutes`."""
     for part in field.split("."):
-        told = told[int(part)] if isinstance(told, (list, tuple)) else told[part]
-    return told
+        content = content[int(part)] if isinstance(content, (list, tuple)) else content[part]
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def trace(read, name, called, of="entry-0"):
 
 def test_every_number_on_the_page_of_a_campaign_is_that_of_judge(campaign):
     tree, read = campaign
-    told = tree.as_json()["entries"][0]
+    entry = tree.as_json()["entries"][0]
     assert {field for field, _ in read.numbers} >= {
         "score_minutes",
         "rcp.factor",
@@ -96,7 +96,7 @@ def test_every_number_on_the_page_of_a_campaign_is_that_of_judge(campaign):
         "runs.4.minutes",
     }
     for field, value in read.numbers:
-        assert value == at(told, field), field
+        assert value == at(entry, field), field
 
 
 def test_a_curve_is_the_evaluations_of_its_record(campaign):
@@ -147,11 +147,11 @@ def test_the_factors_are_those_of_the_runs(campaign):
 
 def test_the_reference_is_drawn_with_the_bound_that_decided(campaign):
     tree, read = campaign
-    told = tree.as_json()["entries"][0]
-    at_own = trace(read, "convergence", "reference mean")["x"].index(told["global_batch_size"])
-    assert trace(read, "convergence", "reference mean")["y"][at_own] == told["rcp"]["mean"]
-    assert trace(read, "convergence", "lowest accepted mean")["y"][at_own] == told["rcp"]["bound"]
-    assert trace(read, "convergence", "mean of the runs")["y"] == [told["rcp"]["submission_mean"]]
+    entry = tree.as_json()["entries"][0]
+    at_own = trace(read, "convergence", "reference mean")["x"].index(entry["global_batch_size"])
+    assert trace(read, "convergence", "reference mean")["y"][at_own] == entry["rcp"]["mean"]
+    assert trace(read, "convergence", "lowest accepted mean")["y"][at_own] == entry["rcp"]["bound"]
+    assert trace(read, "convergence", "mean of the runs")["y"] == [entry["rcp"]["submission_mean"]]
 
 
 def test_hyperparameters_stand_beside_what_the_rules_allow(campaign):
@@ -280,16 +280,16 @@ def test_entries_of_one_name_are_told_apart_by_their_folders(tmp_path):
 
 def test_a_ratio_is_taken_to_the_first_entry_of_the_benchmark_that_has_a_score(nine):
     first, second, third = entries_of(nine)[:3]
-    without = dataclasses.replace(first, told={**first.told, "score_minutes": None})
-    other = dataclasses.replace(third, told={**third.told, "benchmark": "other"})
+    without = dataclasses.replace(first, result={**first.result, "score_minutes": None})
+    other = dataclasses.replace(third, result={**third.result, "benchmark": "other"})
     assert several.ratios([without, second, other]) == {"entry-0": None, "entry-1": 1.0, "entry-2": 1.0}
 
 
 def test_the_best_valid_score_of_each_round_is_drawn_in_the_order_of_rounds(nine):
     def of(round, minutes, valid=True):
-        told = {"ruleset": f"training-{round}", "score_minutes": minutes, "valid": valid}
+        changes = {"ruleset": f"training-{round}", "score_minutes": minutes, "valid": valid}
         entry = entries_of(nine)[0]
-        return dataclasses.replace(entry, told={**entry.told, **told})
+        return dataclasses.replace(entry, result={**entry.result, **changes})
 
     drawn = several.rounds(
         [of("10.0.0", 4.0), of("2.1.0", 9.0), of("2.1.0", 8.0), of("2.1.0", 1.0, valid=False)]
@@ -300,8 +300,8 @@ def test_the_best_valid_score_of_each_round_is_drawn_in_the_order_of_rounds(nine
 
 def test_a_price_per_hour_gives_the_cost_to_train(nine):
     for prices, expected in (({"": 30.0}, 30.0), ({"": 1.0, "box-0": 60.0}, 60.0), ({"box-1": 60.0}, None)):
-        entry = entries_of(nine, Asked(prices=prices))[0]
-        assert entry.told["system"] == "box-0"
+        entry = entries_of(nine, PageOptions(prices=prices))[0]
+        assert entry.result["system"] == "box-0"
         assert entry.cost == (None if expected is None else pytest.approx(expected * entry.minutes / 60))
 
 
@@ -330,7 +330,7 @@ def test_energy_is_shown_where_power_logs_lie_beside_the_results(tmp_path, campa
         text = [json.dumps({**line, "time_ms": 10 * at, "metadata": {}}) for at, line in enumerate(lines)]
         (place / "node_0.txt").write_text("".join(f":::MLLOG {line}\n" for line in text))
     entry = entries_of(judged(folder, None))[0]
-    kept = [run["minutes"] for run in entry.told["runs"] if not run["dropped"]]
+    kept = [run["minutes"] for run in entry.result["runs"] if not run["dropped"]]
     assert entry.joules == pytest.approx(360_000 * 60 * sum(kept) / len(kept))
     assert f"{entry.joules / 3.6e6:.3f}" in Read(page_of(folder, judged(folder, None))).text
     assert "no power logs lie beside these results" in " ".join(campaign[1].text)
@@ -344,9 +344,9 @@ def test_the_script_of_the_plots_is_there_once_and_nothing_is_fetched(nine):
 
 
 def test_the_json_in_the_page_has_no_character_that_ends_a_script():
-    told = write._as_json({"a": "</script><!--&\u2028\u2029"})
-    assert not set("<>&\u2028\u2029") & set(told)
-    assert json.loads(told) == {"a": "</script><!--&\u2028\u2029"}
+    written = write._as_json({"a": "</script><!--&\u2028\u2029"})
+    assert not set("<>&\u2028\u2029") & set(written)
+    assert json.loads(written) == {"a": "</script><!--&\u2028\u2029"}
 
 
 def test_odd_values_of_logs_make_a_page(tmp_path):
@@ -375,8 +375,8 @@ def test_report_writes_the_page_and_answers_like_judge(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
     one, two = tmp_path / "one.html", tmp_path / "two.html"
     assert report.main([str(folder), "--to", str(one)]) == judge.main([str(folder)])
-    words = [str(folder), str(folder), "--summary", "--price-per-hour", "2", "--to", str(two)]
-    report.main(words)
+    arguments = [str(folder), str(folder), "--summary", "--price-per-hour", "2", "--to", str(two)]
+    report.main(arguments)
     capsys.readouterr()
     score_command.main([str(folder), "--summary", "--json"])
     summary = json.loads(capsys.readouterr().out)["summary"]["value"]
@@ -407,14 +407,14 @@ def test_a_report_that_cannot_be_written_costs_a_campaign_a_warning(tmp_path, ca
 def test_every_number_on_the_page_of_the_corpus_is_that_of_judge():
     tree = judged(CORPUS, None)
     read = Read(page_of(CORPUS, tree))
-    told = tree.as_json()["entries"]
+    judged_entries = tree.as_json()["entries"]
     listed = {field: value for field, value in read.numbers if field.startswith("entry-")}
     assert {field for field in listed if field.endswith("score_minutes")} == {
         f"entry-{number}.score_minutes"
-        for number, entry in enumerate(told)
+        for number, entry in enumerate(judged_entries)
         if entry["score_minutes"] is not None
     }
-    for number, entry in enumerate(told):
+    for number, entry in enumerate(judged_entries):
         if entry["score_minutes"] is not None:
             assert listed[f"entry-{number}.score_minutes"] == entry["score_minutes"]
         markers = [
@@ -423,7 +423,9 @@ def test_every_number_on_the_page_of_the_corpus_is_that_of_judge():
         minutes = sorted(value for one in markers for value in one["y"])
         assert minutes == sorted(run["minutes"] for run in entry["runs"])
     in_order = iter(field_value for field_value in read.numbers if not field_value[0].startswith("entry-"))
-    for entry in told:  # the bodies stand in the order of the entries, each from its score to its last run
+    for (
+        entry
+    ) in judged_entries:  # the bodies stand in the order of the entries, each from its score to its last run
         expected = [at(entry, field) for field in fields_of(entry)]
         assert [value for _, value in (next(in_order) for _ in expected)] == expected
 

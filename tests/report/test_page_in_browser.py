@@ -12,7 +12,7 @@ from tests.report import pages
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
 from train_bench.report.page import write
-from train_bench.report.page.facts import Asked
+from train_bench.report.page.facts import PageOptions
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +83,11 @@ def visit(chromium):
 
 
 def written(folder, path, ruleset):
-    tree = judge_tree(path, asked=ruleset, rcp_folders=discover.rcp_folders())
+    tree = judge_tree(path, ruleset_name=ruleset, rcp_folders=discover.rcp_folders())
     write.write(
         [(path, tree)],
         folder / "report.html",
-        asked=Asked(prices={"": 30.0}),
+        options=PageOptions(prices={"": 30.0}),
         rcp_folders=discover.rcp_folders(),
     )
     return folder / "report.html"
@@ -177,9 +177,9 @@ def test_a_point_tells_its_numbers_and_a_click_on_it_chooses_its_run(visit, camp
     seen = visit(campaign)
     seen.draw("entry-0")
     seen.page.mouse.move(*middle(seen, trace=2, point=2))
-    told = seen.plot("quality top1").locator(".hovertext")
-    told.wait_for(timeout=10_000)
-    assert "run 2, not converged" in told.text_content()
+    hover = seen.plot("quality top1").locator(".hovertext")
+    hover.wait_for(timeout=10_000)
+    assert "run 2, not converged" in hover.text_content()
     seen.page.mouse.down()
     seen.page.mouse.up()
     seen.page.wait_for_selector('button.run[data-run="2"][aria-pressed="true"]', timeout=10_000)
@@ -344,7 +344,7 @@ def test_the_keyboard_reaches_everything_and_chooses_a_run(visit, campaign):
         reached.append(seen.page.evaluate("document.activeElement.outerHTML.slice(0, 200)"))
         if "<body" in reached[-1]:
             break
-    told = "".join(reached)
+    joined = "".join(reached)
     for part in (
         'class="skip"',
         'id="theme"',
@@ -352,8 +352,8 @@ def test_the_keyboard_reaches_everything_and_chooses_a_run(visit, campaign):
         'data-action="png"',
         'data-action="plot-csv"',
     ):
-        assert part in told, part
-    assert told.count("<summary") == 2
+        assert part in joined, part
+    assert joined.count("<summary") == 2
 
 
 def test_everything_that_is_pressed_has_a_name_and_every_table_its_headings(visit, nine):

@@ -27,7 +27,7 @@ def shown(*items, **options):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "printed"),
     [
         ("a name", "a name"),
         (CLEAR, r"\x1b[2J"),
@@ -38,9 +38,9 @@ def shown(*items, **options):
         ("größe 大", "größe 大"),
     ],
 )
-def test_what_cannot_be_printed_is_an_escape(text, told):
-    assert plain(text) == told
-    assert plain_value({text: [text, 1, {"deep": text}]}) == {told: [told, 1, {"deep": told}]}
+def test_what_cannot_be_printed_is_an_escape(text, printed):
+    assert plain(text) == printed
+    assert plain_value({text: [text, 1, {"deep": text}]}) == {printed: [printed, 1, {"deep": printed}]}
 
 
 def test_a_console_takes_no_markup_and_lets_nothing_move_the_cursor():
@@ -59,8 +59,8 @@ def test_a_console_keeps_its_own_colours_and_lines():
     assert "[bold]" in text
 
 
-def judged(verb, folder, *words):
-    command = [sys.executable, "-m", "train_bench", verb, str(folder), "--ruleset", "1.1.0", *words]
+def judged(verb, folder, *arguments):
+    command = [sys.executable, "-m", "train_bench", verb, str(folder), "--ruleset", "1.1.0", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -72,10 +72,10 @@ def test_values_of_a_log_reach_the_terminal_and_the_tables_as_text(tmp_path):
         for key, value, metadata in HEAD
     ]
     (folder / "result_0.txt").write_bytes(good_log(head))
-    for words in ((), ("--json",)):
-        told = judged("judge", tmp_path, *words)
-        assert told.returncode == 1 and "Traceback" not in told.stderr
-        assert "\x1b" not in told.stdout and "\nVALID" not in told.stdout
+    for options in ((), ("--json",)):
+        printed = judged("judge", tmp_path, *options)
+        assert printed.returncode == 1 and "Traceback" not in printed.stderr
+        assert "\x1b" not in printed.stdout and "\nVALID" not in printed.stdout
     table = next(csv.DictReader(io.StringIO(judged("score", tmp_path, "--csv").stdout)))
     assert table["system"] == "'=HYPERLINK(1)"
     assert r"x\]" not in table["submitter"] and table["submitter"] == "x]"
@@ -96,20 +96,20 @@ def test_a_line_of_a_log_is_read_as_text():
 def test_a_full_standard_output_is_a_sentence_and_not_a_traceback():
     with open("/dev/full", "w") as full:  # noqa: PTH123
         command = [sys.executable, "-m", "train_bench", "list"]
-        told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-    assert told.returncode == 1
-    assert told.stderr == "train-bench: What is printed cannot be written: No space left on device.\n"
+        completed = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert completed.returncode == 1
+    assert completed.stderr == "train-bench: What is printed cannot be written: No space left on device.\n"
 
 
 def test_without_a_home_folder_the_sentence_says_what_to_set(tmp_path):
     command = [sys.executable, "-m", "train_bench", "plan", "output='~nobody_by_that_name/x'"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert told.returncode == 2
-    assert "needs a home folder" in told.stderr and "Traceback" not in told.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert "needs a home folder" in completed.stderr and "Traceback" not in completed.stderr
 
 
 @pytest.mark.parametrize("to", ["", "."])
 def test_a_page_without_a_name_is_refused(tmp_path, to):
     (tmp_path / "result_0.txt").write_bytes(good_log())
-    told = judged("report", tmp_path, "--to", to)
-    assert told.returncode == 2 and "give the name of a file" in told.stderr
+    printed = judged("report", tmp_path, "--to", to)
+    assert printed.returncode == 2 and "give the name of a file" in printed.stderr

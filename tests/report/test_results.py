@@ -11,7 +11,7 @@ from train_bench.report.table import say, summary
 
 
 def entry(**changes):
-    told = {
+    content = {
         "submitter": "us",
         "system": "box|1",
         "benchmark": "resnet",
@@ -35,7 +35,7 @@ def entry(**changes):
         "by_the_letter": {"accepted": True, "rcp": {"verdict": "pass"}},
         "findings": [],
     }
-    return told | changes
+    return content | changes
 
 
 def test_a_csv_has_one_line_per_entry_below_its_headings():
@@ -60,40 +60,43 @@ def test_the_official_verdict_accepts_refuses_crashes_or_does_not_know(accepted,
     assert results.rows({"entries": [entry(by_the_letter=official)]})[0][-1] == shown
 
 
-def on_a_terminal(show, told):
+def on_a_terminal(show, content):
     console = Console(file=io.StringIO(), width=80)
-    show(told, console)
+    show(content, console)
     return console.file.getvalue()
 
 
 def test_a_terminal_says_why_an_entry_is_not_valid_and_the_summary():
-    told = {
+    content = {
         "entries": [entry(), entry(valid=False, reasons=["Two runs are missing."])],
         "summary": {"of": "minutes", "value": 12.5, "weights": {}},
     }
-    shown = on_a_terminal(results.show, told)
+    shown = on_a_terminal(results.show, content)
     assert "Two runs are missing." in shown
     assert "custom summary (weighted geometric mean of minutes): 12.5" in shown
 
 
 def of_campaign(folder, **changes):
-    told = {"folder": folder, "launcher": "torchrun", "world_size": 2, "variant": "resnet_mini"}
+    content = {"folder": folder, "launcher": "torchrun", "world_size": 2, "variant": "resnet_mini"}
     return entry(
-        **(told | {"created": "2026-11-22T01:02:03+00:00", "revision": "0123456789abcd+changes"} | changes)
+        **(content | {"created": "2026-11-22T01:02:03+00:00", "revision": "0123456789abcd+changes"} | changes)
     )
 
 
 def test_campaigns_of_one_machine_are_told_apart():
-    told = {"entries": [of_campaign("/tmp/x/one"), of_campaign("/tmp/x/two", world_size=1)], "unjudged": []}
-    for shown in (on_a_terminal(results.show, told), on_a_terminal(findings.show, told)):
+    content = {
+        "entries": [of_campaign("/tmp/x/one"), of_campaign("/tmp/x/two", world_size=1)],
+        "unjudged": [],
+    }
+    for shown in (on_a_terminal(results.show, content), on_a_terminal(findings.show, content)):
         assert "resnet_mini in one" in shown
         assert "resnet_mini in two" in shown
         text = " ".join(shown.split())
         for part in ("2026-11-22 01:02:03", "torchrun, 2 rank(s)", "1 rank(s)", "01234567+changes"):
             assert part in text
-    read = list(csv.DictReader(io.StringIO(results.as_csv(told))))
+    read = list(csv.DictReader(io.StringIO(results.as_csv(content))))
     assert [(row["folder"], row["ranks"]) for row in read] == [("/tmp/x/one", "2"), ("/tmp/x/two", "1")]
-    assert "| revision |" in results.as_markdown(told)
+    assert "| revision |" in results.as_markdown(content)
     assert "| revision |" not in results.as_markdown({"entries": [entry()]})
 
 
@@ -121,13 +124,13 @@ def test_a_factor_that_the_round_does_not_apply_is_shown_as_such():
     assert line.endswith("factor 1.2500")
 
 
-def found(check, grade, file="result_0.txt"):
+def finding_of(check, grade, file="result_0.txt"):
     run = {"file": file, "status": "success", "converged": True, "compliant": True}
     return run | {"findings": [{"check": check, "grade": grade, "line": 3, "message": "Look here."}]}
 
 
 def test_one_entry_shows_every_finding_once_and_several_show_their_kinds():
-    runs = [found("time", "review"), found("time", "review", "result_1.txt")]
+    runs = [finding_of("time", "review"), finding_of("time", "review", "result_1.txt")]
     alone = on_a_terminal(findings.show, {"entries": [entry(runs=runs)], "unjudged": []})
     assert alone.count("Look here.") == 1
     assert "(2 of 2 logs) Look here." in alone

@@ -10,7 +10,7 @@ from train_bench.report.sweep import show_sweep
 
 def job(number, *, minutes, score=None, benchmark="resnet_mini"):
     runs = [{"minutes": value, "converged": True, "compliant": True} for value in minutes]
-    told = {
+    judged = {
         "runs": runs,
         "runs_required": 5,
         "score_minutes": score,
@@ -19,7 +19,12 @@ def job(number, *, minutes, score=None, benchmark="resnet_mini"):
         "valid": score is not None,
         "reasons": [] if score else [f"Incomplete: {len(runs)} of 5 runs are there."],
     }
-    return {"number": number, "words": [f"seed={number}"], "exit_code": 0 if score else 1, "score": told}
+    return {
+        "number": number,
+        "overrides": [f"seed={number}"],
+        "exit_code": 0 if score else 1,
+        "score": judged,
+    }
 
 
 def shown(*jobs, **options):

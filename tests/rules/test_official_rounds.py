@@ -202,8 +202,8 @@ class Generator:
     def __init__(self, rules, division, rng):
         self.rules, self.rng = rules, rng
         self.tensors = tensors_of(rules, division)
-        told = allowed_keys(rules, division)
-        self.keys = [key for key in dict.fromkeys(item.key for item in told) if self._is_logged(key)]
+        keys = allowed_keys(rules, division)
+        self.keys = [key for key in dict.fromkeys(item.key for item in keys) if self._is_logged(key)]
         fixed = {"submission_division": division, "submission_benchmark": rules.name, "cache_clear": True}
         fixed |= {"submission_status": "onprem", "submission_org": "org", "submission_platform": "machine"}
         self.choices = {

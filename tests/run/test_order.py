@@ -83,5 +83,5 @@ def test_a_run_without_evaluation_evaluated_nothing() -> None:
 
 
 def test_of_a_long_run_the_beginning_is_told() -> None:
-    told = order_fingerprint(ranks_of(np.arange(ORDER_KEPT + 10), 2, 8, epoch=None))
-    assert told.compared == ORDER_KEPT and told.trained == ORDER_KEPT + 10
+    value = order_fingerprint(ranks_of(np.arange(ORDER_KEPT + 10), 2, 8, epoch=None))
+    assert value.compared == ORDER_KEPT and value.trained == ORDER_KEPT + 10

@@ -73,10 +73,10 @@ def test_another_process_on_the_same_processor_is_seen(one_processor):
     before, alone = look(), time.process_time()
     with subprocess.Popen([sys.executable, "-c", SPIN]):
         spin()
-        told = between(before, look())
+        waited = between(before, look())
         alone = time.process_time() - alone
-    assert told["waited"] > 0.1
-    assert told["ran"] > alone + 0.05, "the other one is a child of this one, as a loader of a rank is"
+    assert waited["waited"] > 0.1
+    assert waited["ran"] > alone + 0.05, "the other one is a child of this one, as a loader of a rank is"
 
 
 @ON_LINUX
@@ -136,10 +136,10 @@ def test_a_limit_and_other_guests_are_losses():
 def test_the_machine_that_lost_most_is_told():
     good = seen()
     bad = seen(machine="b", waited=10.0, busy={0: 10.0, 1: 10.0})
-    told = gather(Ranks(bad, good), good)
-    assert told["machines"] == 2
-    assert told["lost"] == pytest.approx(lost_share(told), abs=1e-3)
-    assert told["lost"] > 0.2
+    worst = gather(Ranks(bad, good), good)
+    assert worst["machines"] == 2
+    assert worst["lost"] == pytest.approx(lost_share(worst), abs=1e-3)
+    assert worst["lost"] > 0.2
 
 
 def test_a_run_of_no_length_has_lost_nothing():

@@ -40,13 +40,13 @@ def test_what_befalls_a_rank_after_its_result_is_whole_takes_nothing_away(tmp_pa
 
 
 def test_a_rank_that_cannot_join_says_why_where_its_parent_looks(tmp_path):
-    asked = make(f"output={tmp_path / 'campaign'}", "runs=1", "seed=1", "launcher=slurm")
-    campaign.begin(asked)
-    words = ["-m", "train_bench.run.rank", str(tmp_path / "campaign" / "plan.json"), "0"]
+    planned = make(f"output={tmp_path / 'campaign'}", "runs=1", "seed=1", "launcher=slurm")
+    campaign.begin(planned)
+    arguments = ["-m", "train_bench.run.rank", str(tmp_path / "campaign" / "plan.json"), "0"]
     of_slurm = {"TRAIN_BENCH_STARTER": "srun", "SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     ended = subprocess.run(
-        [sys.executable, *words], env=os.environ | of_slurm, capture_output=True, text=True, check=False
+        [sys.executable, *arguments], env=os.environ | of_slurm, capture_output=True, text=True, check=False
     )
-    (arrived,) = (asked.jobs[0].ranks_folder / "arrived").iterdir()
+    (arrived,) = (planned.jobs[0].ranks_folder / "arrived").iterdir()
     assert ended.returncode == 1
     assert json.loads(arrived.read_text()) == {"error": "1 ranks were asked for, but srun started 3."}

@@ -11,8 +11,8 @@ def slurm():
     """Skip without two nodes of a Slurm; in CI they have to be there."""
     try:
         command = ["sinfo", "--noheader", "--Node", "--format=%N"]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        nodes, reason = set(told.stdout.split()), told.stderr.strip()
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        nodes, reason = set(completed.stdout.split()), completed.stderr.strip()
     except FileNotFoundError:
         nodes, reason = set(), "sinfo is not installed"
     if len(nodes) < 2:

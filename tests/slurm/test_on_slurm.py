@@ -23,9 +23,9 @@ def slurm(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
-def submit(folder, *words):
+def submit(folder, *arguments):
     """Submit a campaign, which does not wait for anything; the number of its job."""
-    answer = train_bench("run", *words, f"output={folder}")
+    answer = train_bench("run", *arguments, f"output={folder}")
     assert answer.returncode == 0, answer.stderr
     number = json.loads((folder / "batch.json").read_text())["job"]
     assert f"job {number} is submitted" in answer.stdout
@@ -51,12 +51,12 @@ def score(folder):
 @pytest.mark.parametrize("starter", ["srun", "torchrun"])
 def test_two_ranks_on_two_nodes_give_a_result_like_any_other(tmp_path, starter):
     folder = tmp_path / "campaign"
-    words = ("run", *SLURM, f"launcher.starter={starter}", "launcher.wait=true", "runs=1", "seed=1")
-    answer = train_bench(*words, "launcher.threads_per_rank=1", f"output={folder}", timeout=280)
+    arguments = ("run", *SLURM, f"launcher.starter={starter}", "launcher.wait=true", "runs=1", "seed=1")
+    answer = train_bench(*arguments, "launcher.threads_per_rank=1", f"output={folder}", timeout=280)
     assert answer.returncode == 1, answer.stderr
-    told = score(folder)
-    assert told["reasons"] == ["Incomplete: 1 of 5 runs are there."]
-    assert (told["runs"][0]["status"], told["world_size"]) == ("success", 2)
+    judged = score(folder)
+    assert judged["reasons"] == ["Incomplete: 1 of 5 runs are there."]
+    assert (judged["runs"][0]["status"], judged["world_size"]) == ("success", 2)
     assert {path.name for path in (folder / "ranks" / "run_0").glob("rank_*.json")} == {
         "rank_0.json",
         "rank_1.json",
@@ -114,15 +114,15 @@ def test_a_job_that_was_cancelled_preempted_or_out_of_time_is_told_apart(tmp_pat
     slurm("srun", "--partition=urgent", "--nodes=2", "--exclusive", "true")
     assert settled(preempted) == [(False, "was preempted")]
     for folder, how in ((late, "ran into its time limit"), (preempted, "was preempted")):
-        told = train_bench("judge", str(folder))
-        assert told.returncode == 1
-        assert how in told.stdout + told.stderr
+        printed = train_bench("judge", str(folder))
+        assert printed.returncode == 1
+        assert how in printed.stdout + printed.stderr
 
 
 def test_a_short_allocation_starts_nothing(tmp_path):
     """A batch script of the user's own, with one node where two were planned."""
-    words = ("train_bench", "run", *SLURM, *SHORT, f"output={tmp_path / 'campaign'}")
-    own = ["srun", "--nodes=1", "--ntasks=1", sys.executable, "-m", *words]
+    command = ("train_bench", "run", *SLURM, *SHORT, f"output={tmp_path / 'campaign'}")
+    own = ["srun", "--nodes=1", "--ntasks=1", sys.executable, "-m", *command]
     answer = subprocess.run(own, capture_output=True, text=True, cwd=ROOT)
     assert answer.returncode == 2
     assert "2 node(s) were planned, but the allocation" in answer.stderr
@@ -139,7 +139,7 @@ def test_a_job_that_slurm_refuses_says_so_in_slurms_words(tmp_path):
 def test_a_sweep_goes_through_submitit(tmp_path):
     pytest.importorskip("submitit")
     folder = tmp_path / "sweep"
-    words = ("run", "-m", *SHORT, "seed=1,2", "hydra/launcher=submitit_slurm", f"output={folder}")
-    answer = train_bench(*words, timeout=250)
+    arguments = ("run", "-m", *SHORT, "seed=1,2", "hydra/launcher=submitit_slurm", f"output={folder}")
+    answer = train_bench(*arguments, timeout=250)
     assert answer.returncode == 1
     assert [outcome(job) for job in sweep.outcomes(folder)] == ["incomplete"] * 2

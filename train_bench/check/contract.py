@@ -102,12 +102,12 @@ def data_have_the_stated_sizes(case: Case) -> None:
                 raise Broken("open_data() gave no fingerprint of the sets that it opened.")
             return
         train, evaluation = facts.fingerprint.train, facts.fingerprint.evaluation
-        for name, stated, found in (
+        for name, stated, opened in (
             ("train_samples", case.config.train_samples, train.samples + train.left_out),
             ("eval_samples", case.config.eval_samples, evaluation.samples + evaluation.left_out),
         ):
-            if stated != found:
-                raise Broken(f"{name} is {stated}, and open_data() opened {found} samples.")
+            if stated != opened:
+                raise Broken(f"{name} is {stated}, and open_data() opened {opened} samples.")
         same = facts.fingerprint.samples_in_common
         if facts.fingerprint.files_in_common or same > SAME_SAMPLES * evaluation.compared:
             raise Broken(
@@ -119,15 +119,15 @@ def data_have_the_stated_sizes(case: Case) -> None:
 def whole_batches_are_trained(case: Case) -> None:
     """Training goes on to the mark and rounds up to a whole global batch."""
     with case.opened() as (task, parallel, _):
-        for asked, due in ((1.5, 2), (2.25, 3), (3, 3)) if case.batch > 1 else ((1, 1), (2, 2)):
+        for until, due in ((1.5, 2), (2.25, 3), (3, 3)) if case.batch > 1 else ((1, 1), (2, 2)):
             before = _state(parallel)
-            progress = task.train_until(case.mark(asked))
+            progress = task.train_until(case.mark(until))
             if case.batch > 1 and progress.samples != due * case.batch:
                 raise Broken(
-                    f"train_until() to {asked:g} global batches of {case.batch} said {progress.samples} samples; due "
+                    f"train_until() to {until:g} global batches of {case.batch} said {progress.samples} samples; due "
                     f"are {due * case.batch}."
                 )
-            if (asked, due) != (3, 3) and _same(before, _state(parallel)):
+            if (until, due) != (3, 3) and _same(before, _state(parallel)):
                 raise Broken("train_until() changed no weight.")
 
 

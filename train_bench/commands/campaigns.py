@@ -49,31 +49,31 @@ Other verbs: train-bench --help. Benchmarks and launchers: train-bench list.
 """
 
 
-def with_request(verb: str, words: Sequence[str], act: Callable[[Request], int]) -> int:
+def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], int]) -> int:
     """Errors of one job of a sweep are told at once, so that the other jobs still run. `--help` is answered here:
     Hydra's own page has no sentence for an option."""
-    if not {"-h", "--help"}.isdisjoint(words):
+    if not {"-h", "--help"}.isdisjoint(arguments):
         print(_help(verb), end="")
         return VALID
-    return compose.with_request(verb, words, lambda request: guarded(lambda: act(request)))
+    return compose.with_request(verb, arguments, lambda request: guarded(lambda: act(request)))
 
 
 def _help(verb: str) -> str:
     about = sys.modules[f"train_bench.commands.{verb}"].__doc__ or ""
     parts = {
-        heading: [(option.name, option.default, option.about) for option in found]
-        for heading, found in options.parts().items()
+        heading: [(option.name, option.default, option.about) for option in listed]
+        for heading, listed in options.parts().items()
     }
     return help_page.page(f"train-bench {verb} [OPTION=VALUE ...]", about, parts, NOTES)
 
 
 def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool = True) -> Plan:
     """What a request comes to under the rules of its round, and with what it was planned."""
-    asked = request.config
-    rules = ruleset.load(asked.benchmark.ruleset)
-    of_benchmark = rules.benchmark(asked.benchmark.benchmark)
+    config = request.config
+    rules = ruleset.load(config.benchmark.ruleset)
+    of_benchmark = rules.benchmark(config.benchmark.benchmark)
     points = rcp.load(of_benchmark, discover.rcp_folders())
-    ran_with = attempts.ran_with(asked.benchmark.reference, of_benchmark.digest)
+    ran_with = attempts.ran_with(config.benchmark.reference, of_benchmark.digest)
     provenance = Provenance(
         now=datetime.now(UTC),
         version=__version__,
@@ -83,23 +83,23 @@ def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool =
         variant=request.variant,
         cache=discover.cache(),
     )
-    return make_plan(asked, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
+    return make_plan(config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
 
 
 def carry_out(request: Request, *, reference_runs: bool = False) -> Path | None:
     """Run what is asked, or what is missing of a campaign that was begun. Returns its folder; None if it is
     not to be judged now, because it waits in a queue or only a part of it was run here."""
-    asked = request.config
+    run_config = request.config
     planned = _begun(request, reference_runs=reference_runs)
     folder = planned.jobs[0].folder
     config = campaign.launcher_config(planned)
     batch = discover.batch(config)
     if batch is not None and not batch.inside(os.environ):
-        jobs = campaign.todo(planned, retry_failed=asked.retry_failed)
+        jobs = campaign.todo(planned, retry_failed=run_config.retry_failed)
         if jobs:
             submit.refuse_under_way(batch, folder)
-            options = [f"{name}={getattr(asked, name).value}" for name in ("on_failure", "on_violation")]
-            options += ["retry_failed=true"] * asked.retry_failed
+            options = [f"{name}={getattr(run_config, name).value}" for name in ("on_failure", "on_violation")]
+            options += ["retry_failed=true"] * run_config.retry_failed
             submit.hand_over(batch, jobs, options, tell_at_once)
             if not batch.wait:
                 return None
@@ -107,33 +107,33 @@ def carry_out(request: Request, *, reference_runs: bool = False) -> Path | None:
             submit.settle(batch, folder)
         return folder
     print(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}", flush=True)
-    for words in config.joining:
-        print(f"type on another host: train-bench join {shlex.quote(str(folder))} {words}", flush=True)
+    for overrides in config.joining:
+        print(f"type on another host: train-bench join {shlex.quote(str(folder))} {overrides}", flush=True)
     for _ in each_run(planned, request):  # each step is a run, told to its watcher
         pass
-    return folder if asked.only is None else None
+    return folder if run_config.only is None else None
 
 
 def _begun(request: Request, *, reference_runs: bool) -> Plan:
     """The plan of a new campaign, or of the one that goes on."""
-    asked = request.config
-    if asked.resume is not None:
+    config = request.config
+    if config.resume is not None:
         refuse_other_overrides(request)
-        planned = campaign.open_folder(Path(asked.resume))
+        planned = campaign.open_folder(Path(config.resume))
         tell_differences(planned)
         batch = discover.batch(campaign.launcher_config(planned))
-    elif asked.only is not None:
+    elif config.only is not None:
         raise RequestError("only=[RUN,...] is for a campaign that was begun; give it with resume=DIR.")
     else:
-        batch = discover.batch(asked.launcher)
+        batch = discover.batch(config.launcher)
         planned = plan_of(request, reference_runs=reference_runs)
         if reference_runs:
-            reference_point.refuse(planned, discover.rcp_folders(), replace=asked.replace_point)
+            reference_point.refuse(planned, discover.rcp_folders(), replace=config.replace_point)
     machine.refuse_missing_packages(planned.reference)
     if batch is not None:
         submit.check(batch)
-    if asked.resume is None:
-        named(asked.tracking)
+    if config.resume is None:
+        named(config.tracking)
         campaign.refuse_folder(planned.jobs[0].folder)
         if batch is None:
             machine.refuse_ranks(planned.jobs[0])
@@ -144,15 +144,15 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
 
 def each_run(planned: Plan, request: Request, *, side: str = "") -> Generator[Job, None, None]:
     """The runs of a campaign, one at each step, as the request wants them."""
-    asked = request.config
+    config = request.config
     return campaign.run_each(
         planned,
         discover.launcher(campaign.launcher_config(planned)),
         _watcher(planned, side=side),
-        retry_failed=asked.retry_failed,
-        go_on=asked.on_failure is OnFailure["continue"],
-        strictly=asked.on_violation is OnViolation.stop,
-        only=asked.only,
+        retry_failed=config.retry_failed,
+        go_on=config.on_failure is OnFailure["continue"],
+        strictly=config.on_violation is OnViolation.stop,
+        only=config.only,
     )
 
 
@@ -179,11 +179,11 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
 def tell_differences(planned: Plan) -> None:
     """A campaign that goes on with other software than it was planned with says so before anything is run."""
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
-    found = differences(asdict(planned), attempts.ran_with(planned.reference, rules.digest))
-    if found:
+    changed = differences(asdict(planned), attempts.ran_with(planned.reference, rules.digest))
+    if changed:
         worth = "no result" if rules.strict else "for review"
         print(
-            f"train-bench: warning: this campaign goes on with {plain('; '.join(found))}. In {planned.ruleset} runs "
+            f"train-bench: warning: this campaign goes on with {plain('; '.join(changed))}. In {planned.ruleset} runs "
             f"that differ from their plan are {worth}.",
             file=sys.stderr,
         )

@@ -16,9 +16,9 @@ from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
-    return campaigns.with_request("check", words, _check)
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    return campaigns.with_request("check", arguments, _check)
 
 
 def _check(request: Request) -> int:

@@ -16,8 +16,8 @@ from train_bench.plan import definition, discover
 from train_bench.report import comparison as report
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
     parser = argparse.ArgumentParser("train-bench compare", description=__doc__)
     parser.add_argument(
         "paths",
@@ -28,19 +28,19 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     paths = ab_campaign.to_compare(options.paths)
     first, *others = (_one_score(path, options.ruleset) for path in paths)
     compared = [
         comparison.compare(str(paths[0]), first, str(path), other)
         for path, other in zip(paths[1:], others, strict=True)
     ]
-    told = [report.told(one.as_json(), number) for number, one in enumerate(compared, start=1)]
-    reading.tell({"comparisons": told}, options.json, report.show)
+    answers = [report.in_sentences(one.as_json(), number) for number, one in enumerate(compared, start=1)]
+    reading.tell({"comparisons": answers}, options.json, report.show)
     return VALID
 
 
 def _one_score(path: Path, ruleset: str | None) -> Score:
     return judge_folder(
-        path, asked=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
+        path, ruleset_name=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
     ).score

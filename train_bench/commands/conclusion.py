@@ -12,7 +12,7 @@ from train_bench.judge.tree import Judged, judge_folder
 from train_bench.plan import definition, discover
 from train_bench.report import table
 from train_bench.report.page import write
-from train_bench.report.page.facts import Asked
+from train_bench.report.page.facts import PageOptions
 
 
 def score(folder: Path) -> int:
@@ -30,11 +30,13 @@ def _page(folder: Path, judged: Judgement) -> None:
     try:
         tree = Judged(entries=(judged,))
         path = folder / "report.html"
-        write.write([(folder, tree)], path, asked=Asked(prices={}), rcp_folders=discover.rcp_folders())
+        write.write(
+            [(folder, tree)], path, options=PageOptions(prices={}), rcp_folders=discover.rcp_folders()
+        )
         print(f"report: {path}")
     except Exception as error:
         print(f"train-bench: warning: no report was written: {error}", file=sys.stderr)
 
 
 def judgement(folder: Path) -> Judgement:
-    return judge_folder(folder, asked=None, rcp_folders=discover.rcp_folders(), changes=definition.changes)
+    return judge_folder(folder, options=None, rcp_folders=discover.rcp_folders(), changes=definition.changes)

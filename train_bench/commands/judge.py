@@ -10,15 +10,15 @@ from train_bench.judge import cross_check
 from train_bench.report import findings
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
     parser = reading.parser_of_path("judge", __doc__)
     parser.add_argument("--official", action="store_true", help="also ask the checkers of mlperf-logging")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     judged = reading.judged_tree(options.path, options.ruleset)
-    told = judged.as_json()
+    content = judged.as_json()
     if options.official:
-        for entry, judgement in zip(told["entries"], judged.entries, strict=True):
+        for entry, judgement in zip(content["entries"], judged.entries, strict=True):
             entry["official"] = cross_check.compare(judgement)
-    reading.tell(told, options.json, findings.show)
+    reading.tell(content, options.json, findings.show)
     return VALID if judged.valid else INVALID

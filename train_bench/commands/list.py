@@ -12,15 +12,15 @@ from train_bench.plan import discover, earlier
 from train_bench.report import listing, table
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
-    argparse.ArgumentParser("train-bench list", description=__doc__).parse_args(words)
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    argparse.ArgumentParser("train-bench list", description=__doc__).parse_args(arguments)
     chosen = discover.defaults()
     seen = earlier.times_of_runs(Path("results"))
     described: dict[str, dict[str, Any]] = {
         variant: discover.describe_variant(variant) for variant in discover.variants()
     }
-    told: dict[str, Any] = {
+    listed: dict[str, Any] = {
         "benchmarks": [
             one
             | {
@@ -36,5 +36,5 @@ def main(words: Sequence[str]) -> int:
             for name in discover.launchers()
         ],
     }
-    listing.show(told, table.console())
+    listing.show(listed, table.console())
     return VALID

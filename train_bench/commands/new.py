@@ -17,15 +17,15 @@ TEMPLATE = search_path.PACKAGE / "template"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
     parser = argparse.ArgumentParser("train-bench new", description=__doc__)
     parser.add_argument("kind", choices=["benchmark"])
     parser.add_argument("name", metavar="NAME", help="of the folder and of the benchmark")
     parser.add_argument(
         "--to", type=Path, default=Path(), metavar="DIR", help="where the folder is made; here"
     )
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     _refuse_name(options.name)
     folder = _lay_out(options.name, options.to)
     print(f"The benchmark {options.name} is in {folder}. To see it train and to make it yours:")

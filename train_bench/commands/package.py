@@ -14,8 +14,8 @@ from train_bench.plan.launch import differing, revision
 from train_bench.progress_bar import bar
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
     parser = argparse.ArgumentParser("train-bench package", description=__doc__)
     parser.add_argument("campaigns", nargs="+", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new folder for the tree")
@@ -24,7 +24,7 @@ def main(words: Sequence[str]) -> int:
         "--system-file", type=Path, metavar="FILE", help="JSON of what to state of the system: field -> text"
     )
     parser.add_argument("--force", action="store_true", help="package invalid results all the same")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     stated = description.read_stated(options.system_file) if options.system_file else {}
     campaigns = [
         packaging.read_campaign(folder, discover.rcp_folders())

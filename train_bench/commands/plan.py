@@ -20,24 +20,24 @@ from train_bench.report import table
 from train_bench.rules import ruleset
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
-    overrides = [word for word in words if word != "--json"]
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    overrides = [word for word in arguments if word != "--json"]
 
     def act(request: Request) -> int:
         both = (request, *([request.against] if request.against else []))
-        plans = [_told(campaigns.plan_of(one, to_be_run=False)) for one in both]
-        if len(overrides) < len(words):
+        plans = [_as_json(campaigns.plan_of(one, to_be_run=False)) for one in both]
+        if len(overrides) < len(arguments):
             print(json.dumps({"plans": plans}, indent=2))
         else:
-            for told in plans:
-                report.show(told, table.console())
+            for plan in plans:
+                report.show(plan, table.console())
         return VALID
 
     return campaigns.with_request("plan", overrides, act)
 
 
-def _told(planned: Plan) -> dict[str, Any]:
+def _as_json(planned: Plan) -> dict[str, Any]:
     """A plan as `plan --json` prints it: what will be written, and what a reader wants to know besides."""
     config, job = campaign.launcher_config(planned), planned.jobs[0]
     launcher, batch = discover.launcher(config), discover.batch(config)
@@ -55,6 +55,8 @@ def _told(planned: Plan) -> dict[str, Any]:
             shlex.join([*(f"{name}={value}" for name, value in launch.env.items()), *launch.argv])
             for launch in launches
         ],
-        "join": [shlex.join(["train-bench", "join", str(job.folder), words]) for words in config.joining],
+        "join": [
+            shlex.join(["train-bench", "join", str(job.folder), overrides]) for overrides in config.joining
+        ],
         "files": {str(path): text for path, text in files.items()},
     }

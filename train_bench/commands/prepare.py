@@ -10,9 +10,9 @@ from train_bench.compose import Request
 from train_bench.exit_codes import VALID
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
-    return campaigns.with_request("prepare", words, _prepare)
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    return campaigns.with_request("prepare", arguments, _prepare)
 
 
 def _prepare(request: Request) -> int:

@@ -12,15 +12,15 @@ from train_bench.exit_codes import VALID
 from train_bench.plan import discover
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
 
     def act(request: Request) -> int:
         campaigns.refuse_against(request)
         folder = campaigns.carry_out(request, reference_runs=True)
         return VALID if folder is None else _point(folder, replace=request.config.replace_point)
 
-    return campaigns.with_request("rcp", words, act)
+    return campaigns.with_request("rcp", arguments, act)
 
 
 def _point(folder: Path, *, replace: bool) -> int:

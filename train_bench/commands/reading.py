@@ -40,7 +40,9 @@ def reference_minutes(options: argparse.Namespace) -> dict[str, float] | None:
 
 
 def judged_tree(path: Path, ruleset: str | None) -> Judged:
-    return judge_tree(path, asked=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes)
+    return judge_tree(
+        path, ruleset_name=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
+    )
 
 
 def tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:

@@ -13,11 +13,11 @@ from train_bench.exit_codes import INVALID, VALID
 from train_bench.judge import summary
 from train_bench.plan import discover
 from train_bench.report.page import write
-from train_bench.report.page.facts import Asked, read_prices, refuse_unknown
+from train_bench.report.page.facts import PageOptions, read_prices, refuse_unknown
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
     parser = argparse.ArgumentParser("train-bench report", description=__doc__)
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a log, a campaign or any folder above"
@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> int:
         help="of a whole system; or SYSTEM=PRICE,... for each",
     )
     reading.summary_options(parser)
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     if options.to.name == "" or options.to.is_dir():
         raise RequestError(f"--to is '{options.to}'; give the name of a file, for example report.html.")
     prices = read_prices(options.price_per_hour)
@@ -44,9 +44,9 @@ def main(words: Sequence[str]) -> int:
         weights, reference = summary.read_weights(options.summary), reading.reference_minutes(options)
         for path, tree in judged:
             scores = [entry.score for entry in tree.entries]
-            told = asdict(summary.custom_summary(scores, weights, reference))
-            summaries.append({"path": str(path), **told})
-    asked = Asked(prices=prices, summaries=summaries)
-    write.write(judged, options.to, asked=asked, rcp_folders=discover.rcp_folders())
+            summarised = asdict(summary.custom_summary(scores, weights, reference))
+            summaries.append({"path": str(path), **summarised})
+    page_options = PageOptions(prices=prices, summaries=summaries)
+    write.write(judged, options.to, options=page_options, rcp_folders=discover.rcp_folders())
     print(f"The report is in {options.to}.")
     return VALID if all(tree.valid for _, tree in judged) else INVALID

@@ -17,8 +17,8 @@ from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
     parser = argparse.ArgumentParser("train-bench rules", description=__doc__)
     parser.add_argument("options", nargs="+", metavar="benchmark=NAME [ruleset=ROUND] [division=closed|open]")
     form = parser.add_mutually_exclusive_group()
@@ -28,25 +28,25 @@ def main(words: Sequence[str]) -> int:
         action="store_true",
         help="the rule file that the official compliance checker reads",
     )
-    options = parser.parse_args(words)
-    asked = _named(options.options, ("benchmark", "ruleset", "division"))
-    if "benchmark" not in asked:
+    options = parser.parse_args(arguments)
+    values = _named(options.options, ("benchmark", "ruleset", "division"))
+    if "benchmark" not in values:
         raise RequestError("Name a benchmark, for example benchmark=resnet.")
-    name = asked["benchmark"]
+    name = values["benchmark"]
     of_variant = discover.describe_variant(name)["ruleset"] if name in discover.variants() else None
-    held = ruleset.load(ruleset.full_name(asked.get("ruleset") or of_variant or _only_round(name)))
+    held = ruleset.load(ruleset.full_name(values.get("ruleset") or of_variant or _only_round(name)))
     of_benchmark = held.benchmark(name)
     if options.official_file:
         print(_official_file(of_benchmark), end="")
         return VALID
     reference = discover.hyperparameters(name) if held.name == of_variant else {}
-    told = allowed_values(
+    allowed = allowed_values(
         of_benchmark,
-        asked.get("division", "closed"),
+        values.get("division", "closed"),
         points.load(of_benchmark, discover.rcp_folders()),
         reference,
     )
-    reading.tell(told, options.json, report.show)
+    reading.tell(allowed, options.json, report.show)
     return VALID
 
 
@@ -60,14 +60,14 @@ def _official_file(rules: BenchmarkRules) -> str:
     return rules.generated
 
 
-def _named(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    asked = {}
-    for word in words:
+def _named(arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    values = {}
+    for word in arguments:
         name, sign, value = word.partition("=")
         if name not in names or not sign:
             raise RequestError(f"'{word}' is no option; known: {', '.join(f'{name}=...' for name in names)}.")
-        asked[name] = value
-    return asked
+        values[name] = value
+    return values
 
 
 def _only_round(benchmark: str) -> str:

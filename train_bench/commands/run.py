@@ -19,8 +19,8 @@ from train_bench.report import table
 from train_bench.report.tracking import named
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
 
     def act(request: Request) -> int:
         resumed = request.config.resume
@@ -29,7 +29,7 @@ def main(words: Sequence[str]) -> int:
         folder = campaigns.carry_out(request)
         return VALID if folder is None else conclusion.score(folder)
 
-    return campaigns.with_request("run", words, act)
+    return campaigns.with_request("run", arguments, act)
 
 
 def _pair(request: Request) -> int:
@@ -51,7 +51,7 @@ def _pair(request: Request) -> int:
     except RequestError as error:  # too few runs were asked for, or converged
         print(error)
         return code
-    report.show({"comparisons": [report.told(compared, 1)]}, table.console())
+    report.show({"comparisons": [report.in_sentences(compared, 1)]}, table.console())
     return code
 
 

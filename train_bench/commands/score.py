@@ -12,31 +12,31 @@ from train_bench.judge import summary
 from train_bench.report import results, table
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
     parser = reading.parser_of_path("score", __doc__)
     parser.add_argument("--csv", action="store_true", help="the results table as comma-separated values")
     parser.add_argument("--markdown", action="store_true", help="the results table as Markdown")
     reading.summary_options(parser)
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     judged = reading.judged_tree(options.path, options.ruleset)
     scores = [entry.score for entry in judged.entries]
     reference = reading.reference_minutes(options)
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "entries": [one.score.as_json() | one.origin for one in judged.entries],
         "unjudged": judged.unjudged,
         "skipped": judged.skipped,
     }
-    for entry, one in zip(told["entries"], scores, strict=True):
+    for entry, one in zip(content["entries"], scores, strict=True):
         entry["normalised"] = summary.normalised(one, reference or {})
-    told["summary"] = None
+    content["summary"] = None
     if options.summary is not None:
         weights = summary.read_weights(options.summary)
-        told["summary"] = asdict(summary.custom_summary(scores, weights, reference))
+        content["summary"] = asdict(summary.custom_summary(scores, weights, reference))
     if options.csv or options.markdown:
-        print(results.as_csv(told) if options.csv else results.as_markdown(told), end="")
+        print(results.as_csv(content) if options.csv else results.as_markdown(content), end="")
     elif judged.is_one_entry and not options.json and options.summary is None:
-        reading.tell(told["entries"][0], False, table.show_score)
+        reading.tell(content["entries"][0], False, table.show_score)
     else:
-        reading.tell(told, options.json, results.show)
+        reading.tell(content, options.json, results.show)
     return VALID if judged.valid else INVALID

@@ -12,11 +12,11 @@ from train_bench.errors import RequestError
 from train_bench.plan import discover
 
 
-def main(words: Sequence[str]) -> int:
-    """The command: its words to its exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
     parser = argparse.ArgumentParser("train-bench settle", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
-    folder = parser.parse_args(words).folder.resolve()
+    folder = parser.parse_args(arguments).folder.resolve()
     batch = discover.batch(campaign.launcher_config(campaign.open_folder(folder)))
     if batch is None or not submit.was_submitted(folder):
         raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")

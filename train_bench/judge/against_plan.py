@@ -163,9 +163,9 @@ def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkR
         yield "its runs differ in more than their seeds"
     request = _object(plan.get("request"))
     launcher = _object(jobs[0].get("launcher_config"))
-    for asked in (jobs[0], launcher):
-        if {"nodes", "nproc_per_node"} <= asked.keys():
-            ranks = _count(asked["nodes"]) * _count(asked["nproc_per_node"])
+    for options in (jobs[0], launcher):
+        if {"nodes", "nproc_per_node"} <= options.keys():
+            ranks = _count(options["nodes"]) * _count(options["nproc_per_node"])
             if ranks != plan.get("world_size"):
                 yield f"world_size is {_short(plan.get('world_size'))}, and its runs have {ranks} ranks"
     for name in (jobs[0].get("launcher"), launcher.get("name")):
@@ -191,17 +191,17 @@ def against_each_other(
     speeds = [record.samples_per_second for record in records if record.samples_per_second]
     usual = statistics.median(speeds) if len(speeds) > 2 else None
     first: dict[str, RunRecord] = {}
-    found = []
+    findings = []
     for at, record in enumerate(records):
         other = overlapping.get(at)
-        found.append(
+        findings.append(
             [
                 *_alike(record, first, rules),
                 *(_at_once(record, records[other], rules) if other is not None else ()),
                 *_outlier(record, usual, rules),
             ]
         )
-    return found
+    return findings
 
 
 def _alike(record: RunRecord, first: dict[str, RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
@@ -232,13 +232,13 @@ def _overlapping(records: Sequence[RunRecord]) -> dict[int, int]:
         for at, record in enumerate(records)
         if record.started_ms is not None and record.minutes is not None
     ]
-    found: dict[int, int] = {}
+    overlapping: dict[int, int] = {}
     last: tuple[int, int] | None = None
     for started, ended, at in sorted(timed):
         if last is not None and started < last[0]:
-            found[at] = last[1]
+            overlapping[at] = last[1]
         last = max(last or (ended, at), (ended, at))
-    return found
+    return overlapping
 
 
 def _at_once(record: RunRecord, other: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:

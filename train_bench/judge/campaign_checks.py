@@ -33,13 +33,13 @@ it is none of that benchmark."""
 
 def of_run(location: Location, record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     """How often a run was tried, and whether it ran with what its plan was made with."""
-    told = location.told
+    plan = location.plan_or_package
     attempts = attempts_at(location, record.index)
     if attempts:
         yield from _tried(attempts, record, rules)
-        for difference in differences(told, attempts[-1]):
+        for difference in differences(plan, attempts[-1]):
             yield finding(record, rules, "software", f"The run had {difference}.")
-    elif "software" in told:
+    elif "software" in plan:
         message = "Nothing is recorded of how this run was made; a campaign leaves that in attempts/."
         yield finding(record, rules, "attempts", message)
     elif earlier := _count(location.folder / "failed", f"result_{record.index}_*.txt"):
@@ -49,21 +49,21 @@ def of_run(location: Location, record: RunRecord, rules: BenchmarkRules) -> Iter
 
 def of_campaign(location: Location, rules: BenchmarkRules, points_digest: str | None) -> Iterator[Finding]:
     """What changed between the plan and this judgement, all for review: judged is by what holds today."""
-    told = location.told
-    then = told.get("ruleset_digest")
+    plan = location.plan_or_package
+    then = plan.get("ruleset_digest")
     if isinstance(then, str) and then != rules.digest:
         message = (
             f"The rules of {rules.name} in {rules.ruleset} changed since this was planned; it is judged by "
-            f"today's{_other_target(told, rules)}."
+            f"today's{_other_target(plan, rules)}."
         )
         yield _of_plan(location, "ruleset_digest", message, then)
-    if "points_digest" in told and told["points_digest"] != points_digest:
+    if "points_digest" in plan and plan["points_digest"] != points_digest:
         message = (
             f"The reference convergence points of {rules.name} changed since this was planned; it is compared with "
             f"today's."
         )
-        yield _of_plan(location, "points_digest", message, told["points_digest"])
-    revision = told.get("revision")
+        yield _of_plan(location, "points_digest", message, plan["points_digest"])
+    revision = plan.get("revision")
     if isinstance(revision, str) and revision.endswith("+changes"):
         message = (
             f"It was planned with files that differ from their revision ({revision}); nobody else has them."
@@ -74,19 +74,19 @@ def of_campaign(location: Location, rules: BenchmarkRules, points_digest: str | 
 def redefined(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
     """What the planned configurations have changed of the benchmark that the plan does not call changed. Such a plan
     was made where the benchmark is defined otherwise, or was edited."""
-    told = location.told
-    ranks, named = told.get("world_size"), told.get("changes")
+    plan = location.plan_or_package
+    ranks, named = plan.get("world_size"), plan.get("changes")
     if changes is None or not isinstance(ranks, int):
         return ()
-    found: dict[str, None] = {}
-    configs = [*(job.get("config") for job in jobs_of(told)), told.get("config")]
+    changed: dict[str, None] = {}
+    configs = [*(job.get("config") for job in jobs_of(plan)), plan.get("config")]
     for at, config in enumerate(configs):
         if isinstance(config, Mapping) and "reference" in config and config not in configs[:at]:
             try:
-                found |= dict.fromkeys(changes(rules.name, config, ranks))
+                changed |= dict.fromkeys(changes(rules.name, config, ranks))
             except RequestError as error:
-                found[str(error).rstrip(".")] = None
-    return tuple(change for change in found if not (isinstance(named, list) and change in named))
+                changed[str(error).rstrip(".")] = None
+    return tuple(change for change in changed if not (isinstance(named, list) and change in named))
 
 
 def attempts_at(location: Location, index: int) -> list[Attempt]:
@@ -107,27 +107,27 @@ def attempts_at(location: Location, index: int) -> list[Attempt]:
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What is other `now` than `then` among source, versions and rules, as parts of a sentence."""
-    found = []
-    software, other = (_mapping(told.get("software")) for told in (then, now))
+    sentences = []
+    software, other = (_mapping(state.get("software")) for state in (then, now))
     if software.get("sources") != other.get("sources"):
-        found.append(
+        sentences.append(
             f"other source ({other.get('sources')}, revision {now.get('revision')}) than was planned "
             f"({software.get('sources')}, revision {then.get('revision')})"
         )
-    reference, another = (_mapping(told.get("reference")) for told in (software, other))
+    reference, another = (_mapping(state.get("reference")) for state in (software, other))
     if reference.get("digest") != another.get("digest"):
-        found.append(
+        sentences.append(
             f"other source of the reference ({another.get('digest')}, revision {another.get('revision')}) than was "
             f"planned ({reference.get('digest')}, revision {reference.get('revision')})"
         )
     if then.get("ruleset_digest") != now.get("ruleset_digest"):
-        found.append("other rules than were planned")
+        sentences.append("other rules than were planned")
     versions = {"python": software.get("python")} | _mapping(software.get("packages"))
     others = {"python": other.get("python")} | _mapping(other.get("packages"))
     for name in sorted({*versions, *others}):
         if versions.get(name) != others.get(name):
-            found.append(f"{name} {others.get(name)} instead of {versions.get(name)}")
-    return found
+            sentences.append(f"{name} {others.get(name)} instead of {versions.get(name)}")
+    return sentences
 
 
 def _tried(attempts: Sequence[Attempt], record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
@@ -154,10 +154,10 @@ def _end(attempt: Attempt) -> str:
     return "was killed with its campaign"
 
 
-def _other_target(told: Mapping[str, Any], rules: BenchmarkRules) -> str:
+def _other_target(plan: Mapping[str, Any], rules: BenchmarkRules) -> str:
     """The target that runs ended at, where it is another than today's."""
     try:
-        thresholds = jobs_of(told)[0]["target"]["thresholds"]
+        thresholds = jobs_of(plan)[0]["target"]["thresholds"]
         then = [(one["metric"], one["value"]) for one in thresholds]
     except (KeyError, IndexError, TypeError):
         return ""

@@ -114,22 +114,22 @@ def judge_together(
     for record, verdict, values, odd in zip(records, verdicts, announced, compared, strict=True):
         same_log = first_log.setdefault(record.sha256, record)
         same_seed = first_seed.setdefault(record.seed, record)
-        found = _repeated(record, same_log, same_seed, rules)
+        findings = _repeated(record, same_log, same_seed, rules)
         for key, value in values.items():
-            found += _unusual(record, key, value, usual[key], rules)
-        found += odd
-        together.append(with_findings(record, verdict, found))
+            findings += _unusual(record, key, value, usual[key], rules)
+        findings += odd
+        together.append(with_findings(record, verdict, findings))
     return tuple(together)
 
 
-def with_findings(record: RunRecord, verdict: RunVerdict, found: Sequence[Finding]) -> RunVerdict:
+def with_findings(record: RunRecord, verdict: RunVerdict, findings: Sequence[Finding]) -> RunVerdict:
     """A verdict with what else was found of the run."""
     officially = verdict.compliant_by_the_letter
-    return _verdict(record, [*verdict.findings, *found], officially=officially)
+    return _verdict(record, [*verdict.findings, *findings], officially=officially)
 
 
 def _verdict(record: RunRecord, findings: Sequence[Finding], *, officially: bool) -> RunVerdict:
-    grades = {found.grade for found in findings}
+    grades = {finding.grade for finding in findings}
     return RunVerdict(
         converged=record.status == SUCCESS and SLOW not in grades,
         compliant=BREAKS not in grades,

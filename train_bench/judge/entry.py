@@ -73,7 +73,7 @@ def judge_entry(
     """
     rounds = ruleset.load(location.ruleset)
     rules = rounds.benchmark(str(location.plan.get("benchmark") or _benchmark(location, rounds)))
-    planned, world_size = planned_of(location), _integer(location.told.get("world_size"))
+    planned, world_size = planned_of(location), _integer(location.plan_or_package.get("world_size"))
     judged = [_judge_file(file, rules, planned, world_size) for file in sorted(location.files, key=_order)]
     records = tuple(record for record, _ in judged)
     stated = divisions_of(location, records)
@@ -121,8 +121,8 @@ def _warnings(
     """What `campaign_checks` found that invalidates nothing, in sentences."""
     of_runs = [
         f"{Path(record.file).name}: {one.message}"
-        for record, found in zip(records, made, strict=True)
-        for one in found
+        for record, findings in zip(records, made, strict=True)
+        for one in findings
         if one.grade == REVIEW
     ]
     return (*(one.message for one in changed), *of_runs)
@@ -179,7 +179,7 @@ def _origin(
     location: Location, records: Sequence[RunRecord], rules: BenchmarkRules, division: str | None
 ) -> Origin:
     """Runs of a reference convergence point were declared for that, and are no result."""
-    plan = location.told
+    plan = location.plan_or_package
     of_a_result = plan.get("runs_required") == rules.runs
     first = records[0].announced if records else {}
     jobs, changes = plan.get("jobs"), plan.get("changes")

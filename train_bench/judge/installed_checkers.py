@@ -89,10 +89,10 @@ def _opinion(answer: Answer) -> Opinion:
     return Opinion(verdict=verdict, message=message)
 
 
-def _ask(checker: Callable[..., Answer], *words: Any) -> Answer:
+def _ask(checker: Callable[..., Answer], *arguments: Any) -> Answer:
     """One checker's answer, from the other process."""
     try:
-        return _process().submit(_guarded, checker, words).result()
+        return _process().submit(_guarded, checker, arguments).result()
     except BrokenProcessPool:
         _process.cache_clear()
         return CRASH, "the checker's process was killed", None
@@ -118,12 +118,12 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _guarded(checker: Callable[..., Answer], words: tuple[Any, ...]) -> Answer:
+def _guarded(checker: Callable[..., Answer], arguments: tuple[Any, ...]) -> Answer:
     heard = io.StringIO()
     with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return checker(*words)
+            return checker(*arguments)
         except SystemExit:
             return CRASH, (heard.getvalue().strip().splitlines() or ["it gave up in silence"])[-1], None
         except Exception as error:
@@ -224,10 +224,10 @@ def _package(folder: Path, ruleset: str, bert_train_samples: bool) -> Answer:
         package_checker.check_training_package(
             str(links), USAGE, ruleset, False, False, False, bert_train_samples, False, ""
         )
-        told = [text.replace(str(links), str(folder)) for text in said.errors]
+        errors = [text.replace(str(links), str(folder)) for text in said.errors]
     skipped = [text for text in said.all if text.startswith(SKIPPED)]
     clean = any(text.startswith(CLEAN_PACKAGE) for text in said.all)
-    return PASS if clean else FAIL, "; ".join([*told, *skipped]), None
+    return PASS if clean else FAIL, "; ".join([*errors, *skipped]), None
 
 
 def _system_description(file: Path, ruleset: str) -> Answer:

@@ -25,20 +25,20 @@ class LiveCheck:
         self._checking = Checking(rules)
         self._events: list[Event] = []
         self._logged: set[str] = set()
-        self._told: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
 
     def event(self, event: Event) -> list[Finding]:
         """The next line: what it broke for good."""
         self._events.append(event)
         self._logged.add(event.key)
         self._checking.feed(event)
-        found = [
+        findings = [
             broken_rule(str(self._path), failure, self._rules, self._logged)
             for failure in self._checking.broken_so_far()
         ]
         if event.key == "seed" or event.key in EVALUATION:
-            found += self._of_the_record(event)
-        return self._new(found)
+            findings += self._of_the_record(event)
+        return self._new(findings)
 
     def waiting(self, now_ms: int) -> list[Finding]:
         """No new line: an initialisation that has run out of its budget."""
@@ -50,18 +50,18 @@ class LiveCheck:
 
     def _of_the_record(self, event: Event) -> list[Finding]:
         record = make_record(self._log(), index=0, rules=self._rules)
-        found = list(schedule(record, self._rules))
+        findings = list(schedule(record, self._rules))
         if event.key == "seed" and record.seed in self._used_seeds:
             message = (
                 f"Seed {record.seed} was used by an earlier run of this campaign; every run has its own."
             )
-            found.append(finding(record, self._rules, "seed", message, line=event.line, key="seed"))
-        return found
+            findings.append(finding(record, self._rules, "seed", message, line=event.line, key="seed"))
+        return findings
 
     def _log(self, *more: Event) -> Log:
         return Log(path=self._path, events=(*self._events, *more), problems=(), sha256=NO_CONTENT)
 
-    def _new(self, found: list[Finding]) -> list[Finding]:
-        new = [one for one in found if (one.check, one.line) not in self._told]
-        self._told |= {(one.check, one.line) for one in new}
+    def _new(self, findings: list[Finding]) -> list[Finding]:
+        new = [one for one in findings if (one.check, one.line) not in self._reported]
+        self._reported |= {(one.check, one.line) for one in new}
         return new

@@ -44,7 +44,7 @@ class Location:
         return self.folder.parents[2] / "systems" / f"{self.system}.json"
 
     @property
-    def told(self) -> Mapping[str, Any]:
+    def plan_or_package(self) -> Mapping[str, Any]:
         """What was planned: the plan, else what a package holds of it; empty for logs of others."""
         return self.plan or self.configuration
 
@@ -64,7 +64,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Entries:
     """The entries below a path, why others cannot be read, and what was passed over, each in a sentence."""
 
     locations: tuple[Location, ...]
@@ -72,17 +72,17 @@ class Found:
     skipped: tuple[str, ...] = ()
 
 
-def find(path: Path, asked: str | None) -> Found:
+def find(path: Path, ruleset_name: str | None) -> Entries:
     """Every entry below `path`, which may be a log, a folder of logs or any folder above such. Every folder that
     holds logs is an entry; a plan counts for the logs that lie beside it alone, and hides nothing.
 
-    The ruleset is that of a campaign's plan, else the one that was `asked` for, else the one that a folder
+    The ruleset is that of a campaign's plan, else `ruleset_name`, else the one that a folder
     above is named after (`v1.1`). Raises `RequestError` where nothing says it for any entry, `LogError` where
     there is no entry, or where the only one has a plan that is none.
     """
     path = path.absolute()
     if path.is_file():
-        return Found(locations=(_location(path.parent, (path,), asked, alone=True),))
+        return Entries(locations=(_location(path.parent, (path,), ruleset_name, alone=True),))
     if not path.is_dir():
         raise RequestError(f"There is no file or folder {path}; give a log, a campaign or a tree of results.")
     unreadable: list[OSError] = []
@@ -95,7 +95,7 @@ def find(path: Path, asked: str | None) -> Found:
         skipped += [*passed_over, *_links(path, Path(folder), below)]
         if files:
             try:
-                locations.append(_location(Path(folder), files, asked, alone=False))
+                locations.append(_location(Path(folder), files, ruleset_name, alone=False))
             except (LogError, RequestError) as error:
                 broken.append(error)
     if unreadable:
@@ -104,17 +104,17 @@ def find(path: Path, asked: str | None) -> Found:
         raise broken[0]
     if not locations:
         raise LogError(" ".join((f"{path} holds no result_*.txt yet.", *badly_ended(path), *skipped)))
-    return Found(
+    return Entries(
         locations=tuple(locations), unjudged=tuple(str(error) for error in broken), skipped=tuple(skipped)
     )
 
 
-def in_folder(folder: Path, asked: str | None) -> Location | None:
+def in_folder(folder: Path, ruleset_name: str | None) -> Location | None:
     """The entry whose logs lie in `folder` itself; None where none do."""
     folder = folder.absolute()
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     files = _results(folder, names)
-    return _location(folder, files, asked, alone=False) if files else None
+    return _location(folder, files, ruleset_name, alone=False) if files else None
 
 
 def _results(folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
@@ -129,8 +129,8 @@ def _entry(folder: Path, names: Sequence[str], *, top: bool) -> tuple[tuple[Path
         attempts = [file for file in files if ATTEMPT.fullmatch(file.name)]
         if attempts:
             listed = ", ".join(file.name for file in attempts)
-            told = f"{folder} holds {len(attempts)} log(s) of runs that were repeated ({listed}); they are no entry."
-            return tuple(file for file in files if file not in attempts), [told]
+            skipped = f"{folder} holds {len(attempts)} log(s) of runs that were repeated ({listed}); they are no entry."
+            return tuple(file for file in files if file not in attempts), [skipped]
     if "plan.json" in names and not files:
         return (), [
             f"{folder / 'plan.json'} lies beside no results; it says nothing about what lies below it."
@@ -154,8 +154,8 @@ def badly_ended(folder: Path) -> tuple[str, ...]:
     path = folder / "batch.json"
     if not path.exists():
         return ()
-    told = files.read_json(path)
-    tasks = told.get("tasks") if isinstance(told, dict) else None
+    batch = files.read_json(path)
+    tasks = batch.get("tasks") if isinstance(batch, dict) else None
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise LogError(f"{path} does not say what became of its jobs.")
     return tuple(
@@ -163,7 +163,7 @@ def badly_ended(folder: Path) -> tuple[str, ...]:
     )
 
 
-def _location(folder: Path, files: tuple[Path, ...], asked: str | None, *, alone: bool) -> Location:
+def _location(folder: Path, files: tuple[Path, ...], ruleset_name: str | None, *, alone: bool) -> Location:
     parts = folder.parts
     submitted = len(parts) > 4 and parts[-3] == "results"
     plan = _plan(folder)
@@ -171,7 +171,7 @@ def _location(folder: Path, files: tuple[Path, ...], asked: str | None, *, alone
         folder=folder,
         files=files,
         plan=plan,
-        ruleset=_ruleset(folder, asked, plan.get("ruleset")),
+        ruleset=_ruleset(folder, ruleset_name, plan.get("ruleset")),
         submitter=parts[-4] if submitted else None,
         system=parts[-2] if submitted else None,
         benchmark=parts[-1] if submitted else None,
@@ -198,16 +198,16 @@ def round_of(folder: Path) -> str | None:
     return None
 
 
-def _ruleset(folder: Path, asked: str | None, planned: str | None) -> str:
-    asked = ruleset.full_name(asked) if asked is not None else None
+def _ruleset(folder: Path, ruleset_name: str | None, planned: str | None) -> str:
+    ruleset_name = ruleset.full_name(ruleset_name) if ruleset_name is not None else None
     if planned is not None:
-        if asked not in (None, planned):
+        if ruleset_name not in (None, planned):
             raise RequestError(
-                f"The plan in {folder} names the ruleset {planned}; --ruleset {asked} contradicts it."
+                f"The plan in {folder} names the ruleset {planned}; --ruleset {ruleset_name} contradicts it."
             )
         return ruleset.full_name(planned)
-    if asked is not None:
-        return asked
+    if ruleset_name is not None:
+        return ruleset_name
     named = round_of(folder)
     if named is not None:
         return named

@@ -65,11 +65,11 @@ def read(path: Path) -> Log:
     for number, raw in enumerate(_lines(content), start=1):
         if token not in raw:
             continue
-        found = parse_line(raw.decode("utf-8", errors="replace"), number, is_plain=is_plain)
-        if isinstance(found, Event):
-            events.append(found)
-        elif found is not None:
-            problems.append(found)
+        parsed = parse_line(raw.decode("utf-8", errors="replace"), number, is_plain=is_plain)
+        if isinstance(parsed, Event):
+            events.append(parsed)
+        elif parsed is not None:
+            problems.append(parsed)
     return Log(
         path=path,
         events=tuple(events),

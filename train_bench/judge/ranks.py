@@ -29,15 +29,15 @@ def ranks(record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int | 
 
 def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     for event in (event for event in log.events if event.key == REPLICAS):
-        told = event.value if isinstance(event.value, Mapping) else {}
-        if told.get("equal") is not True:
+        compared = event.value if isinstance(event.value, Mapping) else {}
+        if compared.get("equal") is not True:
             message = (
-                f"When the run was over its ranks held different models: {told.get('differing')} of "
-                f"{told.get('tensors')} tensors differ, the first is {told.get('first')!r}, by up to "
-                f"{_number(told.get('largest_difference'))}."
+                f"When the run was over its ranks held different models: {compared.get('differing')} of "
+                f"{compared.get('tensors')} tensors differ, the first is {compared.get('first')!r}, by up to "
+                f"{_number(compared.get('largest_difference'))}."
             )
             yield finding(
-                record, rules, REPLICAS, message, line=event.line, key=REPLICAS, value=told.get("first")
+                record, rules, REPLICAS, message, line=event.line, key=REPLICAS, value=compared.get("first")
             )
             return
 
@@ -45,7 +45,7 @@ def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Ite
 def _not_compared(record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int) -> Iterator[Finding]:
     """A run whose ranks ended before they were compared is one that failed, not one that broke a rule."""
     compared = [event.value for event in log.events if event.key == REPLICAS]
-    sizes = [told.get("ranks") for told in compared if isinstance(told, Mapping)]
+    sizes = [one.get("ranks") for one in compared if isinstance(one, Mapping)]
     if world_size == 1 or sizes == [world_size]:
         return
     message = (
@@ -66,16 +66,16 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
     lost = record.processor_lost
     if lost is not None and lost <= LOST_BOUND:
         return
-    told: Mapping[str, Any] = next(event.value for event in lines if isinstance(event.value, Mapping))
+    waited: Mapping[str, Any] = next(event.value for event in lines if isinstance(event.value, Mapping))
     took = "".join(
-        f", {what} took {_number(told.get(field))} s"
+        f", {what} took {_number(waited.get(field))} s"
         for field, what in (("steal", "the hypervisor"), ("throttled", "limits"))
-        if told.get(field) != 0
+        if waited.get(field) != 0
     )
     message = (
         f"A disturbed machine: {_percent(lost)} of the processor time that ranks wanted went to others "
-        f"({LOST_BOUND:.0%} may). In {_number(told.get('seconds'))} s they ran {_number(told.get('ran'))} s and waited "
-        f"{_number(told.get('waited'))} s; others ran {_number(told.get('others'))} s{took}."
+        f"({LOST_BOUND:.0%} may). In {_number(waited.get('seconds'))} s they ran {_number(waited.get('ran'))} s and "
+        f"waited {_number(waited.get('waited'))} s; others ran {_number(waited.get('others'))} s{took}."
     )
     line = lines[0].line
     yield finding(

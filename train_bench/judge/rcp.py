@@ -91,8 +91,8 @@ def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...
 def digest(points: Sequence[Point]) -> str | None:
     """Ties a plan and a verdict to the points that a benchmark had, whatever they were made with; None where there
     are none."""
-    told = [[point.batch_size, point.mean, point.deviation, point.count] for point in points]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest() if points else None
+    content = [[point.batch_size, point.mean, point.deviation, point.count] for point in points]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest() if points else None
 
 
 def official(rules: BenchmarkRules) -> tuple[Point, ...]:
@@ -182,16 +182,16 @@ def verdict(
         message = f"insufficient convergence: {failed} of {len(convergences)} runs did not converge"
         return RcpVerdict(verdict=FAIL, message=message, factor=1.0)
     mean = olympic_mean([math.inf if value is None else value for value in convergences], rules.drop)
-    found = _found(points, rules, batch_size, mean)
+    decided = _decided(points, rules, batch_size, mean)
     bound = highest_mean_at(points, rules, batch_size)
     slower = bound is not None and mean > bound and not math.isclose(mean, bound)
-    found = replace(found, upper_bound=bound, slower=slower)
-    if found.verdict != PASS:
-        return replace(found, factor=1.0)
+    decided = replace(decided, upper_bound=bound, slower=slower)
+    if decided.verdict != PASS:
+        return replace(decided, factor=1.0)
     limit = (
         f"above {bound:.2f}, so too slow: for review" if slower else f"not above {bound:.2f}, so not too slow"
     )
-    return replace(found, message=f"{found.message}, and {limit}")
+    return replace(decided, message=f"{decided.message}, and {limit}")
 
 
 def highest_mean_at(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> float | None:
@@ -236,11 +236,11 @@ def official_verdict(
     if len(convergences) <= 2 * rules.drop:
         return RcpVerdict(verdict=FAIL, message="the mean of too few runs is no number", factor=None)
     mean = olympic_mean([FAILED if value is None else value for value in convergences], rules.drop)
-    found = _found(points, rules, batch_sizes[0], mean)
-    return replace(found, verdict=FAIL) if found.verdict == MISSING else found
+    decided = _decided(points, rules, batch_sizes[0], mean)
+    return replace(decided, verdict=FAIL) if decided.verdict == MISSING else decided
 
 
-def _found(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, mean: float) -> RcpVerdict:
+def _decided(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, mean: float) -> RcpVerdict:
     """The comparison with the point at a batch size, between two, or with the smallest."""
     kept = prune(points)
     exact = [point for point in kept if point.batch_size == batch_size]

@@ -139,15 +139,15 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
     they lie after `run_stop`."""
     if record.started_ms is None or record.minutes is None:
         return
-    told = set()
+    reported = set()
     start_ms, stop_ms = _timed(record)
     for event in log.events:
         if event.key not in TRAINING or start_ms <= event.time_ms <= stop_ms:
             continue
         when = "before run_start" if event.time_ms < start_ms else "after run_stop"
-        if when in told:
+        if when in reported:
             continue
-        told.add(when)
+        reported.add(when)
         early = record.started_ms - event.time_ms > APART_MS
         message = f"{event.key} has a time {when}; training and evaluation are inside the timed run."
         yield finding(
@@ -277,6 +277,6 @@ def _last_quality(logged: Any, target: Target) -> str:
         rounded = Quality(metrics={name: round(value, digits) for name, value in quality.metrics.items()})
         if not target.reached(rounded):
             break
-    told = rounded.metrics
-    listed = ", ".join(f"{name} {value}" for name, value in told.items())
-    return f"last quality {listed if len(told) > 1 else rounded.logged}"
+    metrics = rounded.metrics
+    listed = ", ".join(f"{name} {value}" for name, value in metrics.items())
+    return f"last quality {listed if len(metrics) > 1 else rounded.logged}"

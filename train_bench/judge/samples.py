@@ -26,27 +26,29 @@ BY_CHANCE = 3
 
 def samples(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: bool) -> Iterator[Finding]:
     """Findings of one log; `planned` says that a campaign of ours has left it, so that both lines are due."""
-    told = {event.key: event for event in reversed(log.events) if event.key in (DATA, ORDER, "eval_samples")}
+    events = {
+        event.key: event for event in reversed(log.events) if event.key in (DATA, ORDER, "eval_samples")
+    }
     if planned and rules.strict and record.status == SUCCESS:
-        yield from _missing(record, rules, told)
+        yield from _missing(record, rules, events)
     for key, judged in ((DATA, _data), (ORDER, _order)):
-        event = told.get(key)
+        event = events.get(key)
         if event is not None and event.value is not None:
             try:
-                found = list(judged(record, rules, event.value, told))
+                messages = list(judged(record, rules, event.value, events))
             except (KeyError, TypeError, ValueError):
-                found = [f"{key} is not what a run tells: {event.value!r:.80}."]
-            for message in found:
+                messages = [f"{key} is not what a run tells: {event.value!r:.80}."]
+            for message in messages:
                 yield finding(record, rules, key, message, line=event.line, key=key)
 
 
-def _missing(record: RunRecord, rules: BenchmarkRules, told: Mapping[str, Event]) -> Iterator[Finding]:
+def _missing(record: RunRecord, rules: BenchmarkRules, events: Mapping[str, Event]) -> Iterator[Finding]:
     """A run whose ranks ended behind `run_stop` is one that failed, not one that broke a rule."""
-    sized = record.train_samples is not None or "eval_samples" in told
-    if DATA not in told or (sized and told[DATA].value is None):
+    sized = record.train_samples is not None or "eval_samples" in events
+    if DATA not in events or (sized and events[DATA].value is None):
         message = f"Nothing says that evaluation and training read different data (a line {DATA} is due)."
         yield finding(record, rules, DATA, message, key=DATA)
-    if ORDER not in told or told[ORDER].value is None:
+    if ORDER not in events or events[ORDER].value is None:
         message = (
             f"Nothing says which samples ranks trained on (a line {ORDER} is due behind run_stop); it counts as not "
             f"converged."
@@ -54,7 +56,7 @@ def _missing(record: RunRecord, rules: BenchmarkRules, told: Mapping[str, Event]
         yield finding(record, rules, ORDER, message, key=ORDER, grade=SLOW)
 
 
-def _data(record: RunRecord, rules: BenchmarkRules, value: Any, told: Mapping[str, Event]) -> Iterator[str]:
+def _data(record: RunRecord, rules: BenchmarkRules, value: Any, events: Mapping[str, Event]) -> Iterator[str]:
     train, evaluation = value["train"], value["evaluation"]
     trained, compared = _count(train, "compared"), _count(evaluation, "compared")
     whole = trained == _count(train, "samples") and compared == _count(evaluation, "samples")
@@ -65,10 +67,10 @@ def _data(record: RunRecord, rules: BenchmarkRules, value: Any, told: Mapping[st
             f"Evaluation and training read the same data: {files} files in common, and {common} of {compared} compared "
             f"evaluation samples are training samples ({COMMON_BOUND:.0%} may be)."
         )
-    due = told["eval_samples"].value if "eval_samples" in told else None
-    found = _count(evaluation, "samples") + _count(evaluation, "left_out")
-    if due not in (None, found):
-        yield f"The evaluation set has {found} samples, eval_samples says {due}."
+    due = events["eval_samples"].value if "eval_samples" in events else None
+    size = _count(evaluation, "samples") + _count(evaluation, "left_out")
+    if due not in (None, size):
+        yield f"The evaluation set has {size} samples, eval_samples says {due}."
     if record.train_samples is None or rules.unit is Unit.SAMPLE:
         return
     spare = _count(train, "samples") - record.train_samples
@@ -79,14 +81,16 @@ def _data(record: RunRecord, rules: BenchmarkRules, value: Any, told: Mapping[st
         )
 
 
-def _order(record: RunRecord, rules: BenchmarkRules, value: Any, told: Mapping[str, Event]) -> Iterator[str]:
+def _order(
+    record: RunRecord, rules: BenchmarkRules, value: Any, events: Mapping[str, Event]
+) -> Iterator[str]:
     compared, ranks = _count(value, "compared"), _count(value, "ranks")
     if repeated := _count(value, "repeated"):
         yield (
             f"{repeated} of the first {compared} samples that {ranks} ranks trained on had been trained on in the same "
             f"epoch already; ranks share an epoch, each sample comes once."
         )
-    data = told[DATA].value if DATA in told else None
+    data = events[DATA].value if DATA in events else None
     if isinstance(data, Mapping):
         evaluated, due = _count(value, "evaluated"), _count(data["evaluation"], "samples")
         if evaluated != due:
@@ -100,8 +104,8 @@ def _order(record: RunRecord, rules: BenchmarkRules, value: Any, told: Mapping[s
             yield f"Training took {trained} samples, the last evaluation says {record.samples:.0f}."
 
 
-def _count(told: Any, name: str) -> int:
-    value = told[name]
+def _count(counts: Any, name: str) -> int:
+    value = counts[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} is no count")
     return value

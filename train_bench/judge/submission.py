@@ -126,7 +126,7 @@ def _as_logged(stated: str) -> list[str]:
     """What a log may say where a description says `stated`; early descriptions are `available` only."""
     if stated.casefold() == "available":
         return ["onprem", "cloud"]
-    return [name for name, words in STATUS.items() if words.casefold() == stated.casefold()] or [stated]
+    return [name for name, status in STATUS.items() if status.casefold() == stated.casefold()] or [stated]
 
 
 def _plain(value: str) -> str:

@@ -54,9 +54,9 @@ def read_timeline(record: RunRecord, content: bytes, cited: Collection[int]) -> 
         if number in cited:
             lines[number] = raw[: 4 * LONGEST].decode("utf-8", errors="replace")[:LONGEST]
         if token in raw:
-            found = parse_line(raw.decode("utf-8", errors="replace"), number)
-            if isinstance(found, Event):
-                events.append(found)
+            parsed = parse_line(raw.decode("utf-8", errors="replace"), number)
+            if isinstance(parsed, Event):
+                events.append(parsed)
     return Timeline(phases=_phases(record, events), values=_values(events), lines=lines)
 
 

@@ -55,25 +55,25 @@ class Judged:
 
 
 def judge_tree(
-    path: Path, *, asked: str | None, rcp_folders: Sequence[Path], changes: Changes | None = None
+    path: Path, *, ruleset_name: str | None, rcp_folders: Sequence[Path], changes: Changes | None = None
 ) -> Judged:
-    """Judge everything below `path`, by the rules that its folders name or that were `asked` for. `changes` is
+    """Judge everything below `path`, by the rules that its folders name, else by `ruleset_name`. `changes` is
     `judge_entry`'s.
 
     Raises `RequestError` where nothing says the rules, `LogError` where there is nothing to judge.
     """
-    found = find(path, asked)
-    locations = found.locations
+    entries_there = find(path, ruleset_name)
+    locations = entries_there.locations
     judge = partial(_judged_or_why_not, rcp_folders=rcp_folders, changes=changes)
-    if len(locations) == 1 and not found.unjudged:
+    if len(locations) == 1 and not entries_there.unjudged:
         only = judge_entry(locations[0], rcp_folders=rcp_folders, changes=changes)
-        return Judged(entries=(only,), skipped=found.skipped)
+        return Judged(entries=(only,), skipped=entries_there.skipped)
     small = _small(locations)
     results = list(map(judge, bar(locations, "judging"))) if small else _in_processes(judge, locations)
     return Judged(
         entries=tuple(_with_copies([result for result in results if isinstance(result, Judgement)])),
-        unjudged=(*found.unjudged, *(result for result in results if isinstance(result, str))),
-        skipped=found.skipped,
+        unjudged=(*entries_there.unjudged, *(result for result in results if isinstance(result, str))),
+        skipped=entries_there.skipped,
     )
 
 
@@ -88,13 +88,13 @@ def _judged_or_why_not(
 
 
 def judge_folder(
-    folder: Path, *, asked: str | None, rcp_folders: Sequence[Path], changes: Changes | None = None
+    folder: Path, *, ruleset_name: str | None, rcp_folders: Sequence[Path], changes: Changes | None = None
 ) -> Judgement:
     """Judge the one entry that lies in `folder`, or else below it. Raises as `judge_tree` does."""
-    here = in_folder(folder, asked)
+    here = in_folder(folder, ruleset_name)
     if here is not None:
         return judge_entry(here, rcp_folders=rcp_folders, changes=changes)
-    entries = judge_tree(folder, asked=asked, rcp_folders=rcp_folders, changes=changes).entries
+    entries = judge_tree(folder, ruleset_name=ruleset_name, rcp_folders=rcp_folders, changes=changes).entries
     if len(entries) != 1:
         raise RequestError(f"{folder} holds {len(entries)} entries; give the folder of one.")
     return entries[0]
@@ -151,5 +151,5 @@ def _times(record: RunRecord) -> tuple[float | None, ...]:
 
 
 def _with_finding(record: RunRecord, verdict: RunVerdict, check: str, message: str) -> RunVerdict:
-    found = Finding(check=check, grade=REVIEW, file=record.file, line=0, key=None, message=message)
-    return replace(verdict, findings=(*verdict.findings, found))
+    finding = Finding(check=check, grade=REVIEW, file=record.file, line=0, key=None, message=message)
+    return replace(verdict, findings=(*verdict.findings, finding))

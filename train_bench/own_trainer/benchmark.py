@@ -251,8 +251,8 @@ class Benchmark:
         clock = self._begun("report")
         if value is not None:
             metrics[self._job.target.only_metric()] = value
-        found = {name: _number(metric) for name, metric in metrics.items()}
-        if not clock.report(Quality(metrics=found), "report()"):
+        values = {name: _number(metric) for name, metric in metrics.items()}
+        if not clock.report(Quality(metrics=values), "report()"):
             return False
         took = self._train_samples is None and self._job.unit is Unit.SAMPLE
         clock.run_stop(train_samples=self._taken if took else None)
@@ -277,7 +277,7 @@ class Benchmark:
         ):
             from train_bench.run import system
 
-            self._announced["submission_platform"] = system.platform_name(system.found(), nodes=1)
+            self._announced["submission_platform"] = system.platform_name(system.describe(), nodes=1)
         return {**self._job.announcement, **self._announced}
 
     def _refuse_other_than_planned(self, values: Mapping[str, Any]) -> None:

@@ -45,25 +45,25 @@ def of_campaign(benchmark: str | None, ruleset: str | None) -> OwnJob:
     """The run that a campaign has started this program for. What the program names besides has to agree."""
     from train_bench.rules.ruleset import full_name, load
 
-    told = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
+    given = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
     named = {"benchmark": benchmark, "ruleset": None if ruleset is None else full_name(ruleset)}
     for name, value in named.items():
-        if value is not None and value != told[name]:
-            raise RequestError(f"Benchmark({name}={value!r}): this campaign has {name} {told[name]!r}.")
-    schedule = EvalSchedule(**told["schedule"])
+        if value is not None and value != given[name]:
+            raise RequestError(f"Benchmark({name}={value!r}): this campaign has {name} {given[name]!r}.")
+    schedule = EvalSchedule(**given["schedule"])
     return OwnJob(
-        benchmark=told["benchmark"],
-        rules=load(told["ruleset"]).benchmark(told["benchmark"]),
-        run=told["run"],
-        seed=told["seed"],
-        log=Path(told["log"]),
-        target=Target(thresholds=tuple(Threshold(**one) for one in told["target"])),
-        unit=Unit(told["unit"]),
+        benchmark=given["benchmark"],
+        rules=load(given["ruleset"]).benchmark(given["benchmark"]),
+        run=given["run"],
+        seed=given["seed"],
+        log=Path(given["log"]),
+        target=Target(thresholds=tuple(Threshold(**one) for one in given["target"])),
+        unit=Unit(given["unit"]),
         schedule=lambda _: schedule,
-        announcement=told["announcement"],
-        hyperparameters={key: value for key, value in told["hyperparameters"].items() if value is not None},
-        data_dir=None if told["data_dir"] is None else Path(told["data_dir"]),
-        caches_dropped=told["drop_caches"],
+        announcement=given["announcement"],
+        hyperparameters={key: value for key, value in given["hyperparameters"].items() if value is not None},
+        data_dir=None if given["data_dir"] is None else Path(given["data_dir"]),
+        caches_dropped=given["drop_caches"],
         of_campaign=True,
     )
 

@@ -100,8 +100,8 @@ class Lines:
         if self._over or not line.strip():
             return
         try:
-            name, words = self._read(line, arrived)
-            answer = self._call(name, words)
+            name, arguments = self._read(line, arrived)
+            answer = self._call(name, arguments)
         except TrainBenchError as error:
             self._refuse(f"call {self._number}: {error}")
         else:
@@ -109,35 +109,35 @@ class Lines:
 
     def _read(self, line: bytes, arrived: float) -> tuple[str, dict[str, Any]]:
         try:
-            words = json.loads(line)
+            call = json.loads(line)
         except ValueError:
-            words = None
-        if not isinstance(words, dict) or words.get("call") not in CALLS:
+            call = None
+        if not isinstance(call, dict) or call.get("call") not in CALLS:
             shown = line[:80].decode(errors="replace")
             raise RequestError(
                 f'{shown!r} is no call; a line is a JSON object such as {{"call": "init_start"}}, with one of '
                 f"{', '.join(CALLS)}."
             )
-        sent = words.pop("time_ms", None)
+        sent = call.pop("time_ms", None)
         if isinstance(sent, (int, float)):
             self._delay_ms = max(self._delay_ms or 0.0, abs(arrived - sent))
-        return words.pop("call"), words
+        return call.pop("call"), call
 
-    def _call(self, name: str, words: Mapping[str, Any]) -> dict[str, Any]:
+    def _call(self, name: str, named_arguments: Mapping[str, Any]) -> dict[str, Any]:
         if self._benchmark is None:
             self._benchmark = self._make()
         one = self._benchmark
         if name == "report" and self._delay_ms is not None:
             one.tell(largest_delay_ms=round(self._delay_ms))
-        tensors = words.get("tensors", ())
+        tensors = named_arguments.get("tensors", ())
         arguments = tensors if name == "weights_initialized" and isinstance(tensors, list) else ()
-        named = {} if arguments else dict(words)
+        named = {} if arguments else dict(named_arguments)
         method = getattr(one, name)
         try:
             inspect.signature(method).bind(*arguments, **named)
         except TypeError as error:
             raise RequestError(
-                f"{name} cannot be called with {', '.join(words) or 'nothing'}: {error}."
+                f"{name} cannot be called with {', '.join(named_arguments) or 'nothing'}: {error}."
             ) from error
         given = method(*arguments, **named)
         answer: dict[str, Any] = {"ok": True, "done": one.done, "reached": one.reached}

@@ -52,8 +52,8 @@ class OwnRanks:
         if self.size == 1:
             return value
         if self._broadcast is not None:
-            told: T = self._broadcast(value)
-            return told
+            received: T = self._broadcast(value)
+            return received
         values = [value]
         _distributed().broadcast_object_list(values, src=0)
         return values[0]
@@ -88,5 +88,9 @@ class OwnRanks:
 
 def _distributed() -> Any:
     """torch.distributed, if this process has begun it; else None."""
-    found = sys.modules.get("torch.distributed")
-    return found if found is not None and found.is_available() and found.is_initialized() else None
+    distributed = sys.modules.get("torch.distributed")
+    return (
+        distributed
+        if distributed is not None and distributed.is_available() and distributed.is_initialized()
+        else None
+    )

@@ -31,8 +31,8 @@ def changes(benchmark: str, config: Mapping[str, Any], ranks: int) -> tuple[str,
         return (_option(("reference",), config.get("reference")),)
     kind = type(defined)
     try:
-        asked = _flat(asdict(cattrs.structure(config, kind)))
-        free = {path: value for path, value in asked.items() if _is_tunable(path, kind.TUNABLE)}
+        given = _flat(asdict(cattrs.structure(config, kind)))
+        free = {path: value for path, value in given.items() if _is_tunable(path, kind.TUNABLE)}
         expected = cattrs.structure(_nested(_flat(asdict(defined)) | free), kind).for_ranks(ranks)
     except (
         cattrs.BaseValidationError,
@@ -44,8 +44,8 @@ def changes(benchmark: str, config: Mapping[str, Any], ranks: int) -> tuple[str,
     ) as error:
         raise RequestError(f"This is no configuration of {benchmark}: {error!r}.") from error
     due = _flat(asdict(expected))
-    changed = [_option(path, value) for path, value in asked.items() if path not in due or due[path] != value]
-    return (*changed, *(f"~benchmark.{'.'.join(path)}" for path in due if path not in asked))
+    changed = [_option(path, value) for path, value in given.items() if path not in due or due[path] != value]
+    return (*changed, *(f"~benchmark.{'.'.join(path)}" for path in due if path not in given))
 
 
 def _definition(benchmark: str) -> BenchmarkConfig:

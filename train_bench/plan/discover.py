@@ -48,8 +48,8 @@ def variants() -> tuple[str, ...]:
 
 def outside_conf() -> tuple[Path, ...]:
     """The folders `conf/` of benchmarks and launchers that did not come with train_bench."""
-    found = (*search_path.references().values(), *search_path.launchers().values())
-    return tuple(one.folder / "conf" for one in found if not one.shipped and (one.folder / "conf").is_dir())
+    plugins = (*search_path.references().values(), *search_path.launchers().values())
+    return tuple(one.folder / "conf" for one in plugins if not one.shipped and (one.folder / "conf").is_dir())
 
 
 def rcp_folders() -> tuple[Path, ...]:
@@ -62,10 +62,10 @@ def rcp_folders() -> tuple[Path, ...]:
 def rcp_folder_of(reference: str) -> Path:
     """Where new reference convergence points of a reference are written: beside those that it has, or where these
     belong to an installed package, in the user's own folder."""
-    found = search_path.references()[reference]
-    if search_path.is_installed(found.folder):
+    plugin = search_path.references()[reference]
+    if search_path.is_installed(plugin.folder):
         return _own_points()
-    return PACKAGE / "rcp" if found.shipped else found.folder / "rcp"
+    return PACKAGE / "rcp" if plugin.shipped else plugin.folder / "rcp"
 
 
 def _own_points() -> Path:
@@ -81,15 +81,15 @@ def _files(group: str) -> dict[str, Path]:
 
 @functools.cache
 def _files_in(confs: tuple[Path, ...], group: str) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for conf in confs:
         for path in (conf / group).glob("*.yaml"):
-            if path.stem in found:
+            if path.stem in paths:
                 raise RequestError(
-                    f"{group}={path.stem} is two files: {found[path.stem]} and {path}. Rename one of them."
+                    f"{group}={path.stem} is two files: {paths[path.stem]} and {path}. Rename one of them."
                 )
-            found[path.stem] = path
-    return dict(sorted(found.items()))
+            paths[path.stem] = path
+    return dict(sorted(paths.items()))
 
 
 def describe_variant(variant: str) -> dict[str, str]:
@@ -98,8 +98,8 @@ def describe_variant(variant: str) -> dict[str, str]:
     files = _files("benchmark")
     if variant not in files:
         raise UnknownName(what="benchmark", name=variant, known=files)
-    found = values(variant)
-    described = {key: found[key] for key in ("benchmark", "reference", "ruleset") if key in found}
+    content = values(variant)
+    described = {key: content[key] for key in ("benchmark", "reference", "ruleset") if key in content}
     return described | {"about": _about(files[variant])}
 
 
@@ -135,14 +135,14 @@ def _about(path: Path) -> str:
 def values(variant: str) -> dict[str, Any]:
     """What a variant's file says, over those that it builds on, read without Hydra."""
     own = yaml.safe_load(_files("benchmark")[variant].read_text(encoding="utf-8")) or {}
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     parents = own.pop("defaults", [])
     for parent in parents if "_self_" in parents else [*parents, "_self_"]:
         if parent == "_self_":
-            found = _over(own, found)
+            merged = _over(own, merged)
         elif not parent.endswith("_schema"):
-            found = _over(values(parent), found)
-    return found
+            merged = _over(values(parent), merged)
+    return merged
 
 
 def _over(upper: Mapping[str, Any], lower: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,15 +202,15 @@ def batch(config: LauncherConfig) -> Batch | None:
 
 def source_of(reference: str) -> Path | None:
     """The folder of a reference that did not come with train_bench; None where it did."""
-    found = search_path.references()[reference]
-    return None if found.shipped else found.folder
+    plugin = search_path.references()[reference]
+    return None if plugin.shipped else plugin.folder
 
 
 def folder_of(kind: str, name: str) -> str | None:
     """What other processes have to be told to find a reference (`references`) or a launcher (`launchers`); None where
     it is part of an installed package, or came with train_bench."""
-    found = getattr(search_path, kind)()[name]
-    return None if found.shipped or not found.module.startswith("train_bench.") else str(found.folder)
+    plugin = getattr(search_path, kind)()[name]
+    return None if plugin.shipped or not plugin.module.startswith("train_bench.") else str(plugin.folder)
 
 
 def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
@@ -236,9 +236,9 @@ def _member(kind: str, name: str, file: str, member: str) -> Any:
     sibling = getattr(search_path, kind)()[name]
     path = sibling.folder / f"{file}.py"
     try:
-        found = importlib.import_module(f"{sibling.module}.{file}")
+        module = importlib.import_module(f"{sibling.module}.{file}")
     except ImportError as error:
         raise RequestError(f"{path} cannot be imported: {error}.") from error
-    if not hasattr(found, member):
+    if not hasattr(module, member):
         raise RequestError(f"{path} has no {member}, which train_bench asks it for; see CONTRIBUTING.md.")
-    return getattr(found, member)
+    return getattr(module, member)

@@ -32,15 +32,15 @@ def time_of_a_run(plan: Mapping[str, Any], folder: Path) -> str | None:
 def times_of_runs(folder: Path) -> dict[str, str]:
     """The same in short by the name of the benchmark, whatever the machine: the latest campaign of each in `folder`
     that trained the benchmark as it is defined."""
-    found: dict[str, str] = {}
+    times: dict[str, str] = {}
     for path in _scores(folder):
         plan = _read(path.with_name("plan.json"))
         variant = plan.get("variant")
-        if isinstance(variant, str) and variant not in found and plan.get("changes") == []:
+        if isinstance(variant, str) and variant not in times and plan.get("changes") == []:
             about = _time(_read(path))
             if about:
-                found[variant] = about
-    return found
+                times[variant] = about
+    return times
 
 
 def _scores(folder: Path) -> list[Path]:
@@ -55,8 +55,8 @@ def _time(score: Mapping[str, Any]) -> str | None:
     """The median of the runs that reached their target, with its unit; None where none did."""
     runs = score.get("runs")
     listed = [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
-    found = [run.get("minutes") for run in listed if run.get("converged") is True]
-    timed = [one for one in found if isinstance(one, (int, float)) and one > 0]
+    listed_minutes = [run.get("minutes") for run in listed if run.get("converged") is True]
+    timed = [one for one in listed_minutes if isinstance(one, (int, float)) and one > 0]
     if not timed:
         return None
     minutes = statistics.median(timed)
@@ -71,7 +71,7 @@ def _kind(plan: Mapping[str, Any]) -> list[Any]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        found = files.read_json(path)
+        content = files.read_json(path)
     except LogError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -83,7 +83,7 @@ def answer(launch: Launch) -> str:
         files.write(path, text)
     name = launch.argv[0]
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             launch.argv,
             env=os.environ | SAFE_PATH,
             capture_output=True,
@@ -94,10 +94,10 @@ def answer(launch: Launch) -> str:
         raise LaunchError(f"{name} could not be started: {error.strerror}.") from error
     except subprocess.TimeoutExpired as error:
         raise LaunchError(f"{name} gave no answer within {ANSWER_SECONDS:g} s.") from error
-    if told.returncode != 0:
-        said = " ".join(told.stderr.split()) or f"exit code {told.returncode}"
+    if completed.returncode != 0:
+        said = " ".join(completed.stderr.split()) or f"exit code {completed.returncode}"
         raise LaunchError(f"{name} refused: {said}")
-    return told.stdout
+    return completed.stdout
 
 
 def run_through(argv: tuple[str, ...], stderr: Path) -> int:
@@ -151,8 +151,8 @@ def differing(root: Path, source: Sequence[str] = SOURCE) -> tuple[str, ...]:
     return tuple(line.split(maxsplit=1)[1].strip('"') for line in listed.splitlines())
 
 
-def _git(root: Path, *words: str) -> str:
-    command = ("git", "-C", str(root), *words)
+def _git(root: Path, *arguments: str) -> str:
+    command = ("git", "-C", str(root), *arguments)
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout.strip()
 
 

@@ -37,7 +37,7 @@ def parts() -> dict[str, list[Option]]:
     """Options by the heading that they stand under."""
     chosen = discover.defaults()
     named = {name: about for name, about in _sentences(RunConfig).items() if name in CHOSEN}
-    found = {
+    groups = {
         "Options": [
             *(Option(name=name, default=chosen[name], about=about) for name, about in named.items()),
             *_of(RunConfig, ""),
@@ -48,15 +48,15 @@ def parts() -> dict[str, list[Option]]:
         ],
         "Of every launcher": list(_of(LauncherConfig, "launcher.")),
     }
-    shared = {option.name for option in found["Of every launcher"]}
+    shared = {option.name for option in groups["Of every launcher"]}
     for name in discover.launchers():
         own = [
             option for option in _of(discover.launcher_config(name), "launcher.") if option.name not in shared
         ]
         if own:
-            found[f"Of launcher={name}"] = own
-    found["Of what the log says"] = [*_of(SystemConfig, "system."), *_of(SubmissionConfig, "submission.")]
-    return found
+            groups[f"Of launcher={name}"] = own
+    groups["Of what the log says"] = [*_of(SystemConfig, "system."), *_of(SubmissionConfig, "submission.")]
+    return groups
 
 
 def _of(kind: type[Any], prefix: str) -> Iterator[Option]:
@@ -71,19 +71,19 @@ def _sentences(kind: type[Any]) -> dict[str, str]:
     """Fields and what the docstrings of their class, and of those that it is made from, say of them in lines such as
     `seed   base of the runs' seeds`."""
     names = {field.name for field in fields(kind)}
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for one in reversed(kind.__mro__[:-1]):
         last = None
         for line in (one.__doc__ or "").expandtabs().splitlines():
-            told = LINE.match(line.removeprefix("    "))
-            if told and told[1] in names:
-                last = told[1]
-                found[last] = told[2]
+            match = LINE.match(line.removeprefix("    "))
+            if match and match[1] in names:
+                last = match[1]
+                sentences[last] = match[2]
             elif last is not None and line.startswith("      "):
-                found[last] += " " + line.strip()
+                sentences[last] += " " + line.strip()
             else:
                 last = None
-    return found
+    return sentences
 
 
 def _typed(value: Any) -> str:

@@ -91,7 +91,7 @@ class Provenance:
 
 
 def make_plan(
-    asked: RunConfig,
+    run_config: RunConfig,
     ruleset: Ruleset,
     provenance: Provenance,
     *,
@@ -103,37 +103,39 @@ def make_plan(
 
     Raises `RequestError` where the rules, the launcher or arithmetic forbid the request.
     """
-    rules = ruleset.benchmark(asked.benchmark.benchmark)
-    _refuse_launcher(asked)
-    config = _complete(asked, rules, provenance)
-    announcement = asdict(asked.submission) | asdict(asked.system)
+    rules = ruleset.benchmark(run_config.benchmark.benchmark)
+    _refuse_launcher(run_config)
+    config = _complete(run_config, rules, provenance)
+    announcement = asdict(run_config.submission) | asdict(run_config.system)
     announcement["submission_benchmark"] = config.benchmark
-    _refuse_what_the_rules_forbid(asked, rules, config, announcement, to_be_run=to_be_run)
-    runs = _number_of_runs(asked, rules, reference_runs=reference_runs)
-    if reference_runs and asked.precision is not Precision.fp32:
+    _refuse_what_the_rules_forbid(run_config, rules, config, announcement, to_be_run=to_be_run)
+    runs = _number_of_runs(run_config, rules, reference_runs=reference_runs)
+    if reference_runs and run_config.precision is not Precision.fp32:
         raise RequestError(
-            f"A reference convergence point is made in fp32; precision={asked.precision.value} was asked."
+            f"A reference convergence point is made in fp32; precision={run_config.precision.value} was asked."
         )
     purpose = "reference run" if reference_runs else "run"  # a point says nothing of the runs it is made of
     chosen = (
-        seeds.from_entropy(runs) if asked.seed is None else seeds.from_base(asked.seed, runs, purpose=purpose)
+        seeds.from_entropy(runs)
+        if run_config.seed is None
+        else seeds.from_base(run_config.seed, runs, purpose=purpose)
     )
-    folder = _folder(asked, config, provenance)
+    folder = _folder(run_config, config, provenance)
     job = Job(
         benchmark=config.benchmark,
         reference=config.reference,
-        launcher=asked.launcher.name,
-        launcher_config=asdict(asked.launcher),
+        launcher=run_config.launcher.name,
+        launcher_config=asdict(run_config.launcher),
         index=0,
         seed=0,
-        nodes=asked.launcher.nodes,
-        nproc_per_node=asked.launcher.nproc_per_node,
-        threads_per_rank=asked.launcher.threads_per_rank,
-        device=asked.device,
-        precision=asked.precision,
-        drop_caches=asked.drop_caches,
-        start_limit_seconds=asked.start_limit_seconds,
-        stall_limit_seconds=asked.stall_limit_seconds,
+        nodes=run_config.launcher.nodes,
+        nproc_per_node=run_config.launcher.nproc_per_node,
+        threads_per_rank=run_config.launcher.threads_per_rank,
+        device=run_config.device,
+        precision=run_config.precision,
+        drop_caches=run_config.drop_caches,
+        start_limit_seconds=run_config.start_limit_seconds,
+        stall_limit_seconds=run_config.stall_limit_seconds,
         config=asdict(config),
         announcement=announcement,
         target=rules.target,
@@ -141,7 +143,7 @@ def make_plan(
         schedule=_schedule(config, rules),
         folder=folder,
         reference_folder=discover.folder_of("references", config.reference),
-        launcher_folder=discover.folder_of("launchers", asked.launcher.name),
+        launcher_folder=discover.folder_of("launchers", run_config.launcher.name),
     )
     return Plan(
         created=provenance.now.isoformat(timespec="seconds"),
@@ -154,30 +156,30 @@ def make_plan(
         ruleset=ruleset.name,
         ruleset_digest=rules.digest,
         points_digest=provenance.points_digest,
-        launcher=asked.launcher.name,
+        launcher=run_config.launcher.name,
         world_size=job.world_size,
-        seeds="entropy" if asked.seed is None else "fixed",
+        seeds="entropy" if run_config.seed is None else "fixed",
         runs_required=2 * rules.runs if reference_runs else rules.runs,
         changes=changes(config.benchmark, asdict(config), job.world_size),
-        request={key: value for key, value in asdict(asked).items() if key not in IN_THE_JOBS},
+        request={key: value for key, value in asdict(run_config).items() if key not in IN_THE_JOBS},
         jobs=tuple(replace(job, index=index, seed=seed) for index, seed in enumerate(chosen)),
     )
 
 
-def _refuse_launcher(asked: RunConfig) -> None:
-    reason = discover.launcher(asked.launcher).refuse(asked.benchmark)
+def _refuse_launcher(run_config: RunConfig) -> None:
+    reason = discover.launcher(run_config.launcher).refuse(run_config.benchmark)
     if reason:
         raise RequestError(reason)
-    hyperparameters = asked.benchmark.hyperparameters
+    hyperparameters = run_config.benchmark.hyperparameters
     batch, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
-    ranks = asked.launcher.world_size
+    ranks = run_config.launcher.world_size
     for name in ("start_limit_seconds", "stall_limit_seconds"):
-        if getattr(asked, name) <= 0:
-            raise RequestError(f"{name} is {getattr(asked, name):g}; it has to be above 0.")
-    threads = asked.launcher.threads_per_rank
+        if getattr(run_config, name) <= 0:
+            raise RequestError(f"{name} is {getattr(run_config, name):g}; it has to be above 0.")
+    threads = run_config.launcher.threads_per_rank
     if threads is not None and threads < 1:
         raise RequestError(f"launcher.threads_per_rank is {threads}; it has to be at least 1.")
-    if asked.precision is Precision.tf32 and asked.device is Device.cpu:
+    if run_config.precision is Precision.tf32 and run_config.device is Device.cpu:
         raise RequestError("precision=tf32 exists on GPUs only; with device=cpu use fp32, bf16 or fp16.")
     if steps < 1:
         raise RequestError(f"gradient_accumulation_steps is {steps}; it has to be at least 1.")
@@ -188,9 +190,9 @@ def _refuse_launcher(asked: RunConfig) -> None:
         )
 
 
-def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -> BenchmarkConfig:
+def _complete(run_config: RunConfig, rules: BenchmarkRules, provenance: Provenance) -> BenchmarkConfig:
     """The benchmark's configuration with what the rules and the machine's user decide filled in."""
-    config = asked.benchmark.for_ranks(asked.launcher.world_size)
+    config = run_config.benchmark.for_ranks(run_config.launcher.world_size)
     evaluation = config.evaluation
     due = rules.schedule_at(config.hyperparameters.global_batch_size)
     if due is not None:
@@ -200,12 +202,12 @@ def _complete(asked: RunConfig, rules: BenchmarkRules, provenance: Provenance) -
             first=default.first if evaluation.first is None else evaluation.first,
             period=default.period if evaluation.period is None else evaluation.period,
         )
-    data = files.own_path(asked.data_dir) if asked.data_dir else provenance.cache / config.benchmark
+    data = files.own_path(run_config.data_dir) if run_config.data_dir else provenance.cache / config.benchmark
     return replace(config, evaluation=evaluation, data_dir=str(data.resolve()))
 
 
 def _refuse_what_the_rules_forbid(
-    asked: RunConfig,
+    run_config: RunConfig,
     rules: BenchmarkRules,
     config: BenchmarkConfig,
     announcement: Mapping[str, Any],
@@ -223,26 +225,26 @@ def _refuse_what_the_rules_forbid(
     values = dict(announcement, submission_platform=announcement["submission_platform"] or "as found")
     values |= config.hyperparameters.logged()
     problems += [explain(failure) for failure in preflight(rules, values)]
-    if asked.seed is not None and not rules.fixed_seeds_allowed:
+    if run_config.seed is not None and not rules.fixed_seeds_allowed:
         problems.append(
-            f"seed={asked.seed} fixes the seeds; {rules.ruleset} demands seeds from entropy. Leave seed out."
+            f"seed={run_config.seed} fixes the seeds; {rules.ruleset} demands seeds from entropy. Leave seed out."
         )
-    if to_be_run and not asked.drop_caches and not rules.uncleared_cache_allowed:
+    if to_be_run and not run_config.drop_caches and not rules.uncleared_cache_allowed:
         problems.append(f"{rules.ruleset} demands cleared caches before each run; set drop_caches=true.")
     if problems:
         raise RequestError(" ".join(problems))
 
 
-def _number_of_runs(asked: RunConfig, rules: BenchmarkRules, *, reference_runs: bool) -> int:
+def _number_of_runs(run_config: RunConfig, rules: BenchmarkRules, *, reference_runs: bool) -> int:
     if reference_runs:
-        runs = 2 * rules.runs if asked.runs is None else asked.runs
+        runs = 2 * rules.runs if run_config.runs is None else run_config.runs
         if runs < 2 * rules.runs:
             raise RequestError(
                 f"A reference convergence point of {rules.name} takes at least {2 * rules.runs} runs; "
                 f"runs={runs} was asked."
             )
         return runs
-    runs = rules.runs if asked.runs is None else asked.runs
+    runs = rules.runs if run_config.runs is None else run_config.runs
     if runs < 1:
         raise RequestError(
             f"runs={runs} was asked; a campaign has at least 1 run (fewer than the {rules.runs} of "
@@ -251,11 +253,11 @@ def _number_of_runs(asked: RunConfig, rules: BenchmarkRules, *, reference_runs: 
     return runs
 
 
-def _folder(asked: RunConfig, config: BenchmarkConfig, provenance: Provenance) -> Path:
-    if asked.output:
-        return files.own_path(asked.output).resolve()
+def _folder(run_config: RunConfig, config: BenchmarkConfig, provenance: Provenance) -> Path:
+    if run_config.output:
+        return files.own_path(run_config.output).resolve()
     stamp = provenance.now.strftime("%Y%m%dT%H%M%SZ")
-    return Path(f"results/{stamp}_{config.benchmark}_{asked.launcher.name}").resolve()
+    return Path(f"results/{stamp}_{config.benchmark}_{run_config.launcher.name}").resolve()
 
 
 def _schedule(config: BenchmarkConfig, rules: BenchmarkRules) -> EvalSchedule:

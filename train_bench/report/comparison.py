@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 
-def told(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
+def in_sentences(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A comparison with the answer in words, in which the first campaign is A and that of the comparison `number`,
     from 1, is B, C, ...: paths are long, and alike where they are read first."""
     other = chr(ord("A") + number) if number < 26 else f"campaign {number + 1}"
@@ -22,9 +22,9 @@ def told(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
     return named | {"sentence": sentence(named)}
 
 
-def show(told: Mapping[str, Any], console: Console) -> None:
+def show(content: Mapping[str, Any], console: Console) -> None:
     """For each comparison: both sides, the answer, and where the difference comes from."""
-    for compared in told["comparisons"]:
+    for compared in content["comparisons"]:
         table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
         table.add_column("", no_wrap=True)
         table.add_column("campaign", overflow="fold")

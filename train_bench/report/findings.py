@@ -62,12 +62,12 @@ def once_each(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str,
 
 
 def _show_runs(entry: Mapping[str, Any], console: Console) -> None:
-    told = once_each(entry["runs"])
+    repeated = once_each(entry["runs"])
     for run in entry["runs"]:
         verdict = "converged" if run["converged"] else "not converged"
         rules = "follows the rules" if run["compliant"] else "BREAKS THE RULES"
         say(console, f"{run['file']}: {run['status']}, {verdict}, {rules}")
-        for file, finding, files in told:
+        for file, finding, files in repeated:
             if file == run["file"]:
                 place = f" line {finding['line']}" if finding["line"] else ""
                 many = f" ({files} of {len(entry['runs'])} logs)" if files > 1 else ""
@@ -83,8 +83,8 @@ def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:
         for finding in run["findings"]:
             kinds.setdefault((finding["grade"], finding["check"]), []).append((run["file"], finding))
     for grade in GRADES:
-        for (found, check), listed in kinds.items():
-            if found == grade:
+        for (graded, check), listed in kinds.items():
+            if graded == grade:
                 file, first = listed[0]
                 place = f"{file} line {first['line']}" if first["line"] else file
                 files = len({name for name, _ in listed})

@@ -12,15 +12,15 @@ DURATION = re.compile(r": ([a-z ]+) on two CPU cores")
 """How a benchmark's file says what a run takes."""
 
 
-def show(told: Mapping[str, Any], console: Console) -> None:
+def show(content: Mapping[str, Any], console: Console) -> None:
     """`benchmarks` by the reference that they belong to, then `launchers`. How long a run takes is what the last
     campaign in `results/` took, else what the benchmark's file says of two processor cores. What a terminal has no
     room for is cut at the end of the line, where nothing is that could be typed."""
-    benchmarks = sorted(told["benchmarks"], key=lambda one: (one["reference"], _scale(one), one["name"]))
+    benchmarks = sorted(content["benchmarks"], key=lambda one: (one["reference"], _scale(one), one["name"]))
     rows = [("benchmark=", "", "scale", "a run takes about", "data", "about"), *map(_benchmark, benchmarks)]
     _say(console, rows)
     console.print()
-    _say(console, [("launcher=", "", "about"), *map(_launcher, told["launchers"])])
+    _say(console, [("launcher=", "", "about"), *map(_launcher, content["launchers"])])
 
 
 def _benchmark(one: Mapping[str, Any]) -> tuple[str, ...]:

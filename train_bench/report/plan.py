@@ -9,38 +9,38 @@ from typing import Any
 from rich.console import Console
 
 
-def show(told: Mapping[str, Any], console: Console) -> None:
+def show(plan: Mapping[str, Any], console: Console) -> None:
     """A line per fact, then the exact commands."""
-    _say(console, f"{told['variant']} under {told['ruleset']}{': ' if told['about'] else ''}{told['about']}")
-    for name, fact in _facts(told):
+    _say(console, f"{plan['variant']} under {plan['ruleset']}{': ' if plan['about'] else ''}{plan['about']}")
+    for name, fact in _facts(plan):
         _say(console, f"{name:11} {fact}")
-    for command in (*told["commands"], *told["join"]):
+    for command in (*plan["commands"], *plan["join"]):
         _say(console, command)
-    for name, text in told["files"].items():
+    for name, text in plan["files"].items():
         _say(console, f"{name}:")
         _say(console, text.rstrip("\n"))
 
 
-def _facts(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    shared, needed, runs = told["shared"], told["runs_required"], len(told["jobs"])
-    yield "target", told["target"]
+def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    shared, needed, runs = plan["shared"], plan["runs_required"], len(plan["jobs"])
+    yield "target", plan["target"]
     yield "runs", str(runs) if runs >= needed else f"{runs}; a result needs {needed}"
-    yield "seeds", _seeds(told)
+    yield "seeds", _seeds(plan)
     yield "training", _training(shared)
     yield "evaluation", _evaluation(shared)
     yield "ranks", _ranks(shared)
     yield "numerics", f"{shared['precision']} on device={shared['device']}"
-    yield "data", told["data"]
-    yield "time", told["time"]
-    yield "folder", told["folder"]
-    if told["changes"]:
-        yield "changes", f"{', '.join(told['changes'])} (another task: no result of {told['benchmark']})"
+    yield "data", plan["data"]
+    yield "time", plan["time"]
+    yield "folder", plan["folder"]
+    if plan["changes"]:
+        yield "changes", f"{', '.join(plan['changes'])} (another task: no result of {plan['benchmark']})"
 
 
-def _seeds(told: Mapping[str, Any]) -> str:
-    if told["seeds"] == "entropy":
+def _seeds(plan: Mapping[str, Any]) -> str:
+    if plan["seeds"] == "entropy":
         return "drawn from the operating system's entropy when it is run"
-    return f"from seed={told['request']['seed']}: {', '.join(str(job['seed']) for job in told['jobs'])}"
+    return f"from seed={plan['request']['seed']}: {', '.join(str(job['seed']) for job in plan['jobs'])}"
 
 
 def _training(shared: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ def show_sweep(
 ) -> None:
     """One line per job, with the options in which the jobs differ; then which was faster, and a line for each that
     is no valid result, and why."""
-    shared = set.intersection(*(set(job["words"]) for job in jobs)) if len(jobs) > 1 else set()
+    shared = set.intersection(*(set(job["overrides"]) for job in jobs)) if len(jobs) > 1 else set()
     table = Table(
         title=f"{len(jobs)} job(s) in {folder}",
         title_justify="left",
@@ -40,7 +40,7 @@ def show_sweep(
         score, minutes = job["score"], time_of(job)
         table.add_row(
             str(job["number"]),
-            " ".join(_short(word) for word in job["words"] if word not in shared),
+            " ".join(_short(word) for word in job["overrides"] if word not in shared),
             outcome(job),
             f"{len(score['runs'])} of {score['runs_required']}" if score else "-",
             "-" if minutes is None else f"{minutes:.4f}",

@@ -61,8 +61,8 @@ class Wandb:
         self, run: int, position: float, count: int, metrics: Mapping[str, float], minutes: float, when: float
     ) -> None:
         """One evaluation."""
-        told = {**metrics, "position": position, "count": count, "minutes": minutes, "time": when}
-        self._run.log({f"run_{run}/{name}": value for name, value in told.items()})
+        values = {**metrics, "position": position, "count": count, "minutes": minutes, "time": when}
+        self._run.log({f"run_{run}/{name}": value for name, value in values.items()})
 
     def failure(self, run: int, how: str) -> None:
         """The processes of a run died."""
@@ -183,7 +183,7 @@ def _follow(tracker: Tracker, pipe: Connection, folder: Path, rcp_folders: Seque
             if what == "end":
                 if not any(folder.glob("result_*.txt")):
                     return  # interrupted before there was anything to judge
-                score = judge_folder(folder, asked=None, rcp_folders=rcp_folders).score.as_json()
+                score = judge_folder(folder, ruleset_name=None, rcp_folders=rcp_folders).score.as_json()
                 tracker.score(score, _papers(folder))
                 return
             getattr(tracker, what)(*values)

@@ -29,10 +29,10 @@ from train_bench.report.tracker import TRACKERS, track
 NONE = "none"
 
 
-def named(asked: Any) -> tuple[str, ...]:
+def named(trackers: Any) -> tuple[str, ...]:
     """The trackers that `tracking=` asks for: one name, a list of names, or `none`. Raises `RequestError` for what is
     no tracker, or not installed."""
-    names = [asked] if isinstance(asked, str) else asked
+    names = [trackers] if isinstance(trackers, str) else trackers
     if not isinstance(names, (list, tuple)):
         raise RequestError(f"tracking is {names!r}; name {', '.join(TRACKERS)}, a list of them, or {NONE}.")
     chosen = tuple(dict.fromkeys(str(name) for name in names if name != NONE))
@@ -67,7 +67,7 @@ class Tracking:
         target: Callable[..., None] = track,
     ) -> None:
         self._name, self._jobs, self._say, self._limit = name, jobs, say, limit_seconds
-        self._told: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._job: Job | None = None
         self._started_ms = 0
         self._given_up = False
@@ -89,7 +89,7 @@ class Tracking:
             self._ours.close()
             return
         self._why = self._heard()
-        threading.Thread(target=_hand_over, args=(self._told, self._ours), daemon=True).start()
+        threading.Thread(target=_hand_over, args=(self._messages, self._ours), daemon=True).start()
         for job in self._jobs:
             if job.result_file.exists():
                 self.run_started(job)
@@ -99,7 +99,7 @@ class Tracking:
     def run_started(self, job: Job) -> None:
         """A run is being launched."""
         self._job, self._started_ms = job, 0
-        self._told.put(("run", job.index, job.seed))
+        self._messages.put(("run", job.index, job.seed))
 
     def event(self, event: Event) -> None:
         """A new line of the run's log; evaluations are told."""
@@ -107,10 +107,10 @@ class Tracking:
             self._started_ms = event.time_ms
         if self._job is None or event.key not in EVALUATION:
             return
-        told = _evaluation(self._job, event)
-        if told is not None:
+        evaluation = _evaluation(self._job, event)
+        if evaluation is not None:
             minutes = (event.time_ms - self._started_ms) / 60_000
-            self._told.put(("quality", self._job.index, *told, minutes, event.time_ms / 1000))
+            self._messages.put(("quality", self._job.index, *evaluation, minutes, event.time_ms / 1000))
 
     def finding(self, job: Job, finding: Finding) -> None:
         """The judgement at the end has them all."""
@@ -122,14 +122,14 @@ class Tracking:
         """A run has ended."""
         self._job = None
         if failure:
-            self._told.put(("failure", job.index, failure))
+            self._messages.put(("failure", job.index, failure))
 
     def campaign_ended(self) -> None:
         """Give the tracker its time to judge and to finish; warn if it needs more, or has failed."""
         if self._given_up:
             return
-        self._told.put(("end",))
-        self._told.put(None)
+        self._messages.put(("end",))
+        self._messages.put(None)
         self._process.join(self._limit)
         if self._process.is_alive():
             self._give_up(f"was not finished {self._limit:g} s after the last run")
@@ -162,10 +162,10 @@ def _evaluation(job: Job, event: Event) -> tuple[float, int, dict[str, float]] |
     return position, count, dict(job.target.quality_of(event.value).metrics)
 
 
-def _hand_over(told: queue.SimpleQueue[tuple[Any, ...] | None], pipe: Connection) -> None:
+def _hand_over(messages: queue.SimpleQueue[tuple[Any, ...] | None], pipe: Connection) -> None:
     """In a thread of its own, because a pipe to a process that hangs fills and blocks."""
     with contextlib.suppress(OSError):
-        while (message := told.get()) is not None:
+        while (message := messages.get()) is not None:
             pipe.send(message)
 
 

@@ -31,14 +31,14 @@ def allowed_keys(rules: BenchmarkRules, division: str) -> tuple[AllowedKey, ...]
     place of an earlier one's."""
     if division not in DIVISIONS:
         raise RequestError(f"There is no division '{division}'; known: {', '.join(DIVISIONS)}.")
-    found: dict[tuple[str, str | None], AllowedKey] = {}
+    keys: dict[tuple[str, str | None], AllowedKey] = {}
     for name, when, file in _files(rules, division):
         for key, rule in file.keys.items():
-            found.pop((key, None), None)
-            found[key, when] = AllowedKey(
+            keys.pop((key, None), None)
+            keys[key, when] = AllowedKey(
                 key=key, occurs=_occurs(rule), constraints=_constraints(rule), file=name, when=when
             )
-    return tuple(found.values())
+    return tuple(keys.values())
 
 
 def _files(rules: BenchmarkRules, division: str) -> Iterator[tuple[str, str | None, RuleFile]]:

@@ -85,17 +85,17 @@ def _between(bounds: Mapping[str, Any], where: str, subject: str) -> list[str]:
 
 
 def _steps(bounds: Mapping[str, Any], where: str, subject: str) -> list[str]:
-    found = []
+    expressions_of_steps = []
     if "integer" in bounds:
         _only_true(bounds, "integer", where)
-        found.append(f"is_integer({subject})")
+        expressions_of_steps.append(f"is_integer({subject})")
     for word, form in (("multiple_of", "{} / {!r}"), ("power_of_two_times", "math.log2({} / {!r})")):
         if word in bounds:
             step = number(bounds[word], f"{where}.{word}")
             if step <= 0:
                 raise refused(f"{where}.{word}", step, "a number above 0")
-            found.append(f"is_integer({form.format(subject, step)})")
-    return found
+            expressions_of_steps.append(f"is_integer({form.format(subject, step)})")
+    return expressions_of_steps
 
 
 def _of_values(bounds: Mapping[str, Any], where: str, subject: str) -> str:
@@ -124,19 +124,19 @@ def _refuse_no_value(value: object, where: str) -> None:
 
 
 def _of_list(bounds: Mapping[str, Any], where: str, subject: str) -> list[str]:
-    found = []
+    of_list = []
     if "length" in bounds:
         length = bounds["length"]
         if type(length) is not int or length < 0:
             raise refused(f"{where}.length", length, "a whole number of 0 or more")
-        found.append(f"len({subject}) == {length}")
+        of_list.append(f"len({subject}) == {length}")
     if "each" in bounds:
         of_items = expressions(bounds["each"], f"{where}.each", "item")
-        found += [f"all({expression} for item in {subject})" for expression in of_items]
+        of_list += [f"all({expression} for item in {subject})" for expression in of_items]
     if "ascending" in bounds:
         _only_true(bounds, "ascending", where)
-        found.append(f"{subject} == sorted({subject})")
-    return found
+        of_list.append(f"{subject} == sorted({subject})")
+    return of_list
 
 
 def _only_true(bounds: Mapping[str, Any], word: str, where: str) -> None:

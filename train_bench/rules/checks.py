@@ -323,7 +323,7 @@ def _broken(line: _Line, rule: str) -> Failure:
 
 def _counted(keys: Mapping[str, KeyRule], counts: Mapping[str, list[Any]]) -> list[Failure]:
     failures = []
-    told: set[frozenset[str]] = set()
+    reported: set[frozenset[str]] = set()
     for key, rule in keys.items():
         requirement = rule.requirement
         if requirement is None or requirement == "OPTIONAL":
@@ -331,8 +331,8 @@ def _counted(keys: Mapping[str, KeyRule], counts: Mapping[str, list[Any]]) -> li
         values = counts[key]
         alternatives = frozenset({key, *_named_alternatives(requirement)})
         if requirement.startswith("AT_LEAST_ONE_OR"):
-            missing = not any(counts.get(name) for name in alternatives) and alternatives not in told
-            told.add(alternatives)
+            missing = not any(counts.get(name) for name in alternatives) and alternatives not in reported
+            reported.add(alternatives)
         elif requirement == "EXACTLY_ONE":
             missing = not values or any(value != values[0] for value in values)
         elif requirement == "AT_LEAST_ONE":

@@ -31,8 +31,8 @@ def in_words_of_count(requirement: str) -> str:
         return f"at least once, or {requirement[len('AT_LEAST_ONE_OR(') : -1]}"
     if requirement.startswith("AT_LEAST("):
         return f"at least {requirement[len('AT_LEAST(') : -1]} times"
-    words = {"EXACTLY_ONE": "exactly once", "AT_LEAST_ONE": "at least once", "OPTIONAL": "optional"}
-    return words.get(requirement, requirement)
+    counts = {"EXACTLY_ONE": "exactly once", "AT_LEAST_ONE": "at least once", "OPTIONAL": "optional"}
+    return counts.get(requirement, requirement)
 
 
 def literal(node: ast.expr) -> Any:
@@ -90,9 +90,9 @@ def _words(node: ast.expr) -> str | None:
         _state,
         _listed,
     ):
-        found = shape(node)
-        if found:
-            return found
+        words = shape(node)
+        if words:
+            return words
     return None
 
 

@@ -41,8 +41,8 @@ OPTIONAL_FIELDS = {"rounds", "reference", "drop", "counted", "schedule", "rcp_al
 
 def folders() -> tuple[Path, ...]:
     """The folders of benchmarks that state their rules."""
-    found = (one.folder for one in search_path.references().values())
-    return tuple(folder for folder in found if (folder / stated.FILE).is_file())
+    candidates = (one.folder for one in search_path.references().values())
+    return tuple(folder for folder in candidates if (folder / stated.FILE).is_file())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Ruleset:
         return self.benchmarks[name]
 
 
-class _WhenAsked(Mapping[str, BenchmarkRules]):
+class _MadeWhenRead(Mapping[str, BenchmarkRules]):
     """Makes the rules of a benchmark when they are asked for: it takes time, and those of one that are wrong are in
     the way of no other."""
 
@@ -162,28 +162,28 @@ def _load(name: str, where: tuple[Path, ...]) -> Ruleset:
             benchmark: cache(partial(_own, name, number, table, folder, benchmark))
             for benchmark, folder in _stated_for(name, where).items()
         }
-        return Ruleset(name=name, benchmarks=_WhenAsked(made))
+        return Ruleset(name=name, benchmarks=_MadeWhenRead(made))
     rows = [row for row in table["benchmarks"] if _holds(row, number, list(table["rounds"]))]
     made = {row["name"]: cache(partial(_official, name, number, table, row)) for row in rows}
     if len(made) != len(rows):
         raise RuleFileError(f"{path}: a benchmark of {name} has two rows")
-    return Ruleset(name=name, benchmarks=_WhenAsked(made))
+    return Ruleset(name=name, benchmarks=_MadeWhenRead(made))
 
 
 def _stated_for(name: str, where: tuple[Path, ...]) -> dict[str, Path]:
     """The benchmarks that folders state for a round of ours, each with its folder."""
-    found: dict[str, Path] = {}
+    stated_in: dict[str, Path] = {}
     for folder in where:
         said = stated.read(folder)
         if said["round"] not in _own_rounds():
             what = f"round of our own ({folder / stated.FILE}: round)"
             raise UnknownName(what=what, name=str(said["round"]), known=_own_rounds())
         for benchmark in said["benchmarks"] if said["round"] == name else ():
-            if benchmark in found:
-                both = f"{found[benchmark] / stated.FILE} and {folder / stated.FILE}"
+            if benchmark in stated_in:
+                both = f"{stated_in[benchmark] / stated.FILE} and {folder / stated.FILE}"
                 raise RequestError(f"Two folders state rules for {benchmark}: {both}; give one another name.")
-            found[benchmark] = folder
-    return found
+            stated_in[benchmark] = folder
+    return stated_in
 
 
 def _own_rounds() -> tuple[str, ...]:

@@ -43,23 +43,23 @@ def read(folder: Path) -> Mapping[str, Any]:
     read; what it says of a benchmark is looked at when that is asked for."""
     path = folder / FILE
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeyLoader)
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeyLoader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RequestError(f"{path} cannot be read: {error}.") from error
-    _refuse_fields(found, {"round", "benchmarks", "hyperparameters"}, set(), str(path))
+    _refuse_fields(content, {"round", "benchmarks", "hyperparameters"}, set(), str(path))
     for field in ("benchmarks", "hyperparameters"):
-        _refuse_names(found[field], f"{path}: {field}")
-    return found  # type: ignore[no-any-return]
+        _refuse_names(content[field], f"{path}: {field}")
+    return content  # type: ignore[no-any-return]
 
 
 def benchmark(folder: Path, name: str) -> dict[str, Any]:
     """One benchmark of the folder as a row of a round's table: thresholds with the `best` value that their metric
     can have, and all its hyperparameters."""
-    found = read(folder)
+    content = read(folder)
     where = f"{folder / FILE}: benchmarks.{name}"
-    facts = found["benchmarks"][name]
+    facts = content["benchmarks"][name]
     _refuse_fields(facts, FACTS, OPTIONAL_FACTS, where)
-    shared, own = found["hyperparameters"], facts.get("hyperparameters", {})
+    shared, own = content["hyperparameters"], facts.get("hyperparameters", {})
     _refuse_names(own, f"{where}.hyperparameters")
     if twice := sorted(set(shared) & set(own)):
         raise refused(
@@ -79,7 +79,7 @@ def _thresholds(target: object, where: str) -> list[dict[str, Any]]:
     """`{mAP: {at_least: 0.3}}`, or `at_most` where less is better."""
     _refuse_names(target, where)
     assert isinstance(target, Mapping)
-    found = []
+    thresholds = []
     for metric, bound in target.items():
         at = f"{where}.{metric}"
         wanted = set(bound) & {"at_least", "at_most"} if isinstance(bound, Mapping) else set()
@@ -90,10 +90,10 @@ def _thresholds(target: object, where: str) -> list[dict[str, Any]]:
         best = number(bound.get("best", 1.0 if higher else 0.0), f"{at}.best")
         if (best < value) if higher else (best > value):
             raise refused(at, bound, f"a target that the best value, {best:g}, reaches; state best: NUMBER")
-        found.append({"metric": metric, "value": value, "higher_is_better": higher, "best": best})
-    if not found:
+        thresholds.append({"metric": metric, "value": value, "higher_is_better": higher, "best": best})
+    if not thresholds:
         raise refused(where, target, "at least one metric")
-    return found
+    return thresholds
 
 
 def _refuse_values(facts: Mapping[str, Any], where: str) -> None:
@@ -125,10 +125,10 @@ def _refuse_schedule(row: object, where: str) -> None:
             number(item, f"{where}.{key}", least=0)
 
 
-def _refuse_fields(found: object, needed: set[str], optional: set[str], where: str) -> None:
-    if not isinstance(found, Mapping):
-        raise refused(where, found, f"the fields {', '.join(sorted(needed))}")
-    strange, missing = set(found) - needed - optional, needed - set(found)
+def _refuse_fields(content: object, needed: set[str], optional: set[str], where: str) -> None:
+    if not isinstance(content, Mapping):
+        raise refused(where, content, f"the fields {', '.join(sorted(needed))}")
+    strange, missing = set(content) - needed - optional, needed - set(content)
     if strange or missing:
         allowed = (
             f"{', '.join(sorted(needed))} and, where needed, {', '.join(sorted(optional)) or 'nothing else'}"
@@ -137,10 +137,10 @@ def _refuse_fields(found: object, needed: set[str], optional: set[str], where: s
         raise RequestError(f"{where} has fields that are {wrong}; allowed: {allowed}.")
 
 
-def _refuse_names(found: object, where: str) -> None:
+def _refuse_names(content: object, where: str) -> None:
     """Names of benchmarks, keys and metrics become parts of expressions."""
-    if not isinstance(found, Mapping):
-        raise refused(where, found, "names with what is said of them")
-    for name in found:
+    if not isinstance(content, Mapping):
+        raise refused(where, content, "names with what is said of them")
+    for name in content:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise refused(where, name, "names of letters, digits and _ that begin with a letter")

@@ -10,13 +10,13 @@ from train_bench.errors import LaunchError
 DROP = Path("/proc/sys/vm/drop_caches")
 
 
-def drop(*, asked: bool) -> bool:
+def drop(*, wanted: bool) -> bool:
     """Drop the page cache, dentries and inodes of this host if asked. Returns what happened.
 
     A run that was asked to drop caches and cannot does not start: its result would claim a state of
     the machine that it was not in (rules, section "Start state of data").
     """
-    if not asked:
+    if not wanted:
         return False
     os.sync()
     try:

@@ -93,5 +93,5 @@ def _answer(job: Job, parallel: Parallel) -> Answer:
 
 def _digest_of(job: Job) -> str:
     """Of all but the folder, which may be mounted elsewhere on another host."""
-    told = asdict(job) | {"folder": None}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    content = asdict(job) | {"folder": None}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

@@ -65,12 +65,12 @@ def _joined(batches: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([NONE, *batches])
 
 
-def _repeated(stream: np.ndarray, told: SamplesTaken) -> int:
+def _repeated(stream: np.ndarray, taken: SamplesTaken) -> int:
     """How often a sample came again within its epoch, without those that an epoch may leave to the next."""
-    if told.epoch is None:
+    if taken.epoch is None:
         return _again(stream)
-    epochs = (told.start + np.arange(len(stream))) // told.epoch
-    return sum(max(0, _again(stream[epochs == epoch]) - told.carried) for epoch in np.unique(epochs))
+    epochs = (taken.start + np.arange(len(stream))) // taken.epoch
+    return sum(max(0, _again(stream[epochs == epoch]) - taken.carried) for epoch in np.unique(epochs))
 
 
 def _again(numbers: np.ndarray) -> int:

@@ -99,12 +99,12 @@ def gather(ranks: Ranks, seen: Mapping[str, Any] | None) -> dict[str, Any] | Non
     same processors; `lost` is `lost_share`.
     """
     answers = ranks.gather_objects(seen)
-    found = [one for one in answers or () if one is not None]
-    if not found or len(found) < ranks.size:
+    complete = [one for one in answers or () if one is not None]
+    if not complete or len(complete) < ranks.size:
         return None
-    machines = list(dict.fromkeys(one["machine"] for one in found))
-    told = [_of_machine([one for one in found if one["machine"] == name]) for name in machines]
-    worst = max(told, key=lost_share)
+    machines = list(dict.fromkeys(one["machine"] for one in complete))
+    of_machines = [_of_machine([one for one in complete if one["machine"] == name]) for name in machines]
+    worst = max(of_machines, key=lost_share)
     rounded = {key: round(value, 3) for key, value in worst.items()}
     return {"machines": len(machines), "lost": round(lost_share(worst), 4), **rounded}
 

@@ -90,7 +90,7 @@ def _run(job: Job, parallel: Parallel, state: _State) -> None:
     from train_bench.run import events, system
     from train_bench.run.timed_run import timed_run
 
-    machine = system.found()
+    machine = system.describe()
     name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
     config = _config(job)
     digest = plan_digest(files.read_json(Path(sys.argv[1])))

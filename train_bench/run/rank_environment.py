@@ -18,9 +18,9 @@ allocation has its variables, too, whatever has started it there."""
 def rank_and_size(environ: Mapping[str, str]) -> tuple[int, int] | None:
     """The rank of this process and how many there are; None where nothing says it."""
     for rank, size, _ in STARTERS:
-        found = _number(environ, rank), _number(environ, size)
-        if found[0] is not None and found[1] is not None and found[0] < found[1]:
-            return found[0], found[1]
+        numbers = _number(environ, rank), _number(environ, size)
+        if numbers[0] is not None and numbers[1] is not None and numbers[0] < numbers[1]:
+            return numbers[0], numbers[1]
     return None
 
 

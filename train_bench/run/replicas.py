@@ -28,8 +28,8 @@ def compare(parallel: Parallel) -> dict[str, Any]:
     digests = {name: _digest(tensor) for name, tensor in parallel.replicated()}
     of_first = parallel.from_rank_zero(digests)
     mine = [name for name in of_first | digests if digests.get(name) != of_first.get(name)]
-    found = parallel.gather_objects(mine) or []
-    differing = parallel.from_rank_zero(list(dict.fromkeys(name for names in found for name in names)))
+    gathered = parallel.gather_objects(mine) or []
+    differing = parallel.from_rank_zero(list(dict.fromkeys(name for names in gathered for name in names)))
     seen = {"ranks": parallel.size, "tensors": len(digests), "equal": not differing}
     if not differing:
         return seen
@@ -58,5 +58,5 @@ def _largest_difference(parallel: Parallel, name: str) -> float | None:
     mine = tensor.detach().double()
     of_first = parallel.sum(mine if parallel.rank == 0 else mine.new_zeros(mine.shape))
     apart = float((mine - of_first).abs().max())
-    found = parallel.gather_objects(apart) or [apart]
-    return max(found) if all(map(math.isfinite, found)) else None
+    gathered = parallel.gather_objects(apart) or [apart]
+    return max(gathered) if all(map(math.isfinite, gathered)) else None

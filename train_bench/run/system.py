@@ -11,7 +11,7 @@ from typing import Any
 from train_bench import software
 
 
-def found() -> dict[str, Any]:
+def describe() -> dict[str, Any]:
     """Processors, memory, accelerators, operating system and versions, as plain data. What torch knows is asked where
     this process has imported it."""
     torch = sys.modules.get("torch")

@@ -25,7 +25,7 @@ def timed_run(
     exception travels on. `stopped` is called when the clock has stopped by itself: the result is whole then.
     """
     clock = Clock(log, parallel, job.target, whose=f"The reference {job.reference}")
-    log.cache_clear(caches.drop(asked=job.drop_caches and parallel.local_rank == 0))
+    log.cache_clear(caches.drop(wanted=job.drop_caches and parallel.local_rank == 0))
     log.announce({**job.announcement, **job.config["hyperparameters"]}, seed=job.seed)
     clock.init_start()
     task.build(job.seed, parallel)

@@ -11,7 +11,7 @@ from train_bench.report.page.figure import ACCENT, KEPT, MUTED, POWERS_OF_TWO, F
 
 def figure(entry: Entry) -> Figure | None:
     """Points, the mean between them, both bounds, and the runs; None where there are no points."""
-    told, points = entry.told, entry.allowed["reference_points"]
+    result, points = entry.result, entry.allowed["reference_points"]
     if not points:
         return None
     used = [point for point in points if point["used"]]
@@ -20,17 +20,17 @@ def figure(entry: Entry) -> Figure | None:
         _curve(used, "bound", "lowest accepted mean", "dot"),
         _curve(points, "upper_bound", "highest mean that is not too slow", "dashdot"),
         *_pruned([point for point in points if not point["used"]]),
-        *_runs(told),
-        *_verdict(told),
+        *_runs(result),
+        *_verdict(result),
     ]
-    unit = f"{told['unit']}s"
+    unit = f"{result['unit']}s"
     return Figure(
         name="convergence",
         title=f"{unit.capitalize()} to converge against the reference",
         about=f"{unit.capitalize()} to the target over the global batch size. Between two points the reference is "
         f"interpolated. A submission whose mean lies below the lower bound converges too fast; above the upper one it "
         f"converges too slowly, which is for review. RCP "
-        f"{told['rcp']['verdict']}: {told['rcp']['message']}.",
+        f"{result['rcp']['verdict']}: {result['rcp']['message']}.",
         traces=traces,
         layout={
             "showlegend": True,
@@ -71,16 +71,16 @@ def _pruned(points: Sequence[Mapping[str, Any]]) -> list[Trace]:
     ]
 
 
-def _runs(told: Mapping[str, Any]) -> list[Trace]:
-    converged = [run for run in told["runs"] if run["convergence"] is not None]
-    if told["global_batch_size"] is None or not converged:
+def _runs(result: Mapping[str, Any]) -> list[Trace]:
+    converged = [run for run in result["runs"] if run["convergence"] is not None]
+    if result["global_batch_size"] is None or not converged:
         return []
     return [
         {
             "type": "scatter",
             "mode": "markers",
             "name": "runs",
-            "x": [told["global_batch_size"]] * len(converged),
+            "x": [result["global_batch_size"]] * len(converged),
             "y": [run["convergence"] for run in converged],
             "text": [f"run {run['index']}" for run in converged],
             "marker": {"color": KEPT, "size": 6, "opacity": 0.6},
@@ -89,9 +89,9 @@ def _runs(told: Mapping[str, Any]) -> list[Trace]:
     ]
 
 
-def _verdict(told: Mapping[str, Any]) -> list[Trace]:
+def _verdict(result: Mapping[str, Any]) -> list[Trace]:
     """Where the comparison was made: the submission's mean and the bound that was used."""
-    rcp = told["rcp"]
+    rcp = result["rcp"]
     marks = (
         ("mean of the runs", "submission_mean", "diamond"),
         ("bound that was used", "bound", "line-ew-open"),
@@ -101,11 +101,11 @@ def _verdict(told: Mapping[str, Any]) -> list[Trace]:
             "type": "scatter",
             "mode": "markers",
             "name": name,
-            "x": [told["global_batch_size"]],
+            "x": [result["global_batch_size"]],
             "y": [rcp[field]],
             "marker": {"color": ACCENT, "size": 11, "symbol": symbol, "line": {"width": 2, "color": ACCENT}},
             "hovertemplate": f"{name} %{{y:.5g}}<extra></extra>",
         }
         for name, field, symbol in marks
-        if rcp[field] is not None and told["global_batch_size"] is not None
+        if rcp[field] is not None and result["global_batch_size"] is not None
     ]

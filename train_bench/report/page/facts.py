@@ -30,7 +30,7 @@ MOST_VALUES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PageOptions:
     """What the reader of a page adds: the price of a system per hour by its name (the empty name: of all),
     and the custom summary, one value per path."""
 
@@ -100,7 +100,7 @@ class Hyperparameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry: `told` is its object of `judge --json`, run by run beside `timelines` and `curves`.
+    """One entry: `result` is its object of `judge --json`, run by run beside `timelines` and `curves`.
 
     `apart` is the folder where an entry is called like another one of its round, else empty. `size` is how many
     accelerators the system has: what its description says, else the ranks of a campaign; None where nobody says
@@ -110,7 +110,7 @@ class Entry:
 
     anchor: str
     folder: str
-    told: Mapping[str, Any]
+    result: Mapping[str, Any]
     timelines: tuple[Timeline, ...]
     curves: tuple[Curve, ...]
     thresholds: tuple[Threshold, ...]
@@ -127,23 +127,23 @@ class Entry:
     @property
     def who(self) -> str:
         """Submitter and system; the folder, where nobody says them."""
-        who = " / ".join(filter(None, (self.told["submitter"], self.told["system"]))) or self.folder
+        who = " / ".join(filter(None, (self.result["submitter"], self.result["system"]))) or self.folder
         return f"{who} ({self.apart})" if self.apart else who
 
     @property
     def name(self) -> str:
         """How people call the entry."""
-        return f"{self.who} / {self.told['variant'] or self.told['benchmark']}"
+        return f"{self.who} / {self.result['variant'] or self.result['benchmark']}"
 
     @property
     def round(self) -> str:
         """The round without the family's name."""
-        return str(self.told["ruleset"]).removeprefix("training-")
+        return str(self.result["ruleset"]).removeprefix("training-")
 
     @property
     def minutes(self) -> float | None:
         """The score."""
-        score: float | None = self.told["score_minutes"]
+        score: float | None = self.result["score_minutes"]
         return score
 
     @property
@@ -169,52 +169,56 @@ class Entry:
         """Runs of a campaign whose processes died, and where their output is."""
         return [
             {"index": run["index"], "output": str(Path(self.folder, "ranks", f"run_{run['index']}"))}
-            for run in self.told["runs"]
+            for run in self.result["runs"]
             if run["status"] == "died" and self.configuration is not None
         ]
 
     @property
     def findings(self) -> list[tuple[Mapping[str, Any], str | None, int]]:
         """All findings, broken rules first, with the line that each is about and in how many logs it is the same."""
-        found: list[tuple[Mapping[str, Any], str | None, int]] = [
-            (item, None, 1) for item in self.told["findings"]
+        findings: list[tuple[Mapping[str, Any], str | None, int]] = [
+            (item, None, 1) for item in self.result["findings"]
         ]
         lines = {
             run["file"]: timeline.lines
-            for run, timeline in zip(self.told["runs"], self.timelines, strict=True)
+            for run, timeline in zip(self.result["runs"], self.timelines, strict=True)
         }
-        for file, finding, logs in once_each(self.told["runs"]):
-            found.append((finding, lines[file].get(finding["line"]), logs))
-        return sorted(found, key=lambda item: list(GRADES).index(item[0]["grade"]))
+        for file, finding, logs in once_each(self.result["runs"]):
+            findings.append((finding, lines[file].get(finding["line"]), logs))
+        return sorted(findings, key=lambda item: list(GRADES).index(item[0]["grade"]))
 
 
-def entry_of(judgement: Judgement, *, anchor: str, asked: Asked, rcp_folders: Sequence[Path]) -> Entry:
+def entry_of(
+    judgement: Judgement, *, anchor: str, options: PageOptions, rcp_folders: Sequence[Path]
+) -> Entry:
     """Gather what a page tells of one entry. The logs are read once more, one at a time."""
-    told = judgement.as_json()
+    result = judgement.as_json()
     rules = ruleset.load(judgement.location.ruleset).benchmark(judgement.score.benchmark)
-    division = told["division"] if told["division"] in DIVISIONS else DIVISIONS[0]
+    division = result["division"] if result["division"] in DIVISIONS else DIVISIONS[0]
     described = allowed_values(rules, division, rcp.load(rules, rcp_folders), {})
-    timelines = tuple(map(_timeline, judgement.records, told["runs"]))
+    timelines = tuple(map(_timeline, judgement.records, result["runs"]))
     system = _system(judgement)
-    price = asked.prices.get(told["system"] or "", asked.prices.get(""))
-    minutes = told["score_minutes"]
+    price = options.prices.get(result["system"] or "", options.prices.get(""))
+    minutes = result["score_minutes"]
     thresholds = rules.target.thresholds
     return Entry(
         anchor=anchor,
         folder=str(judgement.location.folder),
-        told=told,
+        result=result,
         timelines=timelines,
         curves=tuple(
             _curve(record, [threshold.metric for threshold in thresholds]) for record in judgement.records
         ),
         thresholds=thresholds,
         allowed=described,
-        hyperparameters=tuple(_hyperparameters(timelines, described, told)),
+        hyperparameters=tuple(_hyperparameters(timelines, described, result)),
         system=tuple((name, text) for name, value in system.items() if (text := as_text(value))),
         configuration=_configuration(judgement.location.plan),
-        size=_size(system, told["world_size"]),
+        size=_size(system, result["world_size"]),
         cost=None if price is None or minutes is None else price * minutes / 60,
-        joules=kept_energy(judgement.records, [run["dropped"] or not run["counted"] for run in told["runs"]]),
+        joules=kept_energy(
+            judgement.records, [run["dropped"] or not run["counted"] for run in result["runs"]]
+        ),
     )
 
 
@@ -234,17 +238,17 @@ def told_apart(entries: Sequence[Entry]) -> list[Entry]:
 
 def in_one_unit(entries: Sequence[Entry]) -> list[Entry]:
     """The entries, all of them in seconds where no run takes two minutes, else in minutes."""
-    longest = max((run["minutes"] or 0 for entry in entries for run in entry.told["runs"]), default=0)
+    longest = max((run["minutes"] or 0 for entry in entries for run in entry.result["runs"]), default=0)
     return [replace(entry, unit=SECONDS if longest < 2 else MINUTES) for entry in entries]
 
 
-def _timeline(record: RunRecord, told: Mapping[str, Any]) -> Timeline:
+def _timeline(record: RunRecord, run: Mapping[str, Any]) -> Timeline:
     path = Path(record.file)
     try:
         content = files.read_bytes(path, largest=log.LARGEST_BYTES)
     except OSError:
         content = b""
-    return read_timeline(record, content, {finding["line"] for finding in told["findings"]})
+    return read_timeline(record, content, {finding["line"] for finding in run["findings"]})
 
 
 def _curve(record: RunRecord, metrics: Sequence[str]) -> Curve:
@@ -262,14 +266,17 @@ def _curve(record: RunRecord, metrics: Sequence[str]) -> Curve:
 
 
 def _hyperparameters(
-    timelines: Sequence[Timeline], described: Mapping[str, Any], told: Mapping[str, Any]
+    timelines: Sequence[Timeline], described: Mapping[str, Any], result: Mapping[str, Any]
 ) -> list[Hyperparameter]:
     logged: dict[str, dict[str, None]] = {}
     for timeline in timelines:
         for key, values in timeline.values.items():
             logged.setdefault(key, {}).update(dict.fromkeys(values))
     broken = {
-        finding["key"] for run in told["runs"] for finding in run["findings"] if finding["grade"] == "breaks"
+        finding["key"]
+        for run in result["runs"]
+        for finding in run["findings"]
+        if finding["grade"] == "breaks"
     }
     rows = []
     for key, texts in logged.items():
@@ -302,10 +309,10 @@ def _system(judgement: Judgement) -> dict[str, Any]:
     if described or not judgement.location.plan:
         return described
     try:
-        found = files.read_json(judgement.location.folder / "system.json")
+        content = files.read_json(judgement.location.folder / "system.json")
     except LogError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _size(system: Mapping[str, Any], world_size: int | None) -> int | None:

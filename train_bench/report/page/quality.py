@@ -21,7 +21,7 @@ def together(entries: Sequence[Entry]) -> list[Figure]:
 
 def _figure(entry: Entry, threshold: Threshold) -> Figure:
     traces: list[Trace] = []
-    for at, (run, curve) in enumerate(zip(entry.told["runs"], entry.curves, strict=True)):
+    for at, (run, curve) in enumerate(zip(entry.result["runs"], entry.curves, strict=True)):
         what, colour = standing(run)
         name = f"run {run['index']}"
         traces.append(
@@ -58,7 +58,7 @@ def _together(entries: Sequence[Entry], threshold: Threshold) -> Figure:
                 {
                     "type": "scatter",
                     "mode": "lines",
-                    "name": f"{entry.name} ({entry.round}{'' if entry.told['valid'] else ', NOT VALID'})",
+                    "name": f"{entry.name} ({entry.round}{'' if entry.result['valid'] else ', NOT VALID'})",
                     "legendgroup": entry.anchor,
                     "showlegend": at == 0,
                     "x": list(map(entry.unit.of, curve.minutes)),
@@ -72,8 +72,8 @@ def _together(entries: Sequence[Entry], threshold: Threshold) -> Figure:
         (max(curve.minutes, default=0.0) for entry in entries for curve in entry.curves), default=0.0
     )
     return Figure(
-        name=f"together {entries[0].told['benchmark']} {threshold.metric}",
-        title=f"{entries[0].told['benchmark']}: {threshold.metric} against time",
+        name=f"together {entries[0].result['benchmark']} {threshold.metric}",
+        title=f"{entries[0].result['benchmark']}: {threshold.metric} against time",
         about=f"Every run of {len(entries)} entries; the target of the first is {threshold}.",
         traces=[*traces, _target(threshold, unit.of(longest))],
         layout={**_layout(threshold, unit), "showlegend": True},

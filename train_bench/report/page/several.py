@@ -21,19 +21,19 @@ SIZE = re.compile(r"(?i)(?<![a-z0-9])[nx]?\d+x?(?![a-z0-9])")
 def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
     """Score over that of the first entry of the same benchmark that has one, by anchor."""
     first: dict[str, float] = {}
-    found: dict[str, float | None] = {}
+    of_entries: dict[str, float | None] = {}
     for entry in entries:
         if entry.minutes:
-            first.setdefault(entry.told["benchmark"], entry.minutes)
-        found[entry.anchor] = entry.minutes / first[entry.told["benchmark"]] if entry.minutes else None
-    return found
+            first.setdefault(entry.result["benchmark"], entry.minutes)
+        of_entries[entry.anchor] = entry.minutes / first[entry.result["benchmark"]] if entry.minutes else None
+    return of_entries
 
 
 def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[str]:
     """Whether each campaign is faster than the first of its benchmark, in words; nothing where they cannot be
     compared."""
     first: dict[str, tuple[Judgement, Entry]] = {}
-    told = []
+    answers_so_far = []
     for judgement, entry in zip(judgements, entries, strict=True):
         if judgement.score.launcher is None:  # logs of others: a round is no contest of pairs
             continue
@@ -44,9 +44,9 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[s
             compared = comparison.compare(named.name, a.score, entry.name, judgement.score).as_json()
         except RequestError:
             continue
-        lines = (words.told(compared, 1)["sentence"], *words.explanation(words.told(compared, 1)))
-        told.append(f"A: {named.name}. B: {entry.name}. {' '.join(lines)}")
-    return told
+        lines = (words.result(compared, 1)["sentence"], *words.explanation(words.result(compared, 1)))
+        answers_so_far.append(f"A: {named.name}. B: {entry.name}. {' '.join(lines)}")
+    return answers_so_far
 
 
 def figures(entries: Sequence[Entry]) -> list[Figure]:
@@ -99,7 +99,7 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
         valid = [
             (one.minutes, _label(one), one.round, one.anchor)
             for one in members
-            if one.minutes and one.told["valid"]
+            if one.minutes and one.result["valid"]
         ]
         best = {
             name: min(of_round) for name in order if (of_round := [one for one in valid if one[2] == name])
@@ -129,8 +129,8 @@ def _families(number: int, benchmark: str, known: Sequence[Entry]) -> list[Trace
     """One line for each submitter, round and system, whatever its size; all of a benchmark alike."""
     families: dict[tuple[str, str, str], list[Entry]] = {}
     for one in known:
-        system = SIZE.sub("", str(one.told["system"] or one.anchor))
-        families.setdefault((str(one.told["submitter"]), one.round, system), []).append(one)
+        system = SIZE.sub("", str(one.result["system"] or one.anchor))
+        families.setdefault((str(one.result["submitter"]), one.round, system), []).append(one)
     traces: list[Trace] = []
     for members in families.values():
         members.sort(key=lambda one: (one.size or 0, one.minutes or 0.0))
@@ -143,7 +143,7 @@ def _families(number: int, benchmark: str, known: Sequence[Entry]) -> list[Trace
             members[0].unit,
         )
         symbol = trace["marker"]["symbol"]
-        symbols = [symbol if one.told["valid"] else "x" for one in members]
+        symbols = [symbol if one.result["valid"] else "x" for one in members]
         traces.append(
             trace
             | {
@@ -197,13 +197,13 @@ def _ideal(benchmark: str, sizes: Sequence[int], minutes: Sequence[float], unit:
 
 
 def _label(entry: Entry) -> str:
-    return f"{entry.name} ({entry.round}{'' if entry.told['valid'] else ', NOT VALID'})"
+    return f"{entry.name} ({entry.round}{'' if entry.result['valid'] else ', NOT VALID'})"
 
 
 def _by_benchmark(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
-        groups.setdefault(entry.told["benchmark"], []).append(entry)
+        groups.setdefault(entry.result["benchmark"], []).append(entry)
     return groups
 
 

@@ -16,7 +16,7 @@ PHASES = {
 
 def where(entry: Entry) -> Figure | None:
     """Stacked bars, one per run; None where no clock ever started."""
-    runs, phases, unit = entry.told["runs"], entry.phases, entry.unit
+    runs, phases, unit = entry.result["runs"], entry.phases, entry.unit
     if not any(phases):
         return None
     labels = [f"run {run['index']}" for run in runs]
@@ -55,7 +55,7 @@ def where(entry: Entry) -> Figure | None:
 
 def spread(entry: Entry) -> Figure:
     """Time-to-train of every run, the mean of the kept ones and the interval."""
-    runs, told, unit = entry.told["runs"], entry.told, entry.unit
+    runs, result, unit = entry.result["runs"], entry.result, entry.unit
     traces: list[Trace] = [
         {
             "type": "scatter",
@@ -77,11 +77,11 @@ def spread(entry: Entry) -> Figure:
         min((run["index"] for run in runs), default=0) - 0.5,
         max((run["index"] for run in runs), default=0) + 0.5,
     ]
-    if told["olympic_minutes"] is not None:
-        mean = told["olympic_minutes"]
+    if result["olympic_minutes"] is not None:
+        mean = result["olympic_minutes"]
         name = f"olympic mean {unit.of(mean):.4g} {unit.symbol}"
         traces.append(_level(ends, mean, unit, name, "solid", ACCENT))
-    for bound, what in zip(told["ci95_minutes"] or (), ("lower", "upper"), strict=False):
+    for bound, what in zip(result["ci95_minutes"] or (), ("lower", "upper"), strict=False):
         name = f"{what} end of the 95 % interval of the score"
         traces.append(_level(ends, bound, unit, name, "dot", MUTED))
     return Figure(
@@ -113,7 +113,7 @@ def _level(ends: list[float], minutes: float, unit: TimeUnit, name: str, dash: s
 
 def factors(entry: Entry) -> Figure | None:
     """Samples to the target and samples per second of every run; None where the logs do not tell both."""
-    runs, told = entry.told["runs"], entry.told
+    runs, result = entry.result["runs"], entry.result
     known = [run for run in runs if run["samples"] and run["samples_per_second"]]
     if not known:
         return None
@@ -130,16 +130,16 @@ def factors(entry: Entry) -> Figure | None:
         }
         for name, colour, members in by_standing(known)
     ]
-    if told["olympic_minutes"]:
+    if result["olympic_minutes"]:
         unit = entry.unit
         far = [min(run["samples"] for run in known) * 0.97, max(run["samples"] for run in known) * 1.03]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": f"takes {unit.of(told['olympic_minutes']):.4g} {unit.symbol}",
+                "name": f"takes {unit.of(result['olympic_minutes']):.4g} {unit.symbol}",
                 "x": far,
-                "y": [samples / (told["olympic_minutes"] * 60) for samples in far],
+                "y": [samples / (result["olympic_minutes"] * 60) for samples in far],
                 "line": {"color": ACCENT, "width": 1.5, "dash": "dash"},
                 "hoverinfo": "skip",
             }

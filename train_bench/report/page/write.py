@@ -24,7 +24,7 @@ from train_bench.errors import RequestError
 from train_bench.judge.tree import Judged
 from train_bench.report.findings import GRADES
 from train_bench.report.page import convergence, quality, several, times
-from train_bench.report.page.facts import Asked, Entry, entry_of, in_one_unit, told_apart
+from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_unit, told_apart
 from train_bench.report.page.figure import Figure, not_valid, standing
 
 HERE = Path(__file__).parent
@@ -32,18 +32,18 @@ SEVERAL = "several"
 
 
 def write(
-    judged: Sequence[tuple[Path, Judged]], to: Path, *, asked: Asked, rcp_folders: Sequence[Path]
+    judged: Sequence[tuple[Path, Judged]], to: Path, *, options: PageOptions, rcp_folders: Sequence[Path]
 ) -> None:
     """Write the page of what was judged at each path."""
-    files.write(to, page(judged, asked=asked, rcp_folders=rcp_folders))
+    files.write(to, page(judged, options=options, rcp_folders=rcp_folders))
 
 
-def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folders: Sequence[Path]) -> str:
+def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_folders: Sequence[Path]) -> str:
     """The page's HTML."""
-    found = [judgement for _, tree in judged for judgement in tree.entries]
+    judgements = [judgement for _, tree in judged for judgement in tree.entries]
     entries = [
-        entry_of(judgement, anchor=f"entry-{number}", asked=asked, rcp_folders=rcp_folders)
-        for number, judgement in enumerate(found)
+        entry_of(judgement, anchor=f"entry-{number}", options=options, rcp_folders=rcp_folders)
+        for number, judgement in enumerate(judgements)
     ]
     entries = in_one_unit(told_apart(entries))
     figures = {entry.anchor: _figures(entry) for entry in entries}
@@ -62,8 +62,8 @@ def page(judged: Sequence[tuple[Path, Judged]], *, asked: Asked, rcp_folders: Se
         unjudged=[reason for _, tree in judged for reason in tree.unjudged],
         skipped=[what for _, tree in judged for what in tree.skipped],
         paths=[str(path) for path, _ in judged],
-        asked=asked,
-        answers=several.answers(found, entries),
+        options=options,
+        answers=several.answers(judgements, entries),
         ratios=several.ratios(entries),
         figures=figures,
         figures_json=_as_json(
@@ -90,7 +90,7 @@ def _figures(entry: Entry) -> list[Figure]:
         convergence.figure(entry),
     ]
     figures = [figure for figure in drawn if figure is not None]
-    return figures if entry.told["valid"] else [not_valid(figure) for figure in figures]
+    return figures if entry.result["valid"] else [not_valid(figure) for figure in figures]
 
 
 def _plotly() -> str:
