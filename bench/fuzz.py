@@ -233,7 +233,7 @@ def _lay_out(folder: Path) -> None:
             text.replace('"value": 15', f'"value": {index}'), encoding="utf-8"
         )
         (folder / "ranks" / f"run_{index}").mkdir()
-        files[f"ranks/run_{index}/ending"] = {"exit_code": 0, "deaths": [] if index else ["rank 0 failed"]}
+        files[f"ranks/run_{index}/exit"] = {"exit_code": 0, "deaths": [] if index else ["rank 0 failed"]}
         files[f"record_{index}"] = {"sha256": "0"}
         attempt = {"run": index, "attempt": 1, "outcome": "finished", "deaths": [], "software": plan.software}
         files[f"attempts/run_{index}_1"] = attempt | {"started": plan.created, "ended": plan.created}

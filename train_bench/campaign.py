@@ -222,8 +222,8 @@ def _run(
         elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
         ended_by = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
         died += [str(death) for death in ended_by]
-        files.write_json(job.ranks_folder / "ending.json", {"exit_code": ended.exit_code, "deaths": died})
-        _settle(job)
+        files.write_json(job.ranks_folder / "exit.json", {"exit_code": ended.exit_code, "deaths": died})
+        _name_log(job)
     record, _ = read_record(job.result_file, rules)
     files.write_json(job.folder / f"record_{job.index}.json", record.as_json())
     failure = "; ".join(died) or None
@@ -239,7 +239,7 @@ def _stopped(job: Job, failure: str, *, total: int) -> str:
     )
 
 
-def _settle(job: Job) -> None:
+def _name_log(job: Job) -> None:
     """The log of a run that has ended gets its name; a run that never wrote one leaves an empty log."""
     job.growing_file.touch()
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from train_bench import files
 from train_bench.errors import LogError
-from train_bench.job import Job
+from train_bench.job import Job, exit_file
 from train_bench.launcher import Death, Launcher
 from train_bench.plan.launch import Ended
 
@@ -31,7 +31,7 @@ class RunWatchdog:
     def overdue(self) -> str | None:
         """Why the run has to be ended now, as a sentence; None while there is no reason."""
         try:
-            beat = (self._job.ranks_folder / "pulse").stat().st_mtime_ns
+            beat = (self._job.ranks_folder / "heartbeat").stat().st_mtime_ns
         except FileNotFoundError:
             beat = None
         if beat != self._beat:
@@ -83,16 +83,16 @@ def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
     """Indices of the runs whose processes died."""
     failed = []
     for job in jobs:
-        path = job.ranks_folder / "ending.json"
+        path = exit_file(job.ranks_folder)
         if path.exists() and _deaths_in(path):
             failed.append(job.index)
     return tuple(failed)
 
 
 def _deaths_in(path: Path) -> list[str]:
-    """The `deaths` of an `ending.json`. Raises `LogError` where it says none of the kind."""
-    ending = files.read_json(path)
-    deaths = ending.get("deaths") if isinstance(ending, dict) else None
+    """The `deaths` of an `exit.json`. Raises `LogError` where it says none of the kind."""
+    content = files.read_json(path)
+    deaths = content.get("deaths") if isinstance(content, dict) else None
     if not isinstance(deaths, list):
         raise LogError(f"{path} does not say how the processes of its run ended; remove it to go on.")
     return [str(death) for death in deaths]

@@ -90,6 +90,12 @@ class Job:
         return self.folder / "ranks" / f"run_{self.index}"
 
 
+def exit_file(ranks_folder: Path) -> Path:
+    """How the processes of a run ended; campaigns of earlier versions call it `ending.json`."""
+    earlier = ranks_folder / "ending.json"
+    return earlier if earlier.is_file() else ranks_folder / "exit.json"
+
+
 OF_ONE_JOB = ("index", "seed")
 """What the jobs of a plan differ in."""
 

@@ -202,7 +202,9 @@ def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator
         judgement = judge_folder(results, ruleset_name=rounds, rcp_folders=rcp_folders, changes=changes)
         counted |= {record.counted for record in judgement.records}
         score = judgement.score
-        if score.by_the_letter.rcp.verdict == CRASH:  # the RCP checker has no run count for some benchmarks
+        if (
+            score.official_verdict.rcp.verdict == CRASH
+        ):  # the RCP checker has no run count for some benchmarks
             defects.add(f"KeyError: {score.benchmark!r}")
         yield Said(
             checker=f"train_bench on {results.name}",

@@ -190,8 +190,8 @@ class DeepSpeedParallel(TorchParallel):
 def _shared_memory(rank: int) -> Path:
     """What DeepSpeed's all-reduce on CPUs shares with the other ranks of a host, 66 MiB a rank, and would leave in
     memory for good. Once all ranks have opened it, it needs no name, and it goes with the last of them."""
-    meeting = f"{os.environ['MASTER_ADDR']}_{os.environ['MASTER_PORT']}"
-    return Path(f"/dev/shm/deepspeed_allreduce_buffer_{os.getuid()}_{meeting}_{rank}")
+    rendezvous = f"{os.environ['MASTER_ADDR']}_{os.environ['MASTER_PORT']}"
+    return Path(f"/dev/shm/deepspeed_allreduce_buffer_{os.getuid()}_{rendezvous}_{rank}")
 
 
 @contextmanager

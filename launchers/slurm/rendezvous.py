@@ -20,7 +20,7 @@ def rendezvous(job: Job, *, first: bool) -> tuple[str, int]:
 
     Raises `LaunchError` when the first does not come within the job's start limit.
     """
-    path = job.ranks_folder / "meeting.json"
+    path = job.ranks_folder / "rendezvous.json"
     if first:
         with socket.socket() as probe:
             probe.bind(("", 0))

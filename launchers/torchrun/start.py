@@ -83,10 +83,10 @@ class Launcher:
             return (*common, endpoint, rank, f"--rdzv-conf=timeout={patience}")
         # torchrun guesses from names and addresses which host serves the rendezvous; here it is known.
         is_host = int(config.node_rank == 0)
-        meeting = f"--rdzv-conf=is_host={is_host},join_timeout={patience}"
+        waiting = f"--rdzv-conf=is_host={is_host},join_timeout={patience}"
         name = f"--rdzv-id={job.folder.name}_{job.index}"
         address = config.master_addr if is_host else config.local_addr
-        return (*common, endpoint, name, meeting, *((f"--local-addr={address}",) if address else ()))
+        return (*common, endpoint, name, waiting, *((f"--local-addr={address}",) if address else ()))
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
         """Read from the agent's failure report; where there is none, the agent itself died."""

@@ -70,7 +70,7 @@ def test_an_honest_campaign_has_no_finding(honest):
             "plan",
             "record",
             "equal_times",
-            "equal_course",
+            "equal_qualities",
             "overlap",
         }
 

@@ -41,7 +41,7 @@ def arrive(planned, *names):
 
 
 def beat(planned, *, at_second):
-    path = planned.ranks_folder / "pulse"
+    path = planned.ranks_folder / "heartbeat"
     path.touch()
     os.utime(path, (at_second, at_second))
 

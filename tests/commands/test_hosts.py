@@ -15,7 +15,7 @@ def planned(tmp_path):
     return job(tmp_path, nodes=2, index=4)
 
 
-def test_a_campaign_on_one_host_writes_no_board(planned):
+def test_a_campaign_on_one_host_writes_no_hosts_file(planned):
     alone = HostsFile(planned.folder, others=0)
     alone.run_starts(planned)
     assert alone.run_over(planned, failed=True) == ()

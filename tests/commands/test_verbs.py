@@ -214,7 +214,7 @@ def test_documented_fields_are_those_of_the_score(begun):
     (scored,) = json.loads(train_bench("score", str(folder), "--json", "--summary").stdout)["entries"]
     (finding,) = entry["runs"][1]["findings"][:1]
     documented = (discover.ROOT / "docs" / "json.md").read_text()
-    for field in (*entry, *scored, *entry["runs"][0], *entry["rcp"], *entry["by_the_letter"], *finding):
+    for field in (*entry, *scored, *entry["runs"][0], *entry["rcp"], *entry["official_verdict"], *finding):
         assert f"`{field}`" in documented, field
 
 

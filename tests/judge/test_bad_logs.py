@@ -345,9 +345,9 @@ def test_what_is_no_file_is_said(ask, tmp_path, name):
 )
 def test_a_broken_note_of_how_a_run_ended_is_left_aside(ask, tmp_path, content):
     entry = tree(tmp_path)
-    ending = entry / "ranks" / "run_0" / "ending.json"
-    ending.parent.mkdir(parents=True)
-    ending.write_bytes(content)
+    ended = entry / "ranks" / "run_0" / "exit.json"
+    ended.parent.mkdir(parents=True)
+    ended.write_bytes(content)
     ask(entry)
 
 

@@ -260,7 +260,7 @@ def test_a_waived_rule_is_told_with_its_erratum_and_broken_in_the_official_verdi
     verdict = judge_run(make_record(official, index=0, rules=FULL), official, FULL)
     (waived,) = {finding.erratum for finding in verdict.findings if finding.grade == "waived"}
     assert waived == "weights-not-demanded"
-    assert not verdict.compliant_by_the_letter
+    assert not verdict.officially_compliant
     assert "weights_initialization" not in {
         finding.check for finding in verdict.findings if finding.grade == "breaks"
     }

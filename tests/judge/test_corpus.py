@@ -93,12 +93,12 @@ def test_published_scores_are_matched_in_their_decimals(entry, judged):
 @EVERY
 def test_every_file_is_officially_compliant_where_the_official_checker_says_so(entry, judged):
     for run in judged[name_of(entry)].score.runs:
-        assert run.compliant_by_the_letter == (entry["compliance"][run.file]["verdict"] == "pass"), run.file
+        assert run.officially_compliant == (entry["compliance"][run.file]["verdict"] == "pass"), run.file
 
 
 @EVERY
 def test_our_official_rcp_verdict_and_factor_are_those_of_the_checker(entry, judged):
-    ours = judged[name_of(entry)].score.by_the_letter.rcp
+    ours = judged[name_of(entry)].score.official_verdict.rcp
     assert ours.verdict == entry["rcp"]["verdict"]
     if entry["rcp"]["verdict"] != "crash":
         assert ours.factor == pytest.approx(entry["rcp"]["norm_factor"], rel=1e-9)
@@ -118,14 +118,14 @@ def test_accepted_results_are_valid_or_the_reasons_say_what_to_waive(entry, judg
 def test_every_file_that_only_the_official_verdict_refuses_has_an_erratum_or_did_not_converge(entry, judged):
     judgement = judged[name_of(entry)]
     for run, verdict in zip(judgement.score.runs, judgement.verdicts, strict=True):
-        if not run.compliant_by_the_letter:
+        if not run.officially_compliant:
             grades = {finding.grade for finding in verdict.findings}
             assert grades & {"waived", "slow", "breaks"}, run.file
 
 
 def test_where_the_official_rcp_checker_crashes_there_is_a_verdict_of_ours(judged):
     crashed = {
-        name: entry for name, entry in judged.items() if entry.score.by_the_letter.rcp.verdict == "crash"
+        name: entry for name, entry in judged.items() if entry.score.official_verdict.rcp.verdict == "crash"
     }
     assert {entry.score.benchmark: entry.score.rcp.verdict for entry in crashed.values()} == {
         "dlrm": "pass",
@@ -150,7 +150,7 @@ def test_the_package_verdict_of_a_submitter_follows_from_those_of_its_entries(ju
     """One entry that the official package checker refuses makes it refuse the submitter."""
     for submitter, expected in json.loads((CORPUS / "package_checker.json").read_text()).items():
         accepted = [
-            entry.score.by_the_letter.accepted
+            entry.score.official_verdict.accepted
             for name, entry in judged.items()
             if name.startswith(submitter + "/")
         ]

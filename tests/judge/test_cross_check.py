@@ -37,7 +37,7 @@ def test_the_tools_say_what_we_say_they_say(entry):
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
 def test_a_difference_is_told_with_the_files():
     judgement = judge_folder(CORPUS / PUBLISHED[0], ruleset_name=None, rcp_folders=[NOWHERE])
-    runs = [replace(run, compliant_by_the_letter=run.index > 0) for run in judgement.score.runs]
+    runs = [replace(run, officially_compliant=run.index > 0) for run in judgement.score.runs]
     wrong = replace(judgement, score=replace(judgement.score, runs=tuple(runs)))
     compliance = cross_check.compare(wrong)[0]
     assert compliance["agrees"] is False

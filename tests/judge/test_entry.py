@@ -165,9 +165,9 @@ def test_two_empty_logs_are_two_failed_runs(planned):
 
 def test_how_a_process_died_is_told(planned):
     folder = campaign(planned, ["died_at_once", *GOOD[1:]])
-    ending = folder / "ranks" / "run_0" / "ending.json"
-    ending.parent.mkdir(parents=True)
-    ending.write_text('{"exit_code": 1, "deaths": ["rank 1 killed by SIGKILL"]}')
+    ended = folder / "ranks" / "run_0" / "exit.json"
+    ended.parent.mkdir(parents=True)
+    ended.write_text('{"exit_code": 1, "deaths": ["rank 1 killed by SIGKILL"]}')
     judged = judge(folder)
     assert any("rank 1 killed by SIGKILL" in found.message for found in judged.verdicts[0].findings)
     assert judged.score.valid
@@ -175,9 +175,9 @@ def test_how_a_process_died_is_told(planned):
 
 def test_the_last_words_of_a_process_end_in_one_full_stop(planned):
     folder = campaign(planned, ["died_at_once", *GOOD[1:]])
-    ending = folder / "ranks" / "run_0" / "ending.json"
-    ending.parent.mkdir(parents=True)
-    ending.write_text('{"exit_code": 1, "deaths": ["rank 0 failed: The data are not there."]}')
+    ended = folder / "ranks" / "run_0" / "exit.json"
+    ended.parent.mkdir(parents=True)
+    ended.write_text('{"exit_code": 1, "deaths": ["rank 0 failed: The data are not there."]}')
     messages = [found.message for found in judge(folder).verdicts[0].findings]
     assert "The run's processes died: rank 0 failed: The data are not there." in messages
 

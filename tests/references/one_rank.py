@@ -20,7 +20,7 @@ class OneRank(one_rank.OneRank):
         return whole_state(self.model, self.optimizer, self.local)
 
 
-class Meeting:
+class Exchange:
     """Where ranks that are threads of this process bring what they have."""
 
     def __init__(self, ranks: int) -> None:
@@ -39,19 +39,19 @@ class Meeting:
 class OneOfSeveral(OneRank):
     """A rank that adds up and gathers with the others; for evaluations, as gradients stay its own."""
 
-    def __init__(self, meeting: Meeting, *, rank: int, size: int) -> None:
+    def __init__(self, exchange: Exchange, *, rank: int, size: int) -> None:
         super().__init__(rank=rank, size=size)
-        self.meeting = meeting
+        self.exchange = exchange
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
-        return torch.stack(self.meeting.all(self.rank, value)).sum(dim=0)
+        return torch.stack(self.exchange.all(self.rank, value)).sum(dim=0)
 
     def gather_objects(self, value: Any) -> list[Any] | None:
-        found = self.meeting.all(self.rank, value)
+        found = self.exchange.all(self.rank, value)
         return found if self.rank == 0 else None
 
     def from_rank_zero(self, value: Any) -> Any:
-        return self.meeting.all(self.rank, value)[0]
+        return self.exchange.all(self.rank, value)[0]
 
 
 class Averaging(OneOfSeveral):
@@ -66,7 +66,7 @@ class Averaging(OneOfSeveral):
 
 def in_threads(ranks: int, work: Callable[[Any], Any], kind: type[OneOfSeveral] = OneOfSeveral) -> list[Any]:
     """What `work` returns on each of several ranks of a kind that run at the same time."""
-    meeting = Meeting(ranks)
-    members = [kind(meeting, rank=rank, size=ranks) for rank in range(ranks)]
+    exchange = Exchange(ranks)
+    members = [kind(exchange, rank=rank, size=ranks) for rank in range(ranks)]
     with ThreadPoolExecutor(ranks) as pool:
         return list(pool.map(work, members))

@@ -461,12 +461,15 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_texts_and_marks_stand_out_from_the_paper(theme):
+def test_texts_and_marks_stand_out_from_the_background(theme):
     block = re.findall(r":root[^{]*\{([^}]*)\}", (write.HERE / "page.css").read_text())[theme]
     colours = dict(re.findall(r"--([\w-]+): (#\w{6});", block))
     for name in ("ink", "soft", "accent", "good", "bad", "link"):
-        assert min(contrast(colours[name], colours[paper]) for paper in ("paper", "raised")) >= 4.5, name
+        assert (
+            min(contrast(colours[name], colours[background]) for background in ("background", "raised"))
+            >= 4.5
+        ), name
     marks = ("kept", "dropped", "failed", "muted", *(name for name in colours if name.startswith("series")))
     assert len(marks) == 12
     for name in marks:
-        assert contrast(colours[name], colours["paper"]) >= 3, name
+        assert contrast(colours[name], colours["background"]) >= 3, name

@@ -32,7 +32,7 @@ def entry(**changes):
         "valid": True,
         "reasons": [],
         "disturbed": None,
-        "by_the_letter": {"accepted": True, "rcp": {"verdict": "pass"}},
+        "official_verdict": {"accepted": True, "rcp": {"verdict": "pass"}},
         "findings": [],
     }
     return content | changes
@@ -57,7 +57,7 @@ def test_markdown_keeps_its_columns_whatever_a_name_holds():
 )
 def test_the_official_verdict_accepts_refuses_crashes_or_does_not_know(accepted, verdict, shown):
     official = {"accepted": accepted, "rcp": {"verdict": verdict}}
-    assert results.rows({"entries": [entry(by_the_letter=official)]})[0][-1] == shown
+    assert results.rows({"entries": [entry(official_verdict=official)]})[0][-1] == shown
 
 
 def on_a_terminal(show, content):

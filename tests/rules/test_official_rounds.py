@@ -300,7 +300,7 @@ def official(path, number):
 
 def ours(path, rules):
     record, read = read_record(path, rules)
-    return judge_run(record, read, rules).compliant_by_the_letter
+    return judge_run(record, read, rules).officially_compliant
 
 
 def write(path, lines):

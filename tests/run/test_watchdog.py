@@ -29,10 +29,10 @@ class Slow(OneRank):
 def watched(tmp_path):
     """A watchdog that has begun, what it said, and the rank that it counts."""
     said = []
-    watchdog = RankWatchdog(LIMIT_SECONDS, tmp_path / "pulse", said.append)
+    watchdog = RankWatchdog(LIMIT_SECONDS, tmp_path / "heartbeat", said.append)
     rank = watchdog.of(Slow())
     watchdog.start()
-    yield rank, said, tmp_path / "pulse"
+    yield rank, said, tmp_path / "heartbeat"
     watchdog.stop()
     assert "watchdog" not in {thread.name for thread in threading.enumerate()}
 

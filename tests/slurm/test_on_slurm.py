@@ -88,8 +88,8 @@ def test_a_killed_rank_is_named_and_the_job_has_failed(tmp_path):
     killer = [sys.executable, "-m", "tests.commands.kill_a_rank", str(folder), "1"]
     subprocess.run(killer, check=True, cwd=ROOT)
     assert settled(folder) == [(False, "failed with exit code 1")]
-    ending = json.loads((folder / "ranks" / "run_0" / "ending.json").read_text())
-    assert ending["deaths"] == ["rank 1 killed by SIGKILL"]
+    ended = json.loads((folder / "ranks" / "run_0" / "exit.json").read_text())
+    assert ended["deaths"] == ["rank 1 killed by SIGKILL"]
 
 
 def test_a_job_that_was_cancelled_preempted_or_out_of_time_is_told_apart(tmp_path):

@@ -205,24 +205,24 @@ def against_each_other(
 
 
 def _alike(record: RunRecord, first: dict[str, RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
-    """The times and the course of two runs are never the same. `first` has the first run of each, and is added
+    """The times and the qualities of two runs are never the same. `first` has the first run of each, and is added
     to. Copies of whole files are found elsewhere."""
     if record.started_ms is None or record.minutes is None or record.sha256 == NO_CONTENT:
         return
     evaluations = record.evaluations
     times = [evaluation.time_ms - record.started_ms for evaluation in evaluations]
-    course = [(evaluation.position, evaluation.value) for evaluation in evaluations]
+    qualities = [(evaluation.position, evaluation.value) for evaluation in evaluations]
     same_times = first.setdefault(f"times {times} {record.minutes}", record)
-    same_course = first.setdefault(f"course {course}", record)
+    same_qualities = first.setdefault(f"qualities {qualities}", record)
     if len(evaluations) > 1 and same_times.sha256 != record.sha256:
         name = Path(same_times.file).name
         message = f"Every evaluation and the end lie at the same milliseconds as in {name}; no two runs do."
         yield finding(record, rules, "equal_times", message)
-    elif len(evaluations) > 3 and record.status == SUCCESS and same_course.sha256 != record.sha256:
+    elif len(evaluations) > 3 and record.status == SUCCESS and same_qualities.sha256 != record.sha256:
         message = (
-            f"All {len(evaluations)} evaluations have the same values as in {Path(same_course.file).name}."
+            f"All {len(evaluations)} evaluations have the same values as in {Path(same_qualities.file).name}."
         )
-        yield finding(record, rules, "equal_course", message, grade=REVIEW)
+        yield finding(record, rules, "equal_qualities", message, grade=REVIEW)
 
 
 def _overlapping(records: Sequence[RunRecord]) -> dict[int, int]:

@@ -2,7 +2,7 @@
 
 Two questions are kept apart. *Converged*: `run_stop` says success and the logged quality reached the
 target. *Compliant*: every rule holds that holds for runs that fail to converge, too. A run that misses
-the target is an honest slow run; a run that breaks a rule is none. `compliant_by_the_letter` is what the
+the target is an honest slow run; a run that breaks a rule is none. `officially_compliant` is what the
 official checker says of the file: no errata, and a run that missed the target is refused, too.
 """
 
@@ -39,7 +39,7 @@ class RunVerdict:
 
     converged: bool
     compliant: bool
-    compliant_by_the_letter: bool
+    officially_compliant: bool
     findings: tuple[Finding, ...]
 
 
@@ -124,7 +124,7 @@ def judge_together(
 
 def with_findings(record: RunRecord, verdict: RunVerdict, findings: Sequence[Finding]) -> RunVerdict:
     """A verdict with what else was found of the run."""
-    officially = verdict.compliant_by_the_letter
+    officially = verdict.officially_compliant
     return _verdict(record, [*verdict.findings, *findings], officially=officially)
 
 
@@ -133,7 +133,7 @@ def _verdict(record: RunRecord, findings: Sequence[Finding], *, officially: bool
     return RunVerdict(
         converged=record.status == SUCCESS and SLOW not in grades,
         compliant=BREAKS not in grades,
-        compliant_by_the_letter=officially,
+        officially_compliant=officially,
         findings=tuple(findings),
     )
 

@@ -47,7 +47,7 @@ def _opinions(judgement: Judgement) -> Sequence[CrossCheck]:
 def _compliance(judgement: Judgement, number: str) -> CrossCheck:
     """Of every file; the verdict is the worst of them."""
     said = {file.name: installed_checkers.compliance(file, number) for file in judgement.location.files}
-    ours = {run.file: run.compliant_by_the_letter for run in judgement.score.runs}
+    ours = {run.file: run.officially_compliant for run in judgement.score.runs}
     accepted = sum(opinion.verdict == installed_checkers.PASS for opinion in said.values())
     differing = [
         name for name, opinion in said.items() if (opinion.verdict == installed_checkers.PASS) != ours[name]
@@ -70,7 +70,7 @@ def _compliance(judgement: Judgement, number: str) -> CrossCheck:
 
 def _rcp(judgement: Judgement, number: str) -> CrossCheck:
     said = installed_checkers.rcp(judgement.location.folder, number)
-    ours = judgement.score.by_the_letter.rcp
+    ours = judgement.score.official_verdict.rcp
     agrees = said.verdict == ours.verdict and _close(said.factor, ours.factor)
     factor = "" if said.factor is None else f", factor {said.factor:.4f}"
     return CrossCheck(checker="RCP", verdict=said.verdict, message=said.message + factor, agrees=agrees)

@@ -102,10 +102,10 @@ def _ask(checker: Callable[..., Answer], *arguments: Any) -> Answer:
 def _process() -> ProcessPoolExecutor:
     """Started fresh rather than forked, so that it inherits neither handlers nor threads; kept, because
     scipy takes longer to import than any check takes."""
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_settle_in)
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_start_process)
 
 
-def _settle_in() -> None:
+def _start_process() -> None:
     """The process ends with its parent, however that ends, and leaves the keyboard to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

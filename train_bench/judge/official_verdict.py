@@ -35,7 +35,7 @@ def official_verdict(
     refused = tuple(
         record.file
         for record, verdict in zip(records, verdicts, strict=True)
-        if not verdict.compliant_by_the_letter
+        if not verdict.officially_compliant
     )
     if rules.strict:
         unknown = RcpVerdict(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from train_bench import files
 from train_bench.errors import LogError
 from train_bench.event import Event
+from train_bench.job import exit_file
 from train_bench.judge import log
 from train_bench.judge.log import Log
 from train_bench.plain_text import plain
@@ -265,8 +266,8 @@ def _text(event: Event | None) -> str | None:
 
 
 def _deaths(path: Path, index: int) -> tuple[str, ...]:
-    ending = path.parent / "ranks" / f"run_{index}" / "ending.json"
+    ended = exit_file(path.parent / "ranks" / f"run_{index}")
     try:
-        return tuple(plain(str(death)) for death in files.read_json(ending)["deaths"])
+        return tuple(plain(str(death)) for death in files.read_json(ended)["deaths"])
     except (LogError, KeyError, TypeError):
         return ()

@@ -58,7 +58,7 @@ class ScoredRun:
     status: str
     converged: bool
     compliant: bool
-    compliant_by_the_letter: bool
+    officially_compliant: bool
     minutes: float | None
     quality: Any
     convergence: float | None
@@ -74,7 +74,7 @@ class Score:
     """`olympic_minutes` is the mean time-to-train without the extremes, `score_minutes` the same times the
     RCP factor where the round applies it; both None where there are too few converged runs. Deviation
     (ddof 1) and interval are of all converged runs. `disturbed` is a sentence where others had the
-    processors. `by_the_letter` is what the official tools say."""
+    processors. `official_verdict` is what the official tools say."""
 
     submitter: str | None
     system: str | None
@@ -104,7 +104,7 @@ class Score:
     valid: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
-    by_the_letter: OfficialVerdict
+    official_verdict: OfficialVerdict
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for strict JSON."""
@@ -188,7 +188,7 @@ def make_score(
         valid=not reasons and not broken,
         reasons=(*reasons, *broken),
         warnings=origin.warnings,
-        by_the_letter=official,
+        official_verdict=official,
     )
 
 
@@ -216,7 +216,7 @@ def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: b
         status=record.status,
         converged=verdict.converged,
         compliant=verdict.compliant,
-        compliant_by_the_letter=verdict.compliant_by_the_letter,
+        officially_compliant=verdict.officially_compliant,
         minutes=record.minutes,
         quality=record.quality,
         convergence=record.convergence,

@@ -19,7 +19,7 @@ from train_bench.report.table import of_campaign
 HEADINGS = (
     *("submitter", "system", "benchmark", "ruleset", "division", "runs", "olympic_minutes", "rcp"),
     *("rcp_factor", "score_minutes", "normalised", "folder", "created", "launcher", "ranks", "revision"),
-    *("valid", "by_the_letter"),
+    *("valid", "official_verdict"),
 )
 OF_CAMPAIGNS = frozenset({"folder", "created", "launcher", "ranks", "revision"})
 """What tells the campaigns of one machine apart; where no entry is one, only the comma-separated table has them."""
@@ -30,9 +30,9 @@ ON_A_TERMINAL = {
     "normalised": "normalised",
     "rcp": "RCP",
     "valid": "",
-    "by_the_letter": "official",
+    "official_verdict": "official",
 }
-MAY_BE_EMPTY = {"normalised", "by_the_letter"}
+MAY_BE_EMPTY = {"normalised", "official_verdict"}
 NUMBERS = {"runs", "ranks", "olympic_minutes", "rcp_factor", "score_minutes", "normalised"}
 
 FORMULA = ("=", "+", "-", "@")
@@ -113,7 +113,7 @@ def _escaped(text: str) -> str:
 
 
 def _row(entry: Mapping[str, Any]) -> list[str]:
-    official = entry["by_the_letter"]
+    official = entry["official_verdict"]
     unknown = "" if official["rcp"]["verdict"] == "none" else "crash"
     return [
         entry["submitter"] or "",

@@ -184,14 +184,14 @@ def _follow(tracker: Tracker, pipe: Connection, folder: Path, rcp_folders: Seque
                 if not any(folder.glob("result_*.txt")):
                     return  # interrupted before there was anything to judge
                 score = judge_folder(folder, ruleset_name=None, rcp_folders=rcp_folders).score.as_json()
-                tracker.score(score, _papers(folder))
+                tracker.score(score, _result_files(folder))
                 return
             getattr(tracker, what)(*values)
     finally:
         tracker.close()
 
 
-def _papers(folder: Path) -> list[Path]:
+def _result_files(folder: Path) -> list[Path]:
     """The files that a result stands on."""
     patterns = ("plan.json", "system.json", "result_*.txt", "record_*.json")
     return sorted(file for pattern in patterns for file in folder.glob(pattern))

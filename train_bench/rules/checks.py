@@ -127,7 +127,7 @@ class Checking:
 
     def broken_so_far(self) -> list[Failure]:
         """Values that no later line can make right."""
-        return [failure for failure in self._settled(self._by_file()) if failure.kind == "check"]
+        return [failure for failure in self._without_overridden(self._by_file()) if failure.kind == "check"]
 
     def finish(self) -> list[Failure]:
         """There are no more lines: everything that is broken."""
@@ -135,7 +135,10 @@ class Checking:
             if file.wants_whole_log:
                 file.begin_whole(self._events)
                 self._catch_up()
-        return self._settled([(file, file.failures + file.finish()) for file in self._files]) + self._absent
+        return (
+            self._without_overridden([(file, file.failures + file.finish()) for file in self._files])
+            + self._absent
+        )
 
     def _catch_up(self) -> None:
         for file in self._files:  # grows while it is walked
@@ -155,7 +158,7 @@ class Checking:
         return [(file, file.failures) for file in self._files]
 
     @staticmethod
-    def _settled(by_file: list[tuple[_FileCheck, list[Failure]]]) -> list[Failure]:
+    def _without_overridden(by_file: list[tuple[_FileCheck, list[Failure]]]) -> list[Failure]:
         """A later file's rule of a key takes the place of an earlier one's."""
         by_key: dict[str, list[Failure]] = {}
         final: list[Failure] = []

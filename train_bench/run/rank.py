@@ -51,7 +51,7 @@ def main() -> None:
         files.write_json(arrived, {"error": str(error)})
         sys.exit(f"train-bench: {error}")
     state = _State(job, parallel.rank)
-    beat = job.ranks_folder / "pulse" if parallel.rank == 0 else None
+    beat = job.ranks_folder / "heartbeat" if parallel.rank == 0 else None
     watchdog = RankWatchdog(job.stall_limit_seconds, beat, state.fail)
     try:
         handshake(job, parallel)
