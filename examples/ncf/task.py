@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from train_bench.quality import Quality
 from train_bench.references.parts.array_task import ArrayTask
+from train_bench.references.parts.optimizers import Adam
 
 from .config import Config, Model
 
@@ -46,7 +47,7 @@ class Task(ArrayTask[Config]):
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         model = NeuMF(self.config.model).to(self._parallel.device)
         rate = self.config.hyperparameters.opt_base_learning_rate
-        return model, torch.optim.Adam(model.parameters(), lr=rate)
+        return model, Adam(model.parameters(), lr=rate)
 
     def _synthetic(self, samples: int) -> Batch:
         rows = torch.arange(samples)

@@ -30,3 +30,21 @@ class SGD(Optimizer, torch.optim.SGD):
     def step(self, closure: Any = None) -> Any:
         """Torch's own step."""
         return inspect.unwrap(torch.optim.SGD.step)(self, closure)
+
+
+class Adam(Optimizer, torch.optim.Adam):
+    """torch's Adam, likewise."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Torch's own step."""
+        return inspect.unwrap(torch.optim.Adam.step)(self, closure)
+
+
+class AdamW(Optimizer, torch.optim.AdamW):
+    """torch's AdamW, likewise."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Torch's own step."""
+        return inspect.unwrap(torch.optim.AdamW.step)(self, closure)

@@ -10,20 +10,22 @@ from typing import Any
 import pytest
 import torch
 
-from train_bench.references.parts.optimizers import SGD
+from train_bench.references.parts.optimizers import SGD, Adam, AdamW
 
 STEPS_WITHOUT_THE_COMPILER = """
 import sys
 import torch
 from train_bench.references.parts.lamb import LAMB
 from train_bench.references.parts.lars import LARS
-from train_bench.references.parts.optimizers import SGD
+from train_bench.references.parts.optimizers import SGD, Adam, AdamW
 
 def weights():
     return [torch.nn.Parameter(torch.ones(2))]
 
 for optimizer in (
     SGD(weights(), lr=0.1, momentum=0.9),
+    Adam(weights(), lr=0.1),
+    AdamW(weights(), lr=0.1),
     LARS([{"params": weights()}], lr=0.1, momentum=0.9, weight_decay=0.0),
     LAMB([{"params": weights()}], lr=0.1, betas=(0.9, 0.99), epsilon=1e-6, weight_decay=0.0),
 ):
@@ -37,20 +39,29 @@ print("torch._dynamo" in sys.modules)
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("kinds", "options"),
     [
-        {},
-        {"momentum": 0.9, "weight_decay": 0.01},
-        {"momentum": 0.9, "nesterov": True, "foreach": True},
-        {"momentum": 0.9, "foreach": False},
+        ((torch.optim.SGD, SGD), {}),
+        ((torch.optim.SGD, SGD), {"momentum": 0.9, "weight_decay": 0.01}),
+        ((torch.optim.SGD, SGD), {"momentum": 0.9, "nesterov": True, "foreach": True}),
+        ((torch.optim.SGD, SGD), {"momentum": 0.9, "foreach": False}),
+        ((torch.optim.Adam, Adam), {}),
+        (
+            (torch.optim.Adam, Adam),
+            {"betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.01, "amsgrad": True},
+        ),
+        ((torch.optim.Adam, Adam), {"foreach": True}),
+        ((torch.optim.Adam, Adam), {"fused": True}),
+        ((torch.optim.AdamW, AdamW), {}),
+        ((torch.optim.AdamW, AdamW), {"betas": (0.8, 0.99), "weight_decay": 0.1, "foreach": True}),
     ],
 )
-def test_our_sgd_is_that_of_torch_number_by_number(options: dict[str, Any]) -> None:
+def test_ours_are_those_of_torch_number_by_number(kinds: tuple[Any, Any], options: dict[str, Any]) -> None:
     generator = torch.Generator().manual_seed(5)
     start = [torch.randn(shape, generator=generator) for shape in ((4, 3), (5,))]
     theirs, ours = ([torch.nn.Parameter(tensor.clone()) for tensor in start] for _ in range(2))
-    pairs = ((torch.optim.SGD, theirs), (SGD, ours))
-    optimizers = [kind([{"params": weights}], lr=0.1, **options) for kind, weights in pairs]
+    both = zip(kinds, (theirs, ours), strict=True)
+    optimizers = [kind([{"params": weights}], lr=0.1, **options) for kind, weights in both]
     seen: list[int] = []
     optimizers[1].register_step_post_hook(lambda *_: seen.append(len(seen)))
     for step in range(4):
