@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from tests.launchers import faults as of_launchers
-from tests.references.tasks import OPENED
+from tests.references.tasks import opening
 from train_bench.job import read_job
 from train_bench.references.parts import lamb, stream, training
 from train_bench.run import rank
@@ -47,13 +47,13 @@ def same_shard(reference: str, launcher: str) -> None:
 def train_is_eval(reference: str, launcher: str) -> None:
     """The evaluation reads the training set."""
     data = importlib.import_module(f"train_bench.references.{reference}.data")
-    proper = getattr(data, OPENED[reference])
+    proper = getattr(data, opening(data))
 
     def opened(*arguments: Any) -> tuple[Any, ...]:
         train, _, *more = proper(*arguments)
         return (train, train, *more)
 
-    setattr(data, OPENED[reference], opened)
+    setattr(data, opening(data), opened)
 
 
 def no_warm_up(reference: str, launcher: str) -> None:

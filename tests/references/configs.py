@@ -1,76 +1,45 @@
-"""Composed benchmark configurations, as Hydra would hand them to a run: `conf/benchmark/<name>.yaml` with overrides
-such as `data.flip=0.5`."""
+"""Composed benchmark configurations, as Hydra would hand them to a run: `resnet("resnet_mini", "data.flip=0.5")` is
+`conf/benchmark/resnet_mini.yaml` with an override. Every reference has a function of its name here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from train_bench.references.bert.config import Config as BertConfig
-from train_bench.references.dlrm.config import Config as DLRMConfig
-from train_bench.references.maskrcnn.config import Config as MaskRCNNConfig
-from train_bench.references.minigo.config import Config as MinigoConfig
-from train_bench.references.resnet.config import Config as ResNetConfig
-from train_bench.references.rnnt.config import Config as RNNTConfig
-from train_bench.references.ssd.config import Config as SSDConfig
-from train_bench.references.unet3d.config import Config as UNet3DConfig
-from train_bench.task import BenchmarkConfig
+from train_bench.plan import discover
+from train_bench.progress import Unit
+from train_bench.rules import ruleset
 
 CONF = Path(__file__).parents[2] / "conf"
 BERTS = sorted(path.stem for path in (CONF / "benchmark").glob("bert_bs*.yaml"))
 RESNETS = sorted(path.stem for path in (CONF / "benchmark").glob("resnet*.yaml"))
 
-Composed = TypeVar("Composed", bound=BenchmarkConfig)
 
-
-def bert(name: str, *overrides: str) -> BertConfig:
-    """A variant of BERT."""
-    return _composed(name, overrides, "bert", BertConfig)
-
-
-def dlrm(name: str, *overrides: str) -> DLRMConfig:
-    """A variant of DLRM."""
-    return _composed(name, overrides, "dlrm", DLRMConfig)
-
-
-def maskrcnn(name: str, *overrides: str) -> MaskRCNNConfig:
-    """A variant of Mask R-CNN."""
-    return _composed(name, overrides, "maskrcnn", MaskRCNNConfig)
-
-
-def minigo(name: str, *overrides: str) -> MinigoConfig:
-    """A variant of minigo, with overrides such as `search.readouts=8`."""
-    return _composed(name, overrides, "minigo", MinigoConfig)
-
-
-def resnet(name: str, *overrides: str) -> ResNetConfig:
-    """A variant of ResNet."""
-    return _composed(name, overrides, "resnet", ResNetConfig)
-
-
-def rnnt(name: str, *overrides: str) -> RNNTConfig:
-    """A variant of RNN-T."""
-    return _composed(name, overrides, "rnnt", RNNTConfig)
-
-
-def ssd(name: str, *overrides: str) -> SSDConfig:
-    """A variant of SSD."""
-    return _composed(name, overrides, "ssd", SSDConfig)
-
-
-def unet3d(name: str, *overrides: str) -> UNet3DConfig:
-    """A variant of 3D U-Net."""
-    return _composed(name, overrides, "unet3d", UNet3DConfig)
-
-
-def _composed(name: str, overrides: tuple[str, ...], reference: str, kind: type[Composed]) -> Composed:
+def composed(name: str, *overrides: str) -> Any:
+    """The configuration of a benchmark."""
+    reference = discover.describe_variant(name)["reference"]
+    kind = discover.reference_config(reference)
     ConfigStore.instance().store(group="benchmark", name=f"{reference}_schema", node=kind)
     with initialize_config_dir(str(CONF), version_base=None):
-        composed = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
-    config = OmegaConf.to_object(composed.benchmark)
+        whole = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
+    config = OmegaConf.to_object(whole.benchmark)
     assert isinstance(config, kind)
     return config
+
+
+def __getattr__(reference: str) -> Callable[..., Any]:
+    if reference in discover.references():
+        return composed
+    raise AttributeError(reference)
+
+
+def with_data_sets() -> list[str]:
+    """The references that train on a data set, and not on what they generate: all but those of generations."""
+    minis = {name: discover.describe_variant(f"{name}_mini") for name in discover.references()}
+    rules = {name: ruleset.load(mini["ruleset"]).benchmark(mini["benchmark"]) for name, mini in minis.items()}
+    return [name for name, of_mini in rules.items() if of_mini.unit is not Unit.generation]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from train_bench.progress import Mark
 
-OPENED = {
-    "bert": "open_examples",
-    "dlrm": "open_records",
-    "maskrcnn": "open_splits",
-    "resnet": "open_images",
-    "rnnt": "open_recordings",
-    "ssd": "open_splits",
-    "unet3d": "open_volumes",
-}
-"""The function of a reference's data that gives its training and its evaluation set, and what else it has."""
+
+def opening(data: ModuleType) -> str:
+    """The function of a reference's data that gives its training and its evaluation set, and what else it has."""
+    (name,) = (name for name in vars(data) if name.startswith("open_"))
+    return name
 
 
 def mark(samples: int) -> Mark:

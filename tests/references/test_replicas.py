@@ -12,11 +12,12 @@ import pytest
 from tests.launchers.faults import no_average
 from tests.references import configs
 from tests.references.several_ranks import FromFile, start
-from tests.references.test_task_contract import CASES
+from tests.references.test_task_contract import SPECIAL, Case
 from train_bench.launchers.parts.ddp import TorchParallel
+from train_bench.plan import discover
 from train_bench.run import replicas
 
-OVERRIDES = {name: case.overrides for name, case in CASES.items()} | {"minigo": ()}
+OVERRIDES = {name: SPECIAL.get(name, Case()).overrides for name in discover.references()}
 
 
 def _rank(number: int, folder: Path) -> None:

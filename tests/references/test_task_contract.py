@@ -17,7 +17,7 @@ import torch
 
 from tests.references import configs
 from tests.references.one_rank import OneRank
-from tests.references.tasks import OPENED, same, weights
+from tests.references.tasks import opening, same, weights
 from train_bench.errors import RequestError
 from train_bench.progress import Mark
 from train_bench.run.order import order_fingerprint
@@ -30,13 +30,13 @@ class Case(NamedTuple):
     """A mini benchmark in this test: what is changed of it, what is changed so that a few steps on one synthetic
     batch show learning, how many these are, and the share of the first loss that is left then."""
 
-    overrides: tuple[str, ...]
-    eager: tuple[str, ...]
-    steps: int
-    left: float
+    overrides: tuple[str, ...] = ()
+    eager: tuple[str, ...] = ()
+    steps: int = 30
+    left: float = 0.9
 
 
-CASES = {
+SPECIAL = {
     "bert": Case(
         overrides=(
             *("model.layers=1", "model.width=16", "model.intermediate=16", "model.dropout=0.1"),
@@ -44,7 +44,6 @@ CASES = {
         ),
         eager=("model.dropout=0.0",),
         steps=60,
-        left=0.9,
     ),
     "dlrm": Case(
         overrides=("data.verify=false",),
@@ -52,8 +51,6 @@ CASES = {
             "hyperparameters.opt_learning_rate_warmup_steps=0",
             "hyperparameters.opt_base_learning_rate=1",
         ),
-        steps=30,
-        left=0.9,
     ),
     "maskrcnn": Case(
         overrides=("hyperparameters.global_batch_size=4",),
@@ -64,9 +61,7 @@ CASES = {
         steps=20,
         left=0.6,
     ),
-    "resnet": Case(
-        overrides=(), eager=("hyperparameters.opt_learning_rate_warmup_epochs=0",), steps=12, left=0.7
-    ),
+    "resnet": Case(eager=("hyperparameters.opt_learning_rate_warmup_epochs=0",), steps=12, left=0.7),
     "rnnt": Case(
         overrides=(
             *("model.encoder=16", "model.joint=16", "model.joint_dropout=0.2"),
@@ -74,7 +69,6 @@ CASES = {
         ),
         eager=("hyperparameters.opt_base_learning_rate=0.02", "model.joint_dropout=0.0"),
         steps=25,
-        left=0.9,
     ),
     "ssd": Case(
         overrides=("model.widths=[8,8,16]", "model.stem_width=8", "data.verify=false"),
@@ -89,6 +83,7 @@ CASES = {
         left=0.7,
     ),
 }
+"""Smaller networks and larger steps; what is not here is tried as it is."""
 
 LISTENER = """
 import importlib, json, sys
@@ -117,7 +112,7 @@ class Mini:
 
     def __init__(self, reference: str, folder: Path) -> None:
         self.reference, self.folder = reference, folder
-        self.case = CASES[reference]
+        self.case = SPECIAL.get(reference, Case())
         self.config = self.configured()
         self.batch: int = self.config.hyperparameters.global_batch_size
 
@@ -136,7 +131,7 @@ class Mini:
         return Mark(count=round(batches * self.batch), epoch_num=1, first_epoch_num=1, epoch_count=1)
 
 
-@pytest.fixture(params=sorted(CASES))
+@pytest.fixture(params=configs.with_data_sets())
 def mini(request: pytest.FixtureRequest, prepared: Callable[[str], Path]) -> Mini:
     return Mini(request.param, prepared(request.param))
 
@@ -165,7 +160,7 @@ def test_an_evaluation_set_opened_from_the_training_files_shows(
     mini: Mini, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = importlib.import_module(f"train_bench.references.{mini.reference}.data")
-    opened = OPENED[mini.reference]
+    opened = opening(data)
     honest = getattr(data, opened)
 
     def planted(*arguments: Any) -> tuple[Any, ...]:
