@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from train_bench.parallel import Parallel
 
 
+MANIFEST = "manifest.json"
+"""The file of prepared data that is written last."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Evaluation:
     """When quality is looked at, in the benchmark's unit.
@@ -208,6 +212,7 @@ class Task(Protocol):
 
 class Prepare(Protocol):
     """`references/<name>/data.py` has a function `prepare` of this shape: everything that may be done
-    to the dataset before any run, once and for all. Never timed, resumable, verified."""
+    to the dataset before any run, once and for all. Never timed, resumable, verified. It writes `MANIFEST` into the
+    folder last, JSON of whatever it likes, by which `list` and `plan` know that the data are prepared whole."""
 
     def __call__(self, config: Any, folder: Path, source: Path | None) -> None: ...

@@ -19,7 +19,6 @@ from pycocotools import mask as rle
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.maskrcnn.config import Config, Data, Hyperparameters
 from train_bench.references.maskrcnn.images import (
@@ -67,10 +66,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     splits = open_splits(config, folder)
     if origin != "coco" and not config.data.verify:
         check_contents(config, splits)
-    manifest = folder / prepared.MANIFEST
-    if not manifest.exists():
-        samples = {name: len(split.images) for name, split in zip(prepared.SPLITS, splits, strict=True)}
-        files.write_json(manifest, {"origin": origin, "samples": samples})
+    coco.write_manifest(folder, origin, splits)
 
 
 def _find_start_weights(config: Config) -> None:

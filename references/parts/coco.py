@@ -22,7 +22,7 @@ from PIL import Image
 from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
-from train_bench.references.parts import archives
+from train_bench.references.parts import archives, prepared
 from train_bench.references.parts.fingerprint import mapped
 from train_bench.references.parts.images import FAULTS
 
@@ -426,3 +426,10 @@ class Split:
     def content(self, index: int) -> np.ndarray:
         """uint8 (bytes,) of the image that is used as number `index`, encoded."""
         return mapped(self.folder / self.annotations.file_names[self.images[index]])
+
+
+def write_manifest(folder: Path, origin: str, splits: Sequence[Split]) -> None:
+    """Say that the splits in `folder` are prepared whole, unless that is said already."""
+    if not (folder / prepared.MANIFEST).exists():
+        samples = {name: len(split) for name, split in zip(prepared.SPLITS, splits, strict=True)}
+        files.write_json(folder / prepared.MANIFEST, {"origin": origin, "samples": samples})

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench import files, task
 from train_bench.errors import RequestError
 from train_bench.task import BenchmarkConfig
 
-MANIFEST = "manifest.json"
+MANIFEST = task.MANIFEST
 SPLITS = ("train", "val")
 
 

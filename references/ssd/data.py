@@ -1,7 +1,7 @@
 """The data of the single-shot detection benchmark: preparing, opening, examples of a run, look-alikes.
 
 A prepared folder has, per split, an annotation file in COCO format, the same annotations as arrays
-(`<split>.npz`), and a folder of images as they were distributed.
+(`<split>.npz`), and a folder of images as they were distributed; the manifest is written last.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     splits = open_splits(config, folder)
     if origin != "coco" and not config.data.verify:
         check_contents(config, splits)
+    coco.write_manifest(folder, origin, splits)
 
 
 def _unpack_bccd(config: Config, folder: Path, source: Path | None) -> None:

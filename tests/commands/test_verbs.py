@@ -12,7 +12,7 @@ from tests.commands.conftest import ROOT, Diary, FakeLauncher, wait_for
 from tests.commands.test_bad_input import train_bench
 from train_bench import campaign
 from train_bench.plan import discover
-from train_bench.references.parts import digit_scenes
+from train_bench.task import MANIFEST
 
 
 def test_list_names_every_benchmark_and_launcher():
@@ -24,7 +24,7 @@ def test_list_names_every_benchmark_and_launcher():
 
 def test_list_says_what_is_the_default_how_large_it_is_and_whether_its_data_are_ready(tmp_path):
     (tmp_path / "train_bench" / "resnet_mini").mkdir(parents=True)
-    (tmp_path / "train_bench" / "resnet_mini" / "manifest.json").touch()
+    (tmp_path / "train_bench" / "resnet_mini" / MANIFEST).touch()
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "train_bench", "list"]
     lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT).stdout.splitlines()
@@ -68,8 +68,7 @@ def test_list_tells_what_a_run_took_in_the_campaigns_of_this_folder_and_else_wha
     assert "results/" not in listed["dlrm_mini"] + listed["resnet_mini_bs32"]
 
 
-def test_scenes_that_are_prepared_are_ready_in_the_list_and_in_a_plan(tmp_path):
-    """They have no manifest."""
+def test_data_with_a_manifest_are_ready_in_the_list_and_prepared_in_a_plan(tmp_path):
     folder = tmp_path / "train_bench" / "ssd_mini"
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
 
@@ -80,8 +79,8 @@ def test_scenes_that_are_prepared_are_ready_in_the_list_and_in_a_plan(tmp_path):
 
     assert " ready " not in printed("list")
     assert "(not prepared)" in printed("plan", "benchmark=ssd_mini")
-    scenes = digit_scenes.Scenes(side=64, train=1, val=1, categories=3, objects=(1, 1), enlarge=(3, 4))
-    digit_scenes.write(folder, scenes)
+    folder.mkdir(parents=True)
+    (folder / MANIFEST).touch()
     assert " ready " in printed("list")
     assert "(prepared)" in printed("plan", "benchmark=ssd_mini")
 

@@ -19,6 +19,7 @@ from tests.references import configs
 from tests.references.one_rank import OneRank
 from tests.references.tasks import opening, same, weights
 from train_bench.errors import RequestError
+from train_bench.plan import discover
 from train_bench.progress import Mark
 from train_bench.run.order import order_fingerprint
 from train_bench.task import SamplesTaken
@@ -142,6 +143,10 @@ def test_building_touches_no_data_and_opening_does(prepared: Callable[[str], Pat
     command = [sys.executable, "-c", LISTENER, json.dumps(cases)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_data_that_were_prepared_are_known_by_their_manifest(mini: Mini) -> None:
+    assert discover.has_data(mini.folder)
 
 
 def test_opening_the_data_announces_their_sizes_and_that_both_sets_differ(mini: Mini) -> None:

@@ -17,7 +17,7 @@ from train_bench import files, search_path
 from train_bench.errors import RequestError, UnknownName
 from train_bench.launcher import Batch, Launcher, LauncherConfig
 from train_bench.search_path import PACKAGE
-from train_bench.task import BenchmarkConfig, Prepare, Task
+from train_bench.task import MANIFEST, BenchmarkConfig, Prepare, Task
 
 ROOT = PACKAGE.parent
 """The checkout; where train_bench is installed, the folder that holds its package."""
@@ -120,9 +120,8 @@ def defaults() -> dict[str, str]:
 
 
 def has_data(folder: Path) -> bool:
-    """Whether a folder holds data that are prepared whole, by the file that is written last: a manifest, or what
-    SSD has in its place, the arrays of all annotations, or generated scenes, a note."""
-    return any((folder / name).is_file() for name in ("manifest.json", "scenes.json", "val.npz"))
+    """Whether a folder holds data that are prepared whole."""
+    return (folder / MANIFEST).is_file()
 
 
 def _about(path: Path) -> str:
