@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -21,7 +21,6 @@ from train_bench.references.bert.recipe import optimizer_of, schedule_of
 from train_bench.references.bert.weights import load_start_weights
 from train_bench.references.parts import loading, stream
 from train_bench.references.parts.training import TrainingTask
-from train_bench.seeds import derive
 from train_bench.task import DataFacts
 
 
@@ -33,6 +32,7 @@ class Task(TrainingTask[Config, data.Batch]):
         _refuse_shapes(config)
         self._schedule = schedule_of(config.hyperparameters)
         model = Bert(config.model)
+        self._tensor_names = tensor_names(model)  # 398 for BERT-Large
         if config.start_weights is not None:
             load_start_weights(model, Path(config.start_weights))
         model.to(self._parallel.device)
@@ -41,10 +41,6 @@ class Task(TrainingTask[Config, data.Batch]):
     def _warm_up(self) -> None:
         self._rehearse(data.synthetic(self.config, self._local_batch_size))
         self._count(data.synthetic(self.config, self.config.data.eval_batch_size))
-
-    def initialized_tensors(self) -> Sequence[str]:
-        """All parameters, as the rules name them (398 for BERT-Large)."""
-        return tensor_names(self._model)
 
     def open_data(self) -> DataFacts:
         """Find and check the examples, start the loaders."""
@@ -65,7 +61,7 @@ class Task(TrainingTask[Config, data.Batch]):
     def train_until(self, mark: Mark) -> Progress:
         """Dropout follows the seed, the rank and the iteration that the call begins with, so that a run continues
         exactly from a checkpoint between calls."""
-        torch.manual_seed(derive(self._seed, "dropout", self._parallel.rank, self._iterations))
+        torch.manual_seed(self._derived("dropout", self._parallel.rank, self._iterations))
         return super().train_until(mark)
 
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
@@ -96,10 +92,7 @@ class Task(TrainingTask[Config, data.Batch]):
         model; NaN once the loss or a logit is not finite."""
         counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
         counts[2] = ~torch.isfinite(self._last_loss)
-        with self._evaluation() as batches:
-            for batch in batches:
-                counts += self._count(batch)
-        right, masked, broken = self._parallel.sum(counts).tolist()
+        right, masked, broken = self._summed(self._count, counts).tolist()
         return Quality(metrics={"MLM_accuracy": math.nan if broken else right / masked})
 
     def _count(self, batch: data.Batch) -> Tensor:

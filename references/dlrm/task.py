@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,6 +34,9 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def _build_model(self) -> tuple[DLRM, torch.optim.Optimizer]:
         parallel = self._parallel
+        self._tensor_names = tensor_names(
+            self.config.model
+        )  # all tables as one, and 8 layers of the full model
         model = DLRM(
             self.config.model,
             seed=self._seed,
@@ -65,10 +68,6 @@ class Task(TrainingTask[Config, data.Batch]):
     def _warm_up(self) -> None:
         self._rehearse(data.synthetic(self.config, self._local_batch_size))
         self._score(data.synthetic(self.config, self.config.data.eval_batch_size))
-
-    def initialized_tensors(self) -> Sequence[str]:
-        """All tables as one and every layer, as the rules name them (9 for the full model)."""
-        return tensor_names(self.config.model)
 
     def open_data(self) -> DataFacts:
         """Find and check the records, start the loaders."""
@@ -108,12 +107,10 @@ class Task(TrainingTask[Config, data.Batch]):
         scores = torch.empty(self._mine, device=self._parallel.device)
         labels = torch.empty(self._mine, dtype=torch.bool)
         seen = 0
-        with self._evaluation() as batches:
-            for batch in batches:
-                probabilities = self._score(batch)
-                end = seen + len(batch[0])
-                scores[seen:end], labels[seen:end] = probabilities, batch[0].bool()
-                seen = end
+        for batch in self._evaluation():
+            end = seen + len(batch[0])
+            scores[seen:end], labels[seen:end] = self._score(batch), batch[0].bool()
+            seen = end
         broken = ~torch.isfinite(scores).all() | ~torch.isfinite(self._last_loss)
         if int(self._parallel.sum(broken.long())):
             return Quality(metrics={"AUC": math.nan})
@@ -125,10 +122,9 @@ class Task(TrainingTask[Config, data.Batch]):
         _, dense, rows = self._on_device(batch)
         count = len(rows)
         missing = self.config.data.eval_batch_size - count
-        with self._parallel.inference():
-            logits: Tensor = self._forward(
-                functional.pad(dense, (0, 0, 0, missing)), functional.pad(rows, (0, 0, 0, missing))
-            )
+        logits: Tensor = self._infer(
+            functional.pad(dense, (0, 0, 0, missing)), functional.pad(rows, (0, 0, 0, missing))
+        )
         return logits[:count]
 
     def save(self, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 
@@ -19,7 +19,6 @@ from train_bench.references.maskrcnn.quality import results
 from train_bench.references.maskrcnn.recipe import optimizer_of, schedule_of
 from train_bench.references.parts import coco_ap, prepared, stream
 from train_bench.references.parts.training import TrainingTask
-from train_bench.seeds import derive
 from train_bench.task import DataFacts
 
 
@@ -34,6 +33,7 @@ class Task(TrainingTask[Config, Batch]):
                 "change from step to step. Leave out benchmark.compile=true."
             )
         self._schedule = schedule_of(config)
+        self._tensor_names = tensor_names(len(config.model.widths))  # layers that start from random weights
         self._layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
         model = Detector(config)
         file = config.start_weights_file()
@@ -45,12 +45,7 @@ class Task(TrainingTask[Config, Batch]):
     def _warm_up(self) -> None:
         batch = data.synthetic(self.config, self._local_batch_size)
         self._rehearse(batch)
-        with self._parallel.inference():
-            self._forward(self._images(batch), batch.sizes)
-
-    def initialized_tensors(self) -> Sequence[str]:
-        """All layers that start from random weights, as the rules name them."""
-        return tensor_names(len(self.config.model.widths))
+        self._infer(self._images(batch), batch.sizes)
 
     def open_data(self) -> DataFacts:
         """Find and check images and annotations, start the loaders."""
@@ -62,7 +57,7 @@ class Task(TrainingTask[Config, Batch]):
             hyperparameters=config.hyperparameters,
             flip=config.data.flip,
             means=config.data.means,
-            seed=derive(self._seed, "augmentation"),
+            seed=self._derived("augmentation"),
             objects_of=data.owners(train, permuted=config.data.permute_labels),
         )
         eval_set = data.EvaluationSet(
@@ -98,13 +93,11 @@ class Task(TrainingTask[Config, Batch]):
         """`BBOX` and `SEGM`: COCO AP of boxes and masks; NaN once the loss is not finite."""
         parallel, annotations = self._parallel, self._val.annotations
         rows: list[coco_ap.Detection] = []
-        with self._evaluation() as batches:
-            for batch in batches:
-                with parallel.inference():
-                    detected = self._forward(self._images(batch), batch.sizes)
-                for each, number, size in zip(detected, batch.indices, batch.sizes, strict=True):
-                    height, width = annotations.sizes[number].tolist()
-                    rows += results(each, int(annotations.image_ids[number]), size, (height, width))
+        for batch in self._evaluation():
+            detected = self._infer(self._images(batch), batch.sizes)
+            for each, number, size in zip(detected, batch.indices, batch.sizes, strict=True):
+                height, width = annotations.sizes[number].tolist()
+                rows += results(each, int(annotations.image_ids[number]), size, (height, width))
         for row in rows:
             row["category_id"] = int(annotations.category_ids[row["category_id"] - 1])
         broken = float(parallel.sum((~torch.isfinite(self._last_loss)).float()))

@@ -57,11 +57,7 @@ class ArrayTask(TrainingTask[C, Batch]):
 
     def _total(self, zeros: Tensor) -> Tensor:
         """The sum of `_measure` over the whole evaluation set, of all ranks; `zeros` has its shape and type."""
-        total = zeros.to(self._parallel.device)
-        with self._evaluation() as batches:
-            for batch in batches:
-                total = total + self._measure(batch)
-        return self._parallel.sum(total)
+        return self._summed(self._measure, zeros.to(self._parallel.device))
 
     def _has_diverged(self) -> bool:
         """Whether the latest loss of any rank was no finite number."""

@@ -2,12 +2,12 @@
 
 A benchmark says, in the order of a run:
 
-    _build_model()          model and optimizer, with random weights from torch's generator, which is seeded
+    _build_model()          model and optimizer, with random weights from torch's generator, which is seeded, and
+                            `_tensor_names` for the log, if the parameters' own are not those of the rules
     _warm_up()              steps and an evaluation batch on synthetic data; what it does is undone
-    initialized_tensors()   names for the log, if the parameters' own are not those of the rules
     open_data()             opens the data sets and ends with `self._use_loaders(train, evaluation)`
     _train_step(batches)    one iteration: micro-batches, losses, optimizer step, learning rate
-    evaluate()              the metrics over `with self._evaluation() as batches`
+    evaluate()              the metrics over `for batch in self._evaluation()`
 
 and this class does the rest of `train_bench.task.Task`: it counts, undoes the warm-up, saves, continues. Public names
 are those of the contract; the others are between this class and a benchmark. A training step is written as
@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +65,7 @@ class TrainingTask(ABC, Generic[C, B]):
     _microbatches        per iteration and rank
     _local_batch_size    samples of a micro-batch
     _model, _optimizer   what `_build_model` gave
+    _tensor_names        of what starts from random weights, as the rules name it; None is all parameters
     _forward             the module whose forward is called in training and evaluation
     _last_loss           () the loss of the latest micro-batch, 0 before the first
     _iterations          global batches that were taken
@@ -77,6 +78,7 @@ class TrainingTask(ABC, Generic[C, B]):
     _local_batch_size: int
     _model: nn.Module
     _optimizer: torch.optim.Optimizer
+    _tensor_names: Sequence[str] | None = None
     _forward: nn.Module
     _last_loss: Tensor
 
@@ -134,7 +136,9 @@ class TrainingTask(ABC, Generic[C, B]):
         self._last_loss = torch.zeros((), device=parallel.device)
 
     def initialized_tensors(self) -> Sequence[str]:
-        """All parameters, by their names in the model."""
+        """As the rules name them, else all parameters by their names in the model."""
+        if self._tensor_names is not None:
+            return self._tensor_names
         return [name for name, _ in self._model.named_parameters()]
 
     def train_until(self, mark: Mark) -> Progress:
@@ -230,15 +234,31 @@ class TrainingTask(ABC, Generic[C, B]):
         self._optimizer_steps += int(stepped)
         return stepped
 
-    @contextmanager
-    def _evaluation(self) -> Iterator[loading.Loader]:
+    def _evaluation(self) -> Iterator[Any]:
         """This rank's batches of the evaluation set, with the model in evaluation mode and batch-norm statistics
-        averaged over ranks; forward passes are made in `self._parallel.inference()`."""
+        averaged over ranks, until the loop over them has ended."""
         assert self._eval is not None, "open_data comes first"
         self._parallel.sync_buffers()
         self._forward.eval()
-        yield self._eval
+        yield from self._eval
         self._forward.train()
+
+    def _infer(self, *inputs: Any) -> Any:
+        """What the model answers, without gradients, in the numerics of the job."""
+        with self._parallel.inference():
+            return self._forward(*inputs)
+
+    def _summed(self, measure: Callable[[Any], Tensor], start: Tensor) -> Tensor:
+        """This rank's `start`, and what `measure` gives for each of its batches of the evaluation set, added up and
+        summed over ranks."""
+        total = start
+        for batch in self._evaluation():
+            total = total + measure(batch)
+        return self._parallel.sum(total)
+
+    def _derived(self, purpose: str, *numbers: int) -> int:
+        """A seed for `purpose` that follows from the run's."""
+        return derive(self._seed, purpose, *numbers)
 
     def _counters(self) -> dict[str, int]:
         """What a checkpoint holds beside weights and state."""

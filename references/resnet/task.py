@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from train_bench.references.resnet import data
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet, tensor_names
 from train_bench.references.resnet.recipe import optimizer_of, schedule_of
-from train_bench.seeds import derive
 from train_bench.task import DataFacts
 
 
@@ -29,7 +28,7 @@ class Task(TrainingTask[Config, data.Batch]):
         self._layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
         self._means = torch.tensor(config.data.means, device=parallel.device).view(1, 3, 1, 1)
         network: nn.Module = ResNet(config.model).to(parallel.device).to(memory_format=self._layout)
-        self._names = tensor_names(network)
+        self._tensor_names = tensor_names(network)  # 161 for ResNet-50
         model = parallel.batch_norm(network, ranks=config.batch_norm_ranks(parallel.size))
         return model, optimizer_of(model, config.hyperparameters)
 
@@ -37,15 +36,11 @@ class Task(TrainingTask[Config, data.Batch]):
         self._rehearse(data.synthetic(self.config, self._local_batch_size))
         self._count(data.synthetic(self.config, self.config.data.eval_batch_size))
 
-    def initialized_tensors(self) -> Sequence[str]:
-        """All parameters, as the rules name them (161 for ResNet-50)."""
-        return self._names
-
     def open_data(self) -> DataFacts:
         """Find and check the images, start the loaders."""
         data_config, parallel = self.config.data, self._parallel
         train, val = data.open_images(self.config)
-        train_set = data.TrainingSet(images=train, data=data_config, seed=derive(self._seed, "augmentation"))
+        train_set = data.TrainingSet(images=train, data=data_config, seed=self._derived("augmentation"))
         eval_set = data.EvaluationSet(images=val, data=data_config)
         order = stream.Shuffled(samples=len(train.labels), seed=self._seed)
         mine = stream.evaluation_order(
@@ -78,17 +73,13 @@ class Task(TrainingTask[Config, data.Batch]):
         a prediction is not finite."""
         counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
         counts[2] = ~torch.isfinite(self._last_loss)
-        with self._evaluation() as batches:
-            for batch in batches:
-                counts += self._count(batch)
-        correct, seen, broken = self._parallel.sum(counts).tolist()
+        correct, seen, broken = self._summed(self._count, counts).tolist()
         return Quality(metrics={"top1": math.nan if broken else correct / seen})
 
     def _count(self, batch: data.Batch) -> Tensor:
         """int64 (3,): right predictions, examples that are not padding, predictions not finite."""
         images, labels = self._on_device(batch)
-        with self._parallel.inference():
-            logits = self._forward(images)
+        logits = self._infer(images)
         right = logits.argmax(dim=1) == labels
         broken = ~torch.isfinite(logits).all(dim=1)
         return torch.stack([right.sum(), (labels != data.PADDING_LABEL).sum(), broken.sum()])

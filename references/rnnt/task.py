@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -22,7 +22,6 @@ from train_bench.references.rnnt.model import RNNT, joined_length, tensor_names
 from train_bench.references.rnnt.quality import word_errors
 from train_bench.references.rnnt.recipe import follow, optimizer_of, schedule_of
 from train_bench.references.rnnt.tokens import text_of
-from train_bench.seeds import derive
 from train_bench.task import DataFacts
 
 
@@ -46,16 +45,13 @@ class Task(TrainingTask[Config, data.Batch]):
         # Copied before they move: on a GPU, moving lays the weights of an LSTM end to end, copying does not.
         self._average = copy.deepcopy(model).to(device).eval()
         model.to(device)
+        self._tensor_names = tensor_names(model)  # the 7 parts of the network
         return model, optimizer_of(model, hyperparameters)
 
     def _warm_up(self) -> None:
         batch = data.synthetic(self.config, self._local_batch_size)
         self._rehearse(batch)
         self._decoded(*batch[:2])
-
-    def initialized_tensors(self) -> Sequence[str]:
-        """The parts of the network, as the rules name them (7)."""
-        return tensor_names(self._model)
 
     def open_data(self) -> DataFacts:
         """Find and check the utterances, start the loaders."""
@@ -66,10 +62,10 @@ class Task(TrainingTask[Config, data.Batch]):
             utterances=train,
             data=config.data,
             hyperparameters=hyperparameters,
-            seed=derive(self._seed, "augmentation"),
+            seed=self._derived("augmentation"),
         )
         eval_set = data.EvaluationSet(
-            utterances=val, data=config.data, symbols=self._symbols, seed=derive(self._seed, "dither")
+            utterances=val, data=config.data, symbols=self._symbols, seed=self._derived("dither")
         )
         order = data.Bucketed(
             lengths=train.lengths,
@@ -93,7 +89,7 @@ class Task(TrainingTask[Config, data.Batch]):
         """The loss is the mean over the global batch. What is dropped follows the seed, the rank and the iteration,
         so that a run that was saved goes on as it would have. The average stands still with the schedule."""
         hyperparameters, shape = self.config.hyperparameters, self.config.model
-        torch.manual_seed(derive(self._seed, "dropout", self._parallel.rank, self._iterations))
+        torch.manual_seed(self._derived("dropout", self._parallel.rank, self._iterations))
         for batch in self._micro_batches(batches):
             features, frame_counts, labels, label_counts = (
                 part.to(self._parallel.device, non_blocking=True) for part in batch
@@ -113,11 +109,10 @@ class Task(TrainingTask[Config, data.Batch]):
             bool(torch.isfinite(value).all()) for value in (self._last_loss, *self._average.parameters())
         )
         errors = words = 0
-        with self._evaluation() as batches:
-            for features, frame_counts, transcripts in batches:
-                for wanted, symbols in zip(transcripts, self._decoded(features, frame_counts), strict=True):
-                    wrong, said = word_errors(wanted, text_of(symbols, self._symbols))
-                    errors, words = errors + wrong, words + said
+        for features, frame_counts, transcripts in self._evaluation():
+            for wanted, symbols in zip(transcripts, self._decoded(features, frame_counts), strict=True):
+                wrong, said = word_errors(wanted, text_of(symbols, self._symbols))
+                errors, words = errors + wrong, words + said
         counts = torch.tensor([errors, words, broken], dtype=torch.int64, device=self._parallel.device)
         errors, words, broken = self._parallel.sum(counts).tolist()
         return Quality(metrics={"WER": math.nan if broken else errors / words})

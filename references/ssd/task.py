@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from pycocotools.coco import COCO
@@ -19,7 +19,6 @@ from train_bench.references.ssd.loss import multibox_loss
 from train_bench.references.ssd.model import SSD, tensor_names
 from train_bench.references.ssd.priors import priors
 from train_bench.references.ssd.recipe import optimizer_of, schedule_of
-from train_bench.seeds import derive
 from train_bench.task import DataFacts
 
 
@@ -37,7 +36,7 @@ class Task(TrainingTask[Config, data.Batch]):
         )
         self._layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
         network = SSD(config.model)
-        self._names = tensor_names(network)
+        self._tensor_names = tensor_names(network)  # 119 for the full model
         weights = config.start_weights_file()
         if weights is not None:
             start_weights.load(network.backbone, weights)
@@ -49,12 +48,9 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def _warm_up(self) -> None:
         self._rehearse(data.synthetic(self.config, self._local_batch_size))
-        offsets, logits = self._infer(data.synthetic(self.config, self.config.data.eval_batch_size)[0])
+        images = data.synthetic(self.config, self.config.data.eval_batch_size)[0]
+        offsets, logits = self._infer(self._normalized(images))
         detect(offsets[0], logits[0], self._prior_there)
-
-    def initialized_tensors(self) -> Sequence[str]:
-        """All tensors, as the rules name them (119 for the full model)."""
-        return self._names
 
     def open_data(self) -> DataFacts:
         """Find and check the images, start the loaders; rank 0 reads the truth of the evaluation."""
@@ -67,7 +63,7 @@ class Task(TrainingTask[Config, data.Batch]):
             prior=self._prior,
             side=config.model.image_size,
             max_samples=config.hyperparameters.max_samples,
-            seed=derive(self._seed, "augmentation"),
+            seed=self._derived("augmentation"),
         )
         eval_set = data.EvaluationSet(split=self._val, side=config.model.image_size)
         order = stream.Shuffled(samples=len(train.images), seed=self._seed)
@@ -98,21 +94,15 @@ class Task(TrainingTask[Config, data.Batch]):
         answer of the network is not finite. Rank 0's answer counts."""
         broken = (~torch.isfinite(self._last_loss)).long()
         detections = []
-        with self._evaluation() as batches:
-            for images, indices in batches:
-                offsets, logits = self._infer(images)
-                broken += ~(torch.isfinite(offsets).all() & torch.isfinite(logits).all())
-                for index, places, kinds in zip(indices.tolist(), offsets, logits, strict=True):
-                    if index < len(self._val.images):
-                        boxes = detect(places, kinds, self._prior_there)
-                        number = int(self._val.images[index])
-                        detections.append(quality.rows(boxes, self._val.annotations, number))
+        for images, indices in self._evaluation():
+            offsets, logits = self._infer(self._normalized(images))
+            broken += ~(torch.isfinite(offsets).all() & torch.isfinite(logits).all())
+            for index, places, kinds in zip(indices.tolist(), offsets, logits, strict=True):
+                if index < len(self._val.images):
+                    boxes = detect(places, kinds, self._prior_there)
+                    number = int(self._val.images[index])
+                    detections.append(quality.rows(boxes, self._val.annotations, number))
         if self._parallel.sum(broken).item():
             return Quality(metrics={"mAP": math.nan})
         precision = quality.average_precision(self._truth, detections, self._parallel)
         return Quality(metrics={"mAP": precision})
-
-    def _infer(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        with self._parallel.inference():
-            offsets, logits = self._forward(self._normalized(images))
-        return offsets, logits

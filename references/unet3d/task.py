@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from operator import itemgetter
 
 import torch
@@ -18,7 +18,6 @@ from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.loss import dice_and_cross_entropy
 from train_bench.references.unet3d.model import UNet3D, tensor_names
 from train_bench.references.unet3d.recipe import optimizer_of, schedule_of
-from train_bench.seeds import derive
 from train_bench.task import DataFacts
 
 
@@ -35,16 +34,13 @@ class Task(TrainingTask[Config, data.Batch]):
         self._strides = quality.strides_of(window, hyperparameters.validation_overlap)
         layout = torch.channels_last_3d if config.model.channels_last else torch.contiguous_format
         model: nn.Module = UNet3D(config.model).to(device).to(memory_format=layout)
+        self._tensor_names = tensor_names(model)  # 50 for the full model
         return model, optimizer_of(model, hyperparameters)
 
     def _warm_up(self) -> None:
         self._rehearse(data.synthetic(self.config, self._local_batch_size))
         windows = (self.config.data.eval_windows, 1, *self.config.hyperparameters.validation_input_shape)
         self._infer(torch.zeros(windows, device=self._parallel.device))
-
-    def initialized_tensors(self) -> Sequence[str]:
-        """All layers, as the rules name them (50 for the full model)."""
-        return tensor_names(self._model)
 
     def open_data(self) -> DataFacts:
         """Find and check the volumes, start the loaders."""
@@ -57,7 +53,7 @@ class Task(TrainingTask[Config, data.Batch]):
             shape=hyperparameters.training_input_shape,
             oversampling=hyperparameters.oversampling,
             classes=config.model.num_classes,
-            seed=derive(self._seed, "crops"),
+            seed=self._derived("crops"),
         )
         self._eval_set = data.EvaluationSet(volumes=val)
         mine = data.evaluation_order(val.shapes, parallel.rank, parallel.size)
@@ -84,13 +80,10 @@ class Task(TrainingTask[Config, data.Batch]):
         device, classes = self._parallel.device, self.config.model.num_classes
         scores = torch.zeros(len(self._eval_set.volumes), classes - 1, dtype=torch.float64, device=device)
         broken = (~torch.isfinite(self._last_loss)).double()
-        with self._evaluation() as batches:
-            for index, image, label in batches:
-                logits, truth = self._segment(
-                    image.to(device, non_blocking=True), label.to(device, non_blocking=True)
-                )
-                scores[index] = quality.dice_per_class(logits.argmax(dim=0), truth[0], classes)
-                broken += ~torch.isfinite(logits).all()
+        for index, *pair in self._evaluation():
+            logits, truth = self._segment(*(part.to(device, non_blocking=True) for part in pair))
+            scores[index] = quality.dice_per_class(logits.argmax(dim=0), truth[0], classes)
+            broken += ~torch.isfinite(logits).all()
         table = self._parallel.sum(torch.cat([scores.flatten(), broken.view(1)])).cpu()
         dice = table[:-1].view_as(scores).mean(dim=0).mean()
         return Quality(metrics={"DICE": math.nan if table[-1] else float(dice)})
@@ -107,10 +100,6 @@ class Task(TrainingTask[Config, data.Batch]):
             windows=self.config.data.eval_windows,
         )
         return logits, quality.without_remainder(label, self._strides)
-
-    def _infer(self, windows: Tensor) -> Tensor:
-        with self._parallel.inference():
-            return self._forward(windows)
 
 
 def _refuse_shapes(config: Config) -> None:

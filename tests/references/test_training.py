@@ -84,14 +84,11 @@ class Task(TrainingTask[Config, Batch]):
         self._optimizer_step(0.4 if self._optimizer_steps < 100 else 0.1)
 
     def evaluate(self) -> Quality:
-        with self._evaluation() as batches:
-            errors = sum(self._error(batch) for batch in batches) + 0 * self._last_loss
-        error = float(self._parallel.sum(errors))
+        error = float(self._summed(self._error, 0 * self._last_loss))
         return Quality(metrics={"error": error if math.isfinite(error) else math.nan})
 
     def _error(self, batch: Batch) -> Tensor:
-        with self._parallel.inference():
-            return (self._forward(batch[0]) - batch[1]).square().sum()
+        return (self._infer(batch[0]) - batch[1]).square().sum()
 
 
 def built(*, steps: int = 1, batch: int = 4, parallel: OneRank | None = None) -> Task:
