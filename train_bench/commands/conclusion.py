@@ -39,4 +39,6 @@ def _page(folder: Path, judged: Judgement) -> None:
 
 
 def judgement(folder: Path) -> Judgement:
-    return judge_folder(folder, options=None, rcp_folders=discover.rcp_folders(), changes=definition.changes)
+    return judge_folder(
+        folder, ruleset_name=None, rcp_folders=discover.rcp_folders(), changes=definition.changes
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from train_bench.errors import RequestError
 from train_bench.judge import comparison
 from train_bench.judge.entry import Judgement
-from train_bench.report import comparison as words
+from train_bench.report import comparison as described
 from train_bench.report.page import quality
 from train_bench.report.page.facts import Entry, TimeUnit
 from train_bench.report.page.figure import MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
@@ -33,7 +33,7 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[s
     """Whether each campaign is faster than the first of its benchmark, in words; nothing where they cannot be
     compared."""
     first: dict[str, tuple[Judgement, Entry]] = {}
-    answers_so_far = []
+    sentences = []
     for judgement, entry in zip(judgements, entries, strict=True):
         if judgement.score.launcher is None:  # logs of others: a round is no contest of pairs
             continue
@@ -44,9 +44,12 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[s
             compared = comparison.compare(named.name, a.score, entry.name, judgement.score).as_json()
         except RequestError:
             continue
-        lines = (words.result(compared, 1)["sentence"], *words.explanation(words.result(compared, 1)))
-        answers_so_far.append(f"A: {named.name}. B: {entry.name}. {' '.join(lines)}")
-    return answers_so_far
+        lines = (
+            described.in_sentences(compared, 1)["sentence"],
+            *described.explanation(described.in_sentences(compared, 1)),
+        )
+        sentences.append(f"A: {named.name}. B: {entry.name}. {' '.join(lines)}")
+    return sentences
 
 
 def figures(entries: Sequence[Entry]) -> list[Figure]:
