@@ -114,10 +114,10 @@ def announce(tmp_path, monkeypatch):
         point = EntryPoint(name="any", group="train_bench.benchmarks", value=value)
         points = {"train_bench.benchmarks": [point]}
         monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points.get(group, []))
-        search_path._found.cache_clear()
+        search_path._plugins.cache_clear()
 
     yield announce
-    search_path._found.cache_clear()
+    search_path._plugins.cache_clear()
 
 
 def test_an_installed_package_announces_a_benchmark_by_an_entry_point(tmp_path, announce):

@@ -42,4 +42,4 @@ def with_data_sets() -> list[str]:
     """The references that train on a data set, and not on what they generate: all but those of generations."""
     minis = {name: discover.describe_variant(f"{name}_mini") for name in discover.references()}
     rules = {name: ruleset.load(mini["ruleset"]).benchmark(mini["benchmark"]) for name, mini in minis.items()}
-    return [name for name, of_mini in rules.items() if of_mini.unit is not Unit.generation]
+    return [name for name, of_mini in rules.items() if of_mini.unit is not Unit.GENERATION]
