@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from tests.architecture.test_architecture import HEAVY
 from tests.judge.campaigns import campaign
+from tests.own_trainer.test_benchmark import VALUES
 
 ROOT = Path(__file__).parents[2]
 DIGEST = "from train_bench import software; print(software.digest_of_sources())"
@@ -165,6 +166,28 @@ def test_a_light_install_writes_a_page_of_several_results(light):
     answer = light("train-bench", "report", "slow", "fast", "--ruleset", "mini-1.0", "--to", "page.html")
     assert (answer.returncode, answer.stderr) == (1, ""), "neither result is valid"
     assert "plotly" in light("cat", "page.html").stdout
+
+
+PROGRAM = f"""
+import numpy
+from train_bench import Benchmark
+benchmark = Benchmark("resnet_mini", "mini-1.0", folder="own", until=4, samples_per_epoch=1000, seed=7)
+benchmark.announce(submission_org="me", **{VALUES})
+benchmark.init_start()
+benchmark.weights_initialized("weight")
+benchmark.init_stop()
+benchmark.run_start(train_samples=1000, eval_samples=100)
+for mark, quality in zip(benchmark.blocks(), numpy.array([0.5, 0.9])):
+    benchmark.eval_start()
+    benchmark.report(float(quality))
+"""
+
+
+def test_a_program_of_ones_own_logs_in_a_light_install(light):
+    ran = light("python", "-c", PROGRAM)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    judged = light("train-bench", "judge", "own", "--ruleset", "mini-1.0")
+    assert "result_0.txt: success, converged, follows the rules" in judged.stdout
 
 
 @pytest.mark.parametrize("verb", ["run", "rcp", "check", "prepare"])
