@@ -26,6 +26,7 @@ honesty: .venv/installed-dev  ## with permuted training labels no mini benchmark
 bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for data, two ranks against one, starting
 	$(BIN)/python bench/harness_overhead.py
 	$(BIN)/python bench/harness_overhead.py 21 4 wandb tensorboard
+	$(BIN)/python bench/own_trainer.py
 	$(BIN)/python bench/input_pipeline.py
 	$(BIN)/python bench/references.py bert
 	$(BIN)/python bench/references.py dlrm

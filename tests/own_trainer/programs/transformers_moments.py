@@ -1,0 +1,71 @@
+"""When the Trainer of Transformers evaluates for a `Benchmark`, and what the callback refuses: a line of JSON."""
+
+import json
+import sys
+import tempfile
+
+import torch
+from torch.utils.data import Dataset
+from transformers import Trainer
+
+from tests.own_trainer.programs.transformers_loop import arguments_of
+from tests.own_trainer.programs.witness import Witness
+from train_bench.own_trainer.transformers import TimeToTrain
+
+
+class Ten(Dataset):
+    """Ten samples; notes what had been said when the first was read."""
+
+    def __init__(self, witness):
+        self.witness, self.before = witness, None
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        self.before = self.before or list(self.witness.said)
+        return {"x": torch.ones(2) * index, "labels": torch.ones(1)}
+
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(2, 1)
+
+    def forward(self, x, labels):
+        return {"loss": (self.line(x) - labels).square().mean(), "logits": self.line(x)}
+
+
+def fit(folder, *counts, **changes):
+    witness = Witness(*counts)
+    data = Ten(witness)
+    settings = {"per_device_train_batch_size": 4, "num_train_epochs": 9, "learning_rate": 0.001}
+    settings |= {"per_device_eval_batch_size": 5, **changes}
+    trainer = Trainer(
+        Line(),
+        arguments_of(folder, 1, **settings),
+        callbacks=[TimeToTrain(witness, 10, 2, top1="eval_loss")],
+        train_dataset=data,
+        eval_dataset=Ten(Witness()),
+    )
+    try:
+        trainer.train()
+    except ValueError as error:
+        return {"refused": str(error), "read": data.before is not None}
+    return {"evaluated": witness.evaluated, "before": data.before, "steps": trainer.state.global_step}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        found = {
+            "whole batches": fit(scratch, 7, 10, 23),
+            "parts of batches": fit(scratch, 7, 10, 23, dataloader_drop_last=False),
+            "accumulated": fit(scratch, 7, 10, 23, gradient_accumulation_steps=2),
+            "short last step": fit(scratch, 7, 10, 23, gradient_accumulation_steps=3),
+            "own interval": fit(scratch, 7, 10, 23, eval_strategy="steps", eval_steps=1),
+            "every epoch": fit(scratch, 7, 10, 23, eval_strategy="epoch"),
+            "on start": fit(scratch, 7, eval_on_start=True),
+            "too short": fit(scratch, 7, 23, num_train_epochs=1),
+        }
+        sys.stdout.write(json.dumps(found))
