@@ -52,7 +52,7 @@ MAY_SEE = {
     "rules": SHARED,
     "plan": SHARED | CONTRACTS | {"rules"},
     "run": SHARED | CONTRACTS,
-    "own_trainer": SHARED | {"run", "rules"},
+    "own_trainer": SHARED | {"run", "rules", "Benchmark"},
     "check": SHARED | CONTRACTS | {"run"},
     "judge": SHARED | {"rules"},
     "report": SHARED | {"judge", "rules"},
