@@ -22,7 +22,8 @@ class Ten(Dataset):
         return 10
 
     def __getitem__(self, index):
-        self.before = self.before or list(self.witness.said)
+        if self.before is None:
+            self.before = list(self.witness.said)
         return torch.ones(2) * index
 
 

@@ -23,7 +23,8 @@ class Ten(Dataset):
         return 10
 
     def __getitem__(self, index):
-        self.before = self.before or list(self.witness.said)
+        if self.before is None:
+            self.before = list(self.witness.said)
         return {"x": torch.ones(2) * index, "labels": torch.ones(1)}
 
 
