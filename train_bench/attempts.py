@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import files, software
-from train_bench.job import Job
+from train_bench.job import Command, Job
 from train_bench.judge.campaign_checks import DIED, FINISHED, INTERRUPTED
-from train_bench.plan import discover
+from train_bench.plan import command, discover
 from train_bench.plan.launch import revision, revision_of_folder
 
 
@@ -25,7 +25,11 @@ def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
     number = 1 + max((taken for run, taken in _numbers(job.folder) if run == job.index), default=0)
     path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
     state: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
-    state |= ran_with(job.reference, ruleset_digest) | {"ended": None, "outcome": None, "deaths": []}
+    state |= ran_with(job.reference, ruleset_digest, job.command) | {
+        "ended": None,
+        "outcome": None,
+        "deaths": [],
+    }
     files.write_json(path, state)
     died: list[str] = []
     try:
@@ -39,7 +43,7 @@ def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
     files.write_json(path, state | {"ended": _now(), "outcome": DIED if died else FINISHED, "deaths": died})
 
 
-def ran_with(reference: str, ruleset_digest: str) -> dict[str, Any]:
+def ran_with(reference: str, ruleset_digest: str, of_user: Command | None) -> dict[str, Any]:
     """What a run that starts now runs with, by the names that a plan has for it."""
     described, folder = software.describe(), discover.source_of(reference)
     if folder is not None:
@@ -48,6 +52,8 @@ def ran_with(reference: str, ruleset_digest: str) -> dict[str, Any]:
             "digest": software.digest_of_reference(folder),
             "revision": revision_of_folder(folder),
         }
+    if of_user is not None:
+        described["program"] = command.program(of_user)
     return {"revision": revision(discover.ROOT), "ruleset_digest": ruleset_digest, "software": described}
 
 

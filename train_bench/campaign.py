@@ -29,6 +29,7 @@ from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
 from train_bench.report.live import Watcher
 from train_bench.rules import ruleset
+from train_bench.run import leftovers
 
 
 def begin(plan: Plan) -> None:
@@ -100,8 +101,10 @@ def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:
 
 def prepare_data(plan: Plan, source: Path | None = None) -> None:
     """Everything that is done to the data before any run; returns at once where it was done before. Of several
-    processes that want the same data, one does it and the others wait."""
+    processes that want the same data, one does it and the others wait. What a command trains on is its own affair."""
     job = plan.jobs[0]
+    if job.command is not None:
+        return
     config = cattrs.structure(job.config, discover.reference_config(job.reference))
     folder = Path(str(config.data_dir))
     if not folder.is_dir():
@@ -217,7 +220,10 @@ def _run(
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
     with attempts.attempt(job, rules.digest) as died:
         hosts_file.run_starts(job)
-        ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
+        try:
+            ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
+        finally:
+            end_leftovers(job)
         tick()
         elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
         ended_by = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
@@ -229,6 +235,12 @@ def _run(
     failure = "; ".join(died) or None
     watcher.run_ended(job, failure=failure)
     return failure
+
+
+def end_leftovers(job: Job) -> None:
+    """What a command has started on this host and what was to end it was killed itself."""
+    if job.command is not None:
+        leftovers.kill(str(job.ranks_folder / "job_"))
 
 
 def _stopped(job: Job, failure: str, *, total: int) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote, unquote
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
@@ -35,6 +36,9 @@ from train_bench.plan.config import RunConfig, register
 SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
 """Launchers of Hydra that run jobs of a sweep at the same time on this machine."""
+
+AS_THEY_ARE = " /:=,@+~.-_{}()[]<>*?!;&|^#"
+"""Signs that Hydra leaves alone inside quotes. Backslashes, dollars and quotes mean something to it."""
 
 EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 """Hydra's launchers that are packages of their own, and the extra that installs each."""
@@ -72,7 +76,7 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
             hydra_config = HydraConfig.get()
             sources = hydra_config.runtime.config_sources
             own = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
-            overrides = [*own, *hydra_config.overrides.task]
+            overrides = [*own, *map(_as_typed, hydra_config.overrides.task)]
             sweep.run_job(verb, folder, hydra_config.job.num, overrides, together=together)
             return
         try:
@@ -127,7 +131,7 @@ class AskedJobs(Callback):
             if override.is_discrete_sweep():
                 choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
             else:
-                choices.append([f"{key}={override.get_value_element_as_str()}"])
+                choices.append([_as_typed(f"{key}={override.get_value_element_as_str()}")])
         sweep.begin(Path(config.hydra.sweep.dir), list(itertools.product(*choices)))
 
 
@@ -171,17 +175,37 @@ def _request(config: DictConfig) -> Request:
         raise RequestError(f"There is no option {name}; leave out what adds it.") from error
     if typed.launcher.threads_per_rank is None:
         typed.launcher.threads_per_rank = machine.threads_of_environment(os.environ)
+    overrides = tuple(map(_as_typed, hydra_config.overrides.task))
     return Request(
-        config=typed,
+        config=_with_command(typed, overrides),
         variant=str(hydra_config.runtime.choices["benchmark"]),
-        overrides=tuple(hydra_config.overrides.task),
+        overrides=overrides,
     )
 
 
 def _quoted(word: str) -> str:
-    """Hydra takes what `against=` holds, overrides with blanks between them, in quotes only."""
-    name, _, value = word.partition("=")
+    """Hydra takes what `against=` holds, overrides with blanks between them, in quotes only. It would read much of what
+    a command can hold, and passes it through as it is once that is spelled as in an address of the web."""
+    name, sign, value = word.partition("=")
+    if name == "command" and sign and value != "null":
+        return f"{name}='{quote(value, AS_THEY_ARE, errors='surrogateescape')}'"
     return f"{name}={value!r}" if name == "against" and value[:1] not in "'\"" else word
+
+
+def _as_typed(word: str) -> str:
+    """A word that may hold a command, as it was before `_quoted`."""
+    name, _, value = word.partition("=")
+    if name == "command" and value[:1] == value[-1:] == "'":
+        return f"{name}={unquote(value[1:-1], errors='surrogateescape')}"
+    return word
+
+
+def _with_command(asked: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """The configuration with the command that was typed, if one was."""
+    typed = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == "command"]
+    if typed and asked.command is not None:
+        asked.command = typed[-1]
+    return asked
 
 
 def _with_other(request: Request) -> Request:
@@ -191,11 +215,11 @@ def _with_other(request: Request) -> Request:
     instead = shlex.split(request.config.against)
     names = {_name(word) for word in instead} | {"against"}
     overrides = [*(word for word in request.overrides if _name(word) not in names), *instead]
-    config = hydra.compose("config", overrides=overrides, return_hydra_config=True)
+    config = hydra.compose("config", overrides=[*map(_quoted, overrides)], return_hydra_config=True)
     variant = str(config.hydra.runtime.choices["benchmark"])
     with open_dict(config):
         del config["hydra"]
-    other = cast(RunConfig, OmegaConf.to_object(config))
+    other = _with_command(cast(RunConfig, OmegaConf.to_object(config)), overrides)
     return replace(request, against=Request(config=other, variant=variant, overrides=tuple(overrides)))
 
 

@@ -40,6 +40,11 @@ def read_stated(path: Path) -> dict[str, str]:
     return stated
 
 
+def _framework(plan: Mapping[str, Any], packages: Mapping[str, str]) -> str:
+    """What a reference is trained with; of a command nobody says it but the user."""
+    return "" if jobs_of(plan)[0].get("command") else f"PyTorch {packages['torch']}"
+
+
 def of_campaign(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
     """What a campaign's plan and system.json say of the system. Raises `KeyError` for one that it lacks."""
     packages = dict(machine["packages"])
@@ -51,7 +56,7 @@ def of_campaign(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str
         "host_memory_capacity": f"{machine['memory_bytes'] / 2**30:.0f} GiB",
         "accelerators_per_node": str(len(machine["accelerators"])),
         "accelerator_model_name": ", ".join(sorted(set(machine["accelerators"]))),
-        "framework": f"PyTorch {packages['torch']}",
+        "framework": _framework(plan, packages),
         "other_software_stack": ", ".join(f"{key} {value}" for key, value in others.items() if value),
         "operating_system": str(machine["operating_system"]),
         "sw_notes": f"train_bench {plan['train_bench']}, revision {plan['revision']}",

@@ -39,7 +39,8 @@ class RunWatchdog:
         waited = self._clock() - self._since
         if self._beat is None and waited > self._job.start_limit_seconds:
             return self._not_started()
-        if self._beat is not None and waited > self._job.stall_limit_seconds + GRACE_SECONDS:
+        silence = self._job.stall_limit_seconds
+        if self._beat is not None and silence is not None and waited > silence + GRACE_SECONDS:
             return f"rank 0 gave no sign of life for {waited:.0f} s (stall_limit_seconds)"
         return None
 
@@ -48,6 +49,8 @@ class RunWatchdog:
         hosts = Counter(path.name.rpartition("_")[0] for path in job.ranks_folder.glob("arrived/*"))
         started = hosts.total()
         limit = f"{job.start_limit_seconds:g} s (start_limit_seconds)"
+        if started >= job.world_size and job.command is not None:
+            return f"its program has written no line of its log within {limit}"
         if started >= job.world_size:
             return f"{started} ranks started, but they did not find each other within {limit}"
         where = ", ".join(f"{count} on {host}" for host, count in sorted(hosts.items()))

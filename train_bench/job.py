@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -33,6 +34,39 @@ class Precision(str, Enum):
     fp16 = "fp16"
 
 
+PLACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+"""What a word of a command has for a value of its run: `{seed}`; `{{` and `}}` are braces."""
+
+OF_A_RUN = ("seed", "run", "rank", "folder", "log", "job", "data_dir")
+"""What stands for a value of the run in a command, besides the keys of hyperparameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """The program of a user's own that trains in place of a reference: its words as they were given, and the folder
+    that it is started in."""
+
+    argv: tuple[str, ...]
+    cwd: str
+
+    def places(self) -> Iterator[str]:
+        """The names that stand for values of a run."""
+        for word in self.argv:
+            yield from filter(None, PLACE.findall(word))
+
+    def filled(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """The words of one run. What is no text is spelled as JSON; a name without a value stays."""
+
+        def value(found: re.Match[str]) -> str:
+            name = found[1]
+            if name is None:
+                return found[0][0]
+            due = values.get(name, found[0])
+            return due if isinstance(due, str) else json.dumps(due, separators=(",", ":"))
+
+        return tuple(PLACE.sub(value, word) for word in self.argv)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What the processes of one run are told. They learn neither the rules nor how they are scored.
@@ -42,8 +76,8 @@ class Job:
     plain data; the `hyperparameters` of the first are logged one by one under their own names.
     `announcement` holds further values to log before the clock, by mllog key. `start_limit_seconds` is how
     long it may take from the command until all ranks have answered, `stall_limit_seconds` how long a rank may
-    say nothing afterwards. `reference_folder` and `launcher_folder` are where their code lies if that is in no
-    package.
+    say nothing afterwards; None is without a limit. `reference_folder` and `launcher_folder` are where their code lies
+    if that is in no package. With a `command`, its program trains, and not the reference.
     """
 
     benchmark: str
@@ -59,7 +93,7 @@ class Job:
     precision: Precision
     drop_caches: bool
     start_limit_seconds: float
-    stall_limit_seconds: float
+    stall_limit_seconds: float | None
     config: Mapping[str, Any]
     announcement: Mapping[str, Any]
     target: Target
@@ -68,6 +102,12 @@ class Job:
     folder: Path
     reference_folder: str | None = None
     launcher_folder: str | None = None
+    command: Command | None = None
+
+    @property
+    def rank_module(self) -> str:
+        """What each rank starts as, `python -m MODULE PLAN.json INDEX`."""
+        return "train_bench.run.rank" if self.command is None else "train_bench.run.command"
 
     @property
     def world_size(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import campaign, hosts, lock, machine
+from train_bench import campaign, hosts, lock, machine, trust
 from train_bench.errors import LaunchError, RequestError, UnknownName
 from train_bench.failures import RunWatchdog, deaths
 from train_bench.job import Job
@@ -17,20 +17,24 @@ from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan
 
+TRUST = "trust=true"
+
 BEGIN_SECONDS = 600.0
 """How long a host waits for host 0 to begin the campaign."""
 
 
 def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None]) -> bool:
     """Take part in the campaign in `folder` until host 0 says that it is over. `overrides` say which host this
-    is, and what is particular to it (`launcher.interface=NAME`). Returns whether all runs ended well here.
+    is, and what is particular to it (`launcher.interface=NAME`), and `trust=true` that its command may be carried out
+    though this user has not given it. Returns whether all runs ended well here.
 
     Raises `RequestError` where there is nothing to join, `LaunchError` when host 0 falls silent.
     """
     _wait_for_plan(folder, tell)
     plan = campaign.open_folder(folder)
-    host, changes = _which(plan, overrides)
-    machine.refuse_missing_packages(plan.reference)
+    trust.refuse(plan, trusted=TRUST in overrides)
+    host, changes = _which(plan, [override for override in overrides if override != TRUST])
+    machine.refuse_missing_packages(plan.jobs[0])
     launcher = discover.launcher(campaign.launcher_config(plan, **changes))
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
         _prepare_data(plan)
@@ -57,6 +61,8 @@ def _prepare_data(plan: Plan) -> None:
     """Prepare the data of this host, in the user's own cache folder alone: the plan is somebody's file, and does
     not say where this host writes."""
     folder = Path(str(plan.jobs[0].config["data_dir"]))
+    if plan.jobs[0].command is not None:
+        return
     if folder.is_relative_to(discover.cache().resolve()):
         campaign.prepare_data(plan)
     elif not folder.is_dir():
@@ -134,6 +140,8 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
     except KeyboardInterrupt:
         hosts.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
         raise
+    finally:
+        campaign.end_leftovers(job)
     died = () if over() else deaths(job, launcher, ended, (), whole=True)
     died = tuple(_on(host, death) for death in died)
     hosts.report(job, host, died)

@@ -20,8 +20,12 @@ from train_bench.plan.launch import answer
 DROP = Path("/proc/sys/vm/drop_caches")
 
 
-def refuse_missing_packages(reference: str) -> None:
-    """Raises `RequestError` where what a reference imports is not installed here. Nothing of it is imported."""
+def refuse_missing_packages(job: Job) -> None:
+    """Raises `RequestError` where what a reference imports is not installed here. Nothing of it is imported. What a
+    command imports is its own affair."""
+    if job.command is not None:
+        return
+    reference = job.reference
     needed = discover.reference_config(reference).REQUIRES
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
@@ -58,6 +62,8 @@ def refuse_ranks(job: Job) -> None:
             f"drop_caches=true was asked, but {DROP} cannot be written here; run as root on Linux. Nothing was started."
         )
     tf32 = job.precision is Precision.tf32
+    if job.command is not None:
+        return  # what its program finds is its own affair
     if job.device is Device.cpu or (job.device is Device.auto and not tf32):
         return
     gpus = _gpus()

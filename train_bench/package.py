@@ -42,7 +42,7 @@ SHARED = ("submission_org", "submission_division", "submission_status", "submiss
 KNOWN_DEFECT = "mlperf_logging.repo_checker: error: argument ruleset: invalid choice: '1."
 
 # Options that name folders of the machine that the campaigns ran on.
-OF_THIS_MACHINE = ("output", "resume", "data_dir", "source", "folder")
+OF_THIS_MACHINE = ("output", "resume", "data_dir", "source", "folder", "cwd", "environment")
 
 BESIDE = ("pyproject.toml", "constraints.txt", "LICENSE")
 SUFFIXES = (".py", ".yaml", ".md", ".toml", ".txt", ".json", ".sh")
@@ -298,6 +298,8 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
         _copy(PACKAGE / "references" / name, package / "references" / name)
     reference = references()[campaign.reference].folder
     _copy(reference, package / "references" / campaign.reference)
+    for name, path in program_files(campaign.plan).items():
+        _copy(path, folder / "program" / name)
     decided = {key: value for key, value in campaign.plan.items() if key not in ("shared", "jobs")}
     content = decided | {"config": campaign.config, "overruled": overruled}
     # How a process died may name hosts and folders.
@@ -306,6 +308,17 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
     ]
     files.write_json(folder / "configuration.json", _without_paths(content) | {"attempts": attempts})
     files.write(folder / "README.md", _readme(campaign, overruled))
+
+
+def program_files(plan: Mapping[str, Any]) -> dict[str, Path]:
+    """The scripts and configurations that the command of a campaign names, by their last names, as far as they lie in
+    the folder that it was given in."""
+    command = jobs_of(plan)[0].get("command")
+    if not isinstance(command, Mapping):
+        return {}
+    folder = Path(str(command["cwd"]))
+    named = (folder / name for name in plan["software"]["program"]["files"])
+    return {path.name: path for path in named if path.is_file() and path.is_relative_to(folder)}
 
 
 def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:

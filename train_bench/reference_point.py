@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -91,13 +92,19 @@ def _record(judged: Judgement, plan: dict[str, Any], system: dict[str, Any]) -> 
         "Benchmark": plan["benchmark"],
         "Creator": job["announcement"]["submission_org"],
         "When": datetime.fromisoformat(plan["created"]).date().isoformat(),
-        "Platform": f"{system['platform']}, torch {system['packages']['torch']}, {job['precision']}",
+        "Platform": f"{system['platform']}, {_trained_by(job, system)}",
         "Source": f"train_bench {plan['train_bench']}, revision {plan['revision']}",
         "BS": hyperparameters.pop("global_batch_size"),
         "Hyperparams": hyperparameters,
         "Seeds": [record.seed for record in judged.records],
         points.VALUES[Unit(job["unit"])]: [record.convergence for record in judged.records],
     }
+
+
+def _trained_by(job: dict[str, Any], system: dict[str, Any]) -> str:
+    if job.get("command"):
+        return shlex.join(job["command"]["argv"])
+    return f"torch {system['packages']['torch']}, {job['precision']}"
 
 
 def _benchmark_and_batch_size(item: tuple[str, Any]) -> tuple[str, int]:

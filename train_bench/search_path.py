@@ -35,6 +35,11 @@ class Plugin:
     module: str
     shipped: bool
 
+    @property
+    def has_code(self) -> bool:
+        """Whether it is more than the rules and values of a benchmark that commands train."""
+        return (self.folder / "config.py").is_file()
+
 
 def references() -> dict[str, Plugin]:
     """Benchmarks' folders by name. Raises `RequestError` where two have the same name, or a folder of the variable
@@ -131,13 +136,19 @@ def _announced(kind: str) -> Iterator[Plugin]:
 
 
 def _of_variable(variable: str) -> Iterator[Path]:
-    """Of each folder of the variable itself, if it has a `config.py`, else those in it that have one."""
+    """Of each folder of the variable itself, if it is one, else those in it that are."""
     for word in filter(None, variable.split(os.pathsep)):
         folder = Path(word).expanduser().resolve()
-        if (folder / "config.py").is_file():
+        if _is_one(folder):
             yield folder
         else:
-            yield from sorted(path.parent for path in folder.glob("[!_.]*/config.py"))
+            yield from sorted(path for path in folder.glob("[!_.]*") if _is_one(path))
+
+
+def _is_one(folder: Path) -> bool:
+    """A launcher or a benchmark has `config.py`, a benchmark for commands alone rules and values."""
+    stated = (folder / "rules.yaml").is_file() and (folder / "conf" / "benchmark").is_dir()
+    return stated or (folder / "config.py").is_file()
 
 
 def _refuse_what_is_none(variable: str) -> None:
@@ -146,7 +157,8 @@ def _refuse_what_is_none(variable: str) -> None:
             raise RequestError(f"{VARIABLE} names {word}, which is no folder.")
         if not any(_of_variable(word)):
             raise RequestError(
-                f"{VARIABLE} names {word}, which is no benchmark and no launcher and holds none: no config.py there."
+                f"{VARIABLE} names {word}, which is no benchmark and no launcher and holds none: no config.py there, "
+                f"and no rules.yaml with a folder conf/benchmark."
             )
 
 

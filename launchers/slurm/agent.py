@@ -31,7 +31,7 @@ def main() -> None:
     config = importlib.import_module(f"train_bench.launchers.{starter.value}.config").Config
     launcher = importlib.import_module(f"train_bench.launchers.{starter.value}.start").Launcher
     inner_config = config(nodes=job.nodes, nproc_per_node=job.nproc_per_node, **where)
-    rank = (sys.executable, "-m", "train_bench.run.rank", *sys.argv[1:])
+    rank = (sys.executable, "-m", job.rank_module, *sys.argv[1:])
     inner = launcher(inner_config).launch(job, rank)
     os.execvpe(inner.argv[0], inner.argv, os.environ | dict(inner.env))
 

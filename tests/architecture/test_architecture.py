@@ -44,6 +44,7 @@ COMMANDS = {
         "sweep",
         "reference_point",
         "package",
+        "trust",
     ),
     *("description", "exit_codes", "lock", "machine", "commands", "shell_completion", "__main__"),
 }
@@ -63,7 +64,11 @@ ONLY_IN = {
     "omegaconf": {"train_bench/compose.py", "train_bench/plan/config.py"},
     "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/installed_checkers.py"},
     "jinja2": {"train_bench/report/page/write.py"},
-    "subprocess": {"train_bench/plan/launch.py", "launchers/horovod/build.py"},
+    "subprocess": {
+        "train_bench/plan/launch.py",
+        "train_bench/run/command.py",
+        "launchers/horovod/build.py",
+    },
 }
 
 PROGRAMS = {"launchers/horovod/build.py"}

@@ -4,10 +4,12 @@ import importlib.util
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from tests.commands.conftest import ROOT, make
+from tests.run.fakes import job
 from train_bench import campaign, machine
 from train_bench.errors import RequestError
 
@@ -88,9 +90,9 @@ def test_the_plan_has_the_threads_of_the_environment_unless_the_option_is_given(
     assert f"OMP_NUM_THREADS={threads} " in planned.stdout
 
 
-def test_a_package_that_is_not_installed_is_told_where_the_benchmark_needs_it(monkeypatch):
+def test_a_package_that_is_not_installed_is_told_where_the_benchmark_needs_it(monkeypatch, tmp_path):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else found(name))
     with pytest.raises(RequestError, match=r"\(sklearn\): pip install 'train-bench\[references\]'\. Nothing"):
-        machine.refuse_missing_packages("resnet")
-    machine.refuse_missing_packages("bert")
+        machine.refuse_missing_packages(replace(job(tmp_path), reference="resnet"))
+    machine.refuse_missing_packages(replace(job(tmp_path), reference="bert"))

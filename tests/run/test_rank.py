@@ -15,8 +15,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from tests.run.fakes import job
-from train_bench.run.rank import _State
-state = _State(job(Path(sys.argv[1])), 0)
+from train_bench.run.rank_state import RankState
+state = RankState(job(Path(sys.argv[1])), 0)
 for said in sys.argv[2:]:
     state.write(said)
 """

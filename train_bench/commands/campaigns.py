@@ -19,6 +19,7 @@ from train_bench import (
     reference_point,
     submit,
     sweep,
+    trust,
 )
 from train_bench.compose import Request
 from train_bench.errors import RequestError
@@ -27,7 +28,7 @@ from train_bench.job import Job
 from train_bench.judge import rcp
 from train_bench.judge.campaign_checks import differences
 from train_bench.plain_text import plain
-from train_bench.plan import discover, options
+from train_bench.plan import command, discover, options
 from train_bench.plan.config import OnFailure, OnViolation
 from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
 from train_bench.report import help as help_page
@@ -73,7 +74,8 @@ def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool =
     rules = ruleset.load(config.benchmark.ruleset)
     of_benchmark = rules.benchmark(config.benchmark.benchmark)
     points = rcp.load(of_benchmark, discover.rcp_folders())
-    ran_with = attempts.ran_with(config.benchmark.reference, of_benchmark.digest)
+    of_user = None if config.command is None else command.words(config.command, Path.cwd())
+    ran_with = attempts.ran_with(config.benchmark.reference, of_benchmark.digest, of_user)
     provenance = Provenance(
         now=datetime.now(UTC),
         version=__version__,
@@ -100,6 +102,9 @@ def carry_out(request: Request, *, reference_runs: bool = False) -> Path | None:
             submit.refuse_under_way(batch, folder)
             options = [f"{name}={getattr(run_config, name).value}" for name in ("on_failure", "on_violation")]
             options += ["retry_failed=true"] * run_config.retry_failed
+            options += ["trust=true"] * (
+                jobs[0].command is not None
+            )  # by who submits them; nodes may not know it
             submit.hand_over(batch, jobs, options, tell_at_once)
             if not batch.wait:
                 return None
@@ -120,16 +125,18 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
     if config.resume is not None:
         refuse_other_overrides(request)
         planned = campaign.open_folder(Path(config.resume))
+        trust.refuse(planned, trusted=config.trust)
         tell_differences(planned)
         batch = discover.batch(campaign.launcher_config(planned))
-    elif config.only is not None:
-        raise RequestError("only=[RUN,...] is for a campaign that was begun; give it with resume=DIR.")
+    elif config.only is not None or config.trust:
+        option = "trust=true" if config.only is None else "only=[RUN,...]"
+        raise RequestError(f"{option} is for a campaign that was begun; give it with resume=DIR.")
     else:
         batch = discover.batch(config.launcher)
         planned = plan_of(request, reference_runs=reference_runs)
         if reference_runs:
             reference_point.refuse(planned, discover.rcp_folders(), replace=config.replace_point)
-    machine.refuse_missing_packages(planned.reference)
+    machine.refuse_missing_packages(planned.jobs[0])
     if batch is not None:
         submit.check(batch)
     if config.resume is None:
@@ -139,6 +146,7 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
             machine.refuse_ranks(planned.jobs[0])
         campaign.prepare_data(planned)
         campaign.begin(planned)
+        trust.note(planned)
     return planned
 
 
@@ -179,7 +187,9 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
 def tell_differences(planned: Plan) -> None:
     """A campaign that goes on with other software than it was planned with says so before anything is run."""
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
-    changed = differences(asdict(planned), attempts.ran_with(planned.reference, rules.digest))
+    changed = differences(
+        asdict(planned), attempts.ran_with(planned.reference, rules.digest, planned.jobs[0].command)
+    )
     if changed:
         worth = "no result" if rules.strict else "for review"
         print(
@@ -198,8 +208,13 @@ def refuse_against(request: Request) -> None:
         raise RequestError("against= is for run and plan; leave it out.")
 
 
+def refuse_command(request: Request) -> None:
+    if request.config.command is not None:
+        raise RequestError("command= is for run, plan and rcp; leave it out.")
+
+
 def refuse_other_overrides(request: Request) -> None:
-    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation", "only", "replace_point")
+    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation", "only", "replace_point", "trust")
     others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
     if others:
         raise RequestError(

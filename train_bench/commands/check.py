@@ -23,8 +23,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check(request: Request) -> int:
     campaigns.refuse_against(request)
+    campaigns.refuse_command(request)
     planned = campaigns.plan_of(request, to_be_run=False)
-    machine.refuse_missing_packages(planned.reference)
+    machine.refuse_missing_packages(planned.jobs[0])
     broken = _of_the_folder(planned)
     for problem in broken:
         print(f"BROKEN  {problem}", flush=True)

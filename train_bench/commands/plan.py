@@ -55,6 +55,11 @@ def _as_json(planned: Plan) -> dict[str, Any]:
             shlex.join([*(f"{name}={value}" for name, value in launch.env.items()), *launch.argv])
             for launch in launches
         ],
+        "programs": [
+            shlex.join(one.command.filled({"seed": one.seed, "run": one.index}))
+            for one in planned.jobs
+            if one.command is not None
+        ],
         "join": [
             shlex.join(["train-bench", "join", str(job.folder), overrides]) for overrides in config.joining
         ],

@@ -17,9 +17,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepare(request: Request) -> int:
     campaigns.refuse_against(request)
+    campaigns.refuse_command(request)
     source = request.config.source
     planned = campaigns.plan_of(request, to_be_run=False)
-    machine.refuse_missing_packages(planned.reference)
+    machine.refuse_missing_packages(planned.jobs[0])
     campaign.prepare_data(planned, files.own_path(source) if source else None)
     print(f"The data of {planned.variant} are in {planned.jobs[0].config['data_dir']}.")
     return VALID

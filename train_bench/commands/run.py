@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from train_bench import ab_campaign, campaign, machine
+from train_bench import ab_campaign, campaign, machine, trust
 from train_bench.commands import campaigns, conclusion
 from train_bench.compose import Request
 from train_bench.errors import RequestError
@@ -62,14 +62,15 @@ def _begun_pair(request: Request) -> tuple[Path, list[Plan]]:
         folder = Path(request.config.resume).resolve()
         plans = [campaign.open_folder(path) for path in ab_campaign.folders(folder)]
         for planned in plans:
-            machine.refuse_missing_packages(planned.reference)
+            machine.refuse_missing_packages(planned.jobs[0])
+            trust.refuse(planned, trusted=request.config.trust)
             campaigns.tell_differences(planned)
         return folder, plans
     assert request.against is not None
     both = [campaigns.plan_of(request), campaigns.plan_of(request.against)]
     ab_campaign.refuse(*both)
     for planned in both:
-        machine.refuse_missing_packages(planned.reference)
+        machine.refuse_missing_packages(planned.jobs[0])
         named(planned.request["tracking"])
         config = campaign.launcher_config(planned)
         if config.joining or discover.batch(config) is not None:
@@ -84,6 +85,7 @@ def _begun_pair(request: Request) -> tuple[Path, list[Plan]]:
     for planned in plans:
         campaign.prepare_data(planned)
         campaign.begin(planned)
+        trust.note(planned)
     return folder, plans
 
 

@@ -96,14 +96,15 @@ def _values(job: Mapping[str, Any], record: RunRecord, log: Log, rules: Benchmar
 
 
 def _digest(planned: Planned, record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """A program of the user's own need not log it."""
     logged = [event for event in log.events if event.key == PLAN_DIGEST]
-    if not logged:
+    if not logged and not planned.jobs[record.index].get("command"):
         message = (
             f"The log has no {PLAN_DIGEST}; whether the plan beside it is the one that the run was given cannot "
             f"be known."
         )
         yield finding(record, rules, "plan", message, key=PLAN_DIGEST, grade=REVIEW)
-    elif logged[0].value != planned.digest:
+    elif logged and logged[0].value != planned.digest:
         message = (
             "The plan beside this log is not the one that the run was given; one of the two was changed."
         )

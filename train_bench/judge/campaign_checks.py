@@ -120,6 +120,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             f"other source of the reference ({another.get('digest')}, revision {another.get('revision')}) than was "
             f"planned ({reference.get('digest')}, revision {reference.get('revision')})"
         )
+    sentences += _other_program(*(_mapping(state.get("program")) for state in (software, other)))
     if then.get("ruleset_digest") != now.get("ruleset_digest"):
         sentences.append("other rules than were planned")
     versions = {"python": software.get("python")} | _mapping(software.get("packages"))
@@ -128,6 +129,19 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         if versions.get(name) != others.get(name):
             sentences.append(f"{name} {others.get(name)} instead of {versions.get(name)}")
     return sentences
+
+
+def _other_program(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """The user's program of a `command=`. Whether files of its checkout differ from their revision is not compared: the
+    results of a campaign may lie among them."""
+    digests, others = _mapping(then.get("files")), _mapping(now.get("files"))
+    changed = sorted(name for name in {*digests, *others} if digests.get(name) != others.get(name))
+    if changed:
+        yield f"other content of {', '.join(changed)} than was planned"
+    for name, what in (("revision", "revision of the program"), ("interpreter", "interpreter")):
+        before, after = (str(told.get(name)).removesuffix("+changes") for told in (then, now))
+        if before != after:
+            yield f"{what} {after} instead of {before}"
 
 
 def _tried(attempts: Sequence[Attempt], record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:

@@ -51,10 +51,11 @@ def judge_run(
     *,
     closed: bool = False,
     world_size: int | None = None,
+    of_command: bool = False,
 ) -> RunVerdict:
     """All findings about one log, by itself and against what was `planned`. `closed` holds a log that announces
     the open division to the rules of the closed one. `world_size` is that of the campaign's plan, None for a log
-    that came alone."""
+    that came alone. `of_command` says that a program of the user's own wrote it."""
     failures = check(rules, log.events) if log.events else []
     officially = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
     planned_otherwise = list(of_the_run(planned, record, log, rules))
@@ -67,8 +68,8 @@ def judge_run(
         *_broken_rules(record, log, rules, failures),
         *_without_seed(record, rules),
         *review(record, log, rules),
-        *ranks(record, log, rules, world_size),
-        *samples(record, log, rules, planned=world_size is not None),
+        *ranks(record, log, rules, world_size, of_command=of_command),
+        *samples(record, log, rules, planned=world_size is not None and not of_command),
         *planned_otherwise,
     ]
     return _verdict(record, findings, officially=officially)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from train_bench.errors import LogError
-from train_bench.judge import campaign_checks, log, rcp
+from train_bench.judge import campaign_checks, log, rcp, unknown
 from train_bench.judge.against_plan import Planned, of_the_entry, planned_of
 from train_bench.judge.campaign_checks import Changes
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open, with_findings
@@ -74,16 +75,16 @@ def judge_entry(
     rounds = ruleset.load(location.ruleset)
     rules = rounds.benchmark(str(location.plan.get("benchmark") or _benchmark(location, rounds)))
     planned, world_size = planned_of(location), _integer(location.plan_or_package.get("world_size"))
-    judged = [_judge_file(file, rules, planned, world_size) for file in sorted(location.files, key=_order)]
-    records = tuple(record for record, _ in judged)
+    of_command = location.of_command
+    judge = partial(_judge_file, rules=rules, planned=planned, world_size=world_size, of_command=of_command)
+    judged = [judge(file) for file in sorted(location.files, key=_order)]
+    records = tuple(record for record, _, _ in judged)
     stated = divisions_of(location, records)
     closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
     division = (CLOSED if closed else OPEN) if stated else None
     alone = [
-        _judge_file(Path(record.file), rules, planned, world_size, closed=True)[1]
-        if closed and says_open(record)
-        else verdict
-        for record, verdict in judged
+        judge(Path(record.file), closed=True)[1] if closed and says_open(record) else verdict
+        for record, verdict, _ in judged
     ]
     made = [tuple(campaign_checks.of_run(location, record, rules)) for record in records]
     verdicts = tuple(map(with_findings, records, judge_together(records, alone, rules, planned), made))
@@ -91,6 +92,9 @@ def judge_entry(
     points = rcp.load(rules, rcp_folders)
     points_digest = rcp.digest(points)
     changed = tuple(campaign_checks.of_campaign(location, rules, points_digest))
+    if of_command:
+        told = [keys for _, _, keys in judged]
+        changed += tuple(unknown.of_program(location.folder, told, world_size))
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
         if not closed:
@@ -134,15 +138,20 @@ def _order(file: Path) -> tuple[int, str]:
 
 def _judge_file(
     file: Path,
+    *,
     rules: BenchmarkRules,
     planned: Planned | None,
     world_size: int | None,
-    *,
+    of_command: bool,
     closed: bool = False,
-) -> tuple[RunRecord, RunVerdict]:
-    """The log itself is dropped: of an entry, one file is in memory at a time."""
+) -> tuple[RunRecord, RunVerdict, frozenset[str]]:
+    """Its record, its verdict, and which keys it has that only some programs tell. The log itself is dropped: of an
+    entry, one file is in memory at a time."""
     record, read = read_record(file, rules)
-    return record, judge_run(record, read, rules, planned, closed=closed, world_size=world_size)
+    verdict = judge_run(
+        record, read, rules, planned, closed=closed, world_size=world_size, of_command=of_command
+    )
+    return record, verdict, unknown.told(read)
 
 
 def _compared(

@@ -48,6 +48,12 @@ class Location:
         """What was planned: the plan, else what a package holds of it; empty for logs of others."""
         return self.plan or self.configuration
 
+    @property
+    def of_command(self) -> bool:
+        """Whether a program of the user's own has trained, of which less is known than of a reference."""
+        software = self.plan_or_package.get("software")
+        return isinstance(software, Mapping) and isinstance(software.get("program"), Mapping)
+
     @cached_property
     def configuration(self) -> Mapping[str, Any]:
         """What `package` wrote beside the source of these results: the plan without its jobs, the `config` of these,

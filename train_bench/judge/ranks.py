@@ -19,12 +19,16 @@ LOST_BOUND = 0.05
 """Share of the wanted processor time above which a machine counts as disturbed: see decision 0083."""
 
 
-def ranks(record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int | None) -> Iterator[Finding]:
-    """Findings of one log; `world_size` is what the campaign's plan says, None for logs that came alone."""
+def ranks(
+    record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int | None, *, of_command: bool = False
+) -> Iterator[Finding]:
+    """Findings of one log; `world_size` is what the campaign's plan says, None for logs that came alone. A program of
+    the user's own (`of_command`) need not tell anything of its ranks, but is judged by what it tells."""
     yield from _different_models(record, log, rules)
-    if record.status == SUCCESS and world_size is not None:
+    told = any(event.key == REPLICAS for event in log.events)
+    if record.status == SUCCESS and world_size is not None and (told or not of_command):
         yield from _not_compared(record, log, rules, world_size)
-    yield from _disturbed(record, log, rules, planned=world_size is not None)
+    yield from _disturbed(record, log, rules, planned=world_size is not None and not of_command)
 
 
 def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:

@@ -59,6 +59,8 @@ class RunConfig:
     launcher      what starts the ranks; `train-bench list` has their names
     system        the machine, a file of conf/system
     submission    whose result it is, a file of conf/submission
+    command       a program of your own that trains in place of the reference, with its arguments; {seed}, {run},
+                  {rank}, {folder}, {log}, {job}, {data_dir} and {KEY} of hyperparameters stand for values of the run
     device        auto, cpu or cuda
     precision     fp32, tf32, bf16 or fp16
     runs          how many runs; null is what the ruleset asks. Of more, declared here before the first
@@ -66,13 +68,15 @@ class RunConfig:
     seed          base of the runs' seeds; null takes them from the operating system's entropy
     output        folder of the campaign; null makes one under results/
     resume        folder of a campaign to continue; only retry_failed, on_failure, on_violation and only go
-                  with it
+                  with it, and trust
+    trust         carry out the command of a campaign that was begun by somebody else or elsewhere, with resume
     only          numbers of the runs of a resumed campaign that are carried out here; it is not judged then
     retry_failed  repeat the runs whose processes died instead of counting them as failed
     on_failure    stop or continue with the next run when the processes of a run die
     on_violation  warn of a rule that a growing log breaks for good, or stop the run
     start_limit_seconds  how long it may take until all ranks have answered; then the run has failed
-    stall_limit_seconds  how long a rank may do no step and no collective; then the run has failed
+    stall_limit_seconds  how long a rank may do no step and no collective, or a command write nothing; then the run
+                  has failed. null is 600, and for a command no limit
     replace_point a reference convergence point of the same benchmark and batch size may be written over
     drop_caches   drop the page caches before each run (needs root)
     data_dir      folder of the prepared data; null is the user's cache folder
@@ -88,18 +92,20 @@ class RunConfig:
     launcher: LauncherConfig = MISSING
     system: SystemConfig = MISSING
     submission: SubmissionConfig = MISSING
+    command: str | None = None
     device: Device = Device.auto
     precision: Precision = Precision.fp32
     runs: int | None = None
     seed: int | None = None
     output: str | None = None
     resume: str | None = None
+    trust: bool = False
     only: list[int] | None = None
     retry_failed: bool = False
     on_failure: OnFailure = OnFailure.stop
     on_violation: OnViolation = OnViolation.warn
     start_limit_seconds: float = 600.0
-    stall_limit_seconds: float = 600.0
+    stall_limit_seconds: float | None = None
     replace_point: bool = False
     drop_caches: bool = False
     data_dir: str | None = None

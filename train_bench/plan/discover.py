@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import itertools
@@ -16,8 +17,9 @@ import yaml
 from train_bench import files, search_path
 from train_bench.errors import RequestError, UnknownName
 from train_bench.launcher import Batch, Launcher, LauncherConfig
+from train_bench.rules import stated
 from train_bench.search_path import PACKAGE
-from train_bench.task import MANIFEST, BenchmarkConfig, Prepare, Task
+from train_bench.task import MANIFEST, BenchmarkConfig, Hyperparameters, Prepare, Task
 
 ROOT = PACKAGE.parent
 """The checkout; where train_bench is installed, the folder that holds its package."""
@@ -161,9 +163,30 @@ def hyperparameters(variant: str) -> dict[str, Any]:
 
 
 def reference_config(name: str) -> type[BenchmarkConfig]:
-    """The configuration schema of a reference."""
+    """The configuration schema of a reference; where it has no code, it is made of what it states."""
     _refuse_unknown("reference", name, references())
+    found = search_path.references()[name]
+    if not found.has_code:
+        return _stated_config(found.folder)
     return cast(type[BenchmarkConfig], _member("references", name, "config", "Config"))
+
+
+@functools.cache
+def _stated_config(folder: Path) -> type[BenchmarkConfig]:
+    """The schema of a benchmark without code: its hyperparameters are those that its rules and its configurations
+    name, of any type."""
+    rules = stated.read(folder)
+    keys = {*rules["hyperparameters"]}
+    for facts in rules["benchmarks"].values():
+        keys |= set(facts.get("hyperparameters", {}))
+    for path in (folder / "conf" / "benchmark").glob("*.yaml"):
+        keys |= set(hyperparameters(path.stem))
+    known = {field.name for field in dataclasses.fields(Hyperparameters)}
+    own = [(key, Any, dataclasses.field(default=None)) for key in sorted(keys - known)]
+    kind = dataclasses.make_dataclass("Hyperparameters", own, bases=(Hyperparameters,), kw_only=True)
+    return dataclasses.make_dataclass(
+        "Config", [("hyperparameters", kind)], bases=(BenchmarkConfig,), kw_only=True
+    )
 
 
 def task(name: str) -> Callable[[BenchmarkConfig], Task]:
@@ -221,7 +244,10 @@ def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
 def refuse_reference(name: str) -> str | None:
     """Why a reference cannot be run, as a sentence; None if it can. Its task is looked for and not imported, because
     that imports torch."""
-    path = search_path.references()[name].folder / "task.py"
+    found = search_path.references()[name]
+    if not found.has_code:
+        return f"{found.folder} has no code; say what trains this benchmark, command='python my.py'."
+    path = found.folder / "task.py"
     if path.is_file() and re.search(
         r"^(class Task\b|Task\b.*=|from .* import .*\bTask\b)", path.read_text(), re.MULTILINE
     ):

@@ -1,5 +1,5 @@
-"""Carries a launch out: writes its files, starts it, waits, leaves no process behind. The only
-file of train_bench that starts subprocesses."""
+"""Carries a launch out: writes its files, starts it, waits, leaves no process behind. The only file of train_bench that
+starts subprocesses, but for the one of each rank that a command is (`run/command.py`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PR_SET_PDEATHSIG = 1
 
 def rank_argv(job: Job) -> tuple[str, ...]:
     """The command of one rank of `job`."""
-    return (sys.executable, "-m", "train_bench.run.rank", str(job.folder / "plan.json"), str(job.index))
+    return (sys.executable, "-m", job.rank_module, str(job.folder / "plan.json"), str(job.index))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

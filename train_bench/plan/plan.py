@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import cattrs
 from train_bench import files, seeds
 from train_bench.errors import RequestError
 from train_bench.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
-from train_bench.plan import discover
+from train_bench.plan import command, discover
 from train_bench.plan.config import RunConfig
 from train_bench.plan.definition import changes
 from train_bench.progress import EvalSchedule, Unit
@@ -24,10 +24,22 @@ from train_bench.rules.explain import explain
 from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 from train_bench.task import BenchmarkConfig
 
+SILENT_SECONDS = 600.0
+"""How long a rank of a reference may do no step and no collective, unless the user says otherwise."""
+
 MOST_EVALUATIONS = 100_000
 """More than any benchmark has."""
 
-IN_THE_JOBS = ("benchmark", "launcher", "system", "submission", "device", "precision", "drop_caches")
+IN_THE_JOBS = (
+    "benchmark",
+    "launcher",
+    "system",
+    "submission",
+    "device",
+    "precision",
+    "drop_caches",
+    "command",
+)
 """What a plan says of its jobs, and need not say again of the request."""
 
 
@@ -36,8 +48,8 @@ class Plan:
     """What will be done: provenance, and one job per run; as a file, `plan.json`.
 
     request        the options that were asked for, but for those that the jobs hold
-    software       what planned it: `sources` (digest), `python`, `packages`, and where the reference did not come
-                   with train_bench, its `reference` (folder, digest, revision)
+    software       what planned it: `sources` (digest), `python`, `packages`, where the reference did not come
+                   with train_bench its `reference` (folder, digest, revision), and with a command its `program`
     points_digest  of the benchmark's reference convergence points; None where it has none
     """
 
@@ -88,6 +100,7 @@ class Provenance:
     points_digest: str | None
     variant: str
     cache: Path
+    cwd: Path = field(default_factory=Path.cwd)
 
 
 def make_plan(
@@ -135,7 +148,9 @@ def make_plan(
         precision=run_config.precision,
         drop_caches=run_config.drop_caches,
         start_limit_seconds=run_config.start_limit_seconds,
-        stall_limit_seconds=run_config.stall_limit_seconds,
+        stall_limit_seconds=SILENT_SECONDS
+        if run_config.stall_limit_seconds is None and run_config.command is None
+        else run_config.stall_limit_seconds,
         config=asdict(config),
         announcement=announcement,
         target=rules.target,
@@ -144,6 +159,9 @@ def make_plan(
         folder=folder,
         reference_folder=discover.folder_of("references", config.reference),
         launcher_folder=discover.folder_of("launchers", run_config.launcher.name),
+        command=None
+        if run_config.command is None
+        else command.read(run_config.command, config.hyperparameters.logged(), provenance.cwd),
     )
     return Plan(
         created=provenance.now.isoformat(timespec="seconds"),
@@ -170,17 +188,23 @@ def _refuse_launcher(run_config: RunConfig) -> None:
     reason = discover.launcher(run_config.launcher).refuse(run_config.benchmark)
     if reason:
         raise RequestError(reason)
-    hyperparameters = run_config.benchmark.hyperparameters
-    batch, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
-    ranks = run_config.launcher.world_size
     for name in ("start_limit_seconds", "stall_limit_seconds"):
-        if getattr(run_config, name) <= 0:
-            raise RequestError(f"{name} is {getattr(run_config, name):g}; it has to be above 0.")
+        limit = getattr(run_config, name)
+        if limit is not None and limit <= 0:
+            raise RequestError(f"{name} is {limit:g}; it has to be above 0.")
     threads = run_config.launcher.threads_per_rank
     if threads is not None and threads < 1:
         raise RequestError(f"launcher.threads_per_rank is {threads}; it has to be at least 1.")
     if run_config.precision is Precision.tf32 and run_config.device is Device.cpu:
         raise RequestError("precision=tf32 exists on GPUs only; with device=cpu use fp32, bf16 or fp16.")
+    if run_config.command is None:
+        _refuse_batch(run_config)
+
+
+def _refuse_batch(run_config: RunConfig) -> None:
+    """How a reference divides a batch; a program of the user's has its own ways."""
+    hyperparameters, ranks = run_config.benchmark.hyperparameters, run_config.launcher.world_size
+    batch, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
     if steps < 1:
         raise RequestError(f"gradient_accumulation_steps is {steps}; it has to be at least 1.")
     if batch < 1 or batch % (ranks * steps):
@@ -215,9 +239,9 @@ def _refuse_what_the_rules_forbid(
     to_be_run: bool,
 ) -> None:
     due = rules.schedule_at(config.hyperparameters.global_batch_size)
+    of_reference = [discover.refuse_reference(config.reference), config.refuse()]
     reasons = [
-        discover.refuse_reference(config.reference),
-        config.refuse(),
+        *(of_reference if run_config.command is None else ()),
         due.refuse(config.evaluation.first, config.evaluation.period) if due else None,
     ]
     problems = [reason for reason in reasons if reason]

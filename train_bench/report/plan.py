@@ -3,6 +3,7 @@ reader would."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,11 +11,11 @@ from rich.console import Console
 
 
 def show(plan: Mapping[str, Any], console: Console) -> None:
-    """A line per fact, then the exact commands."""
+    """A line per fact, then the exact commands, and behind these what programs of the user's own they start."""
     _say(console, f"{plan['variant']} under {plan['ruleset']}{': ' if plan['about'] else ''}{plan['about']}")
     for name, fact in _facts(plan):
         _say(console, f"{name:11} {fact}")
-    for command in (*plan["commands"], *plan["join"]):
+    for command in (*plan["commands"], *plan["programs"], *plan["join"]):
         _say(console, command)
     for name, text in plan["files"].items():
         _say(console, f"{name}:")
@@ -30,6 +31,8 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "evaluation", _evaluation(shared)
     yield "ranks", _ranks(shared)
     yield "numerics", f"{shared['precision']} on device={shared['device']}"
+    if shared["command"] is not None:
+        yield "command", f"{shlex.join(shared['command']['argv'])} in {shared['command']['cwd']}"
     yield "data", plan["data"]
     yield "time", plan["time"]
     yield "folder", plan["folder"]
@@ -46,6 +49,8 @@ def _seeds(plan: Mapping[str, Any]) -> str:
 def _training(shared: Mapping[str, Any]) -> str:
     hyperparameters, ranks = shared["config"]["hyperparameters"], shared["nodes"] * shared["nproc_per_node"]
     batch, parts = hyperparameters["global_batch_size"], hyperparameters["gradient_accumulation_steps"]
+    if shared["command"] is not None:
+        return f"global batch {batch}, divided as the command does it"
     accumulated = f" x {parts} micro-batches" if parts > 1 else ""
     samples = shared["schedule"]["samples_per_unit"]
     epoch = f"; an epoch is {samples} samples, {samples / batch:.4g} steps" if samples > 1 else ""

@@ -6,14 +6,10 @@ is left in `ranks/run_<index>/rank_<rank>.json`; its output in `.stdout` and `.s
 
 from __future__ import annotations
 
-import ctypes
 import importlib
-import json
+import math
 import os
-import platform
-import signal
 import sys
-import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -24,19 +20,17 @@ from train_bench import files, search_path
 from train_bench.errors import TrainBenchError
 from train_bench.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.parallel import Parallel
+from train_bench.run.rank_state import RankState, arrive, end_with_parent
 from train_bench.run.watchdog import RankWatchdog
 from train_bench.task import BenchmarkConfig, Task
-
-PR_SET_PDEATHSIG = 1
-SECONDS_BEHIND_A_KILLED_RANK = 1.5
 
 
 def main() -> None:
     """Run one rank of one job to its end. What takes seconds to import is imported once the kernel knows
     that this process ends with its parent, and the parent that it is here."""
-    _end_with_parent()
+    end_with_parent()
     job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
-    arrived = _arrive(job)
+    arrived = arrive(job)
     import torch
 
     from train_bench.run import system
@@ -50,9 +44,9 @@ def main() -> None:
     except TrainBenchError as error:  # it has no number yet under which its state could be found
         files.write_json(arrived, {"error": str(error)})
         sys.exit(f"train-bench: {error}")
-    state = _State(job, parallel.rank)
+    state = RankState(job, parallel.rank)
     beat = job.ranks_folder / "heartbeat" if parallel.rank == 0 else None
-    watchdog = RankWatchdog(job.stall_limit_seconds, beat, state.fail)
+    watchdog = RankWatchdog(job.stall_limit_seconds or math.inf, beat, state.fail)
     try:
         handshake(job, parallel)
         parallel = watchdog.of(parallel)
@@ -76,17 +70,7 @@ def _end() -> None:
     os._exit(0)
 
 
-def _arrive(job: Job) -> Path:
-    """Tell the parent that this process exists, so that it can say how many came if others never do. Returns the
-    file that tells it."""
-    folder = job.ranks_folder / "arrived"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{platform.node()}_{os.getpid()}"
-    path.touch()
-    return path
-
-
-def _run(job: Job, parallel: Parallel, state: _State) -> None:
+def _run(job: Job, parallel: Parallel, state: RankState) -> None:
     from train_bench.run import events, system
     from train_bench.run.timed_run import timed_run
 
@@ -126,61 +110,6 @@ def _task(job: Job, config: BenchmarkConfig) -> Task:
 def _module(job: Job, file: str) -> ModuleType:
     package = search_path.module_of("references", job.reference, job.reference_folder)
     return importlib.import_module(f"{package}.{file}")
-
-
-class _State:
-    """What this rank is doing, for whoever finds it dead; its output goes to files from here on."""
-
-    def __init__(self, job: Job, rank: int) -> None:
-        self._others = job.world_size > 1
-        self._finished = False
-        job.ranks_folder.mkdir(parents=True, exist_ok=True)
-        self._path = job.ranks_folder / f"rank_{rank}.json"
-        for descriptor, name in ((1, "stdout"), (2, "stderr")):
-            with (job.ranks_folder / f"rank_{rank}.{name}").open("ab") as file:
-                os.dup2(file.fileno(), descriptor)
-        signal.signal(signal.SIGTERM, self._terminated)
-        self.write("running")
-
-    def write(self, state: str, error: str | None = None) -> None:
-        """A failure stays: it may be that of another process which took this rank, too. So does a result that is
-        whole, whatever happens afterwards."""
-        if self._finished:
-            return
-        if state != "failed" and self._has_failed():
-            return
-        self._finished = state == "finished"
-        record = {"state": state, "pid": os.getpid(), "host": os.uname().nodename, "error": error}
-        self._path.write_text(json.dumps(record) + "\n", encoding="utf-8")
-
-    def _has_failed(self) -> bool:
-        try:
-            return bool(json.loads(self._path.read_text(encoding="utf-8"))["state"] == "failed")
-        except (OSError, ValueError, KeyError, TypeError):  # nothing there yet, or half written
-            return False
-
-    def fail(self, error: str) -> None:
-        """Leave the error for the parent and end without waiting for ranks that may be stuck.
-
-        Not at once where there are others: a launcher looks at its ranks once a second, and is to find the
-        one that was killed before those that failed for its absence.
-        """
-        print(error, file=sys.stderr, flush=True)  # noqa: T201
-        self.write("failed", error)
-        sys.stdout.flush()
-        if self._others:
-            time.sleep(SECONDS_BEHIND_A_KILLED_RANK)
-        os._exit(1)
-
-    def _terminated(self, number: int, _frame: object) -> None:
-        self.write("terminated")
-        os._exit(128 + number)
-
-
-def _end_with_parent() -> None:
-    """Have the kernel kill this process when the launcher dies, however it dies (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ STARTERS = (
 allocation has its variables, too, whatever has started it there."""
 
 
+VARIABLES = frozenset(name for starter in STARTERS for name in starter)
+
+
 def rank_and_size(environ: Mapping[str, str]) -> tuple[int, int] | None:
     """The rank of this process and how many there are; None where nothing says it."""
     for rank, size, _ in STARTERS:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from train_bench import software
+
+GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def describe() -> dict[str, Any]:
@@ -22,7 +25,7 @@ def describe() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         if torch
-        else [],
+        else list(_gpus()),
         "operating_system": _operating_system(),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -43,6 +46,14 @@ def platform_name(machine: dict[str, Any], *, nodes: int) -> str:
     if accelerators:
         return f"{nodes} x ({len(accelerators)} x {accelerators[0]})"
     return f"{nodes} x ({machine['cores']} cores of {machine['processor']})"
+
+
+def _gpus() -> Iterator[str]:
+    """Those that NVIDIA's driver lists."""
+    for path in sorted(GPUS.glob("*/information")):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("Model:"):
+                yield line.partition(":")[2].strip()
 
 
 def _processor() -> str:

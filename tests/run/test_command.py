@@ -1,0 +1,81 @@
+"""The process that watches one rank of a program: what it tells the program, and what it leaves of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import ROOT, make
+from train_bench import campaign, files
+
+BY_HAND = ROOT / "tests" / "commands" / "by_hand.py"
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """Gives a function that carries one rank of a command out, and returns how its watcher ended."""
+
+    def carried(command, *overrides, environ=(), ruleset="mini-1.0"):
+        folder = tmp_path / "campaign"
+        plan = make(f"output={folder}", f"command='{command}'", "runs=1", "seed=1", *overrides)
+        campaign.begin(plan)
+        written = files.read_json(folder / "plan.json")
+        written["shared"]["config"]["ruleset"] = ruleset
+        files.write_json(folder / "plan.json", written)
+        words = ["-m", "train_bench.run.command", str(folder / "plan.json"), "0"]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+        return subprocess.run([sys.executable, *words], env=env | dict(environ), timeout=60, check=False)
+
+    return carried
+
+
+def test_in_round_6_1_what_the_program_prints_is_in_its_result_file(watched, tmp_path):
+    assert watched(f"{sys.executable} -S {BY_HAND} miss", ruleset="training-6.1.0").returncode == 0
+    lines = (tmp_path / "campaign" / "result_0.txt.part").read_text().splitlines()
+    printed = [line for line in lines if ":::MLLOG" not in line]
+    assert printed
+    assert all(line.startswith("trained until ") for line in printed)
+    assert (tmp_path / "campaign/ranks/run_0/rank_0.stdout").read_text().splitlines() == printed
+
+
+def test_a_program_under_other_rounds_has_its_log_for_itself(watched, tmp_path):
+    assert watched(f"{sys.executable} -S {BY_HAND} miss").returncode == 0
+    assert "trained until" not in (tmp_path / "campaign" / "result_0.txt.part").read_text()
+
+
+def test_ranks_of_the_allocation_around_a_run_of_one_rank_are_not_its_own(watched, tmp_path):
+    told = tmp_path / "environ"
+    around = {"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "1", "PYTHONSAFEPATH": "1"}
+    watched(f'sh -c "env > {told}"', environ=around.items())
+    names = {line.partition("=")[0] for line in told.read_text().splitlines()}
+    assert {"SLURM_JOB_ID", "TRAIN_BENCH_JOB"} <= names
+    assert not {"SLURM_PROCID", "SLURM_NTASKS", "RANK", "PYTHONSAFEPATH"} & names
+
+
+def test_tasks_of_slurm_are_told_where_to_meet(watched, tmp_path):
+    told = tmp_path / "environ"
+    environ = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
+    of_slurm = ("launcher=slurm", "launcher.nproc_per_node=2")
+    watched(f'sh -c "env > {told}"', *of_slurm, environ=environ.items())
+    said = dict(line.split("=", 1) for line in told.read_text().splitlines() if "=" in line)
+    assert (said["RANK"], said["WORLD_SIZE"], said["LOCAL_RANK"]) == ("0", "2", "0")
+    assert said["MASTER_ADDR"]
+    assert int(said["MASTER_PORT"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({}, "2 ranks were asked for, and nothing says which of them this process is."),
+        ({"RANK": "0", "WORLD_SIZE": "3"}, "2 ranks were asked for, but 3 answered."),
+    ],
+)
+def test_ranks_that_are_others_than_planned_start_no_program(watched, tmp_path, environ, sentence):
+    two = ("launcher=torchrun", "launcher.nproc_per_node=2")
+    assert watched(f"touch {tmp_path / 'started'}", *two, environ=environ.items()).returncode == 1
+    (arrived,) = (tmp_path / "campaign" / "ranks" / "run_0" / "arrived").iterdir()
+    assert json.loads(arrived.read_text()) == {"error": sentence}
+    assert not Path(tmp_path, "started").exists()

@@ -1,0 +1,62 @@
+"""The log of a program that has ended is read, and ended where its clock still runs."""
+
+import json
+
+import pytest
+
+from train_bench.run.program_log import ProgramLog
+
+
+def line(key, time_ms=5, **metadata):
+    return f":::MLLOG {json.dumps({'key': key, 'value': None, 'time_ms': time_ms, 'metadata': metadata})}\n"
+
+
+@pytest.fixture
+def log(tmp_path):
+    def of(*lines):
+        path = tmp_path / "result_0.txt.part"
+        path.write_text("".join(lines))
+        return ProgramLog.of(path)
+
+    return of
+
+
+def test_one_run_that_reached_its_target_is_a_result(log):
+    whole = log(line("run_start"), "loss 3\n", line("run_stop", status="success"))
+    assert whole.is_result
+    assert (whole.lines, whole.starts, whole.stops) == (2, 1, 1)
+    assert not log(line("run_start"), line("run_stop", status="aborted")).is_result
+    twice = log(line("run_start"), line("run_stop", status="success"), line("run_stop", status="success"))
+    assert not twice.is_result
+
+
+def test_no_log_and_no_object_are_nothing(tmp_path, log):
+    assert ProgramLog.of(tmp_path / "none").lines == 0
+    assert (
+        log(":::MLLOG []\n", ":::MLLOG {\n", ":::MLLOG {}\n", line(["run_stop"]), line("a", 1e400)).lines == 0
+    )
+
+
+def test_a_clock_that_runs_is_stopped_and_half_a_line_gives_way(log):
+    cut = log(line("run_start", time_ms=10**13), line("block_start"), ':::MLLOG {"key": "block')
+    cut.end()
+    *before, last = cut.path.read_text().splitlines(keepends=True)
+    assert before == [line("run_start", time_ms=10**13), line("block_start")]
+    told = json.loads(last.removeprefix(":::MLLOG "))
+    assert (told["key"], told["metadata"]["status"]) == ("run_stop", "aborted")
+    assert ProgramLog.of(cut.path).stops == 1
+
+
+@pytest.mark.parametrize(
+    "lines", [[], [line("init_start")], [line("run_start"), line("run_stop", status="success")]]
+)
+def test_what_has_no_running_clock_stays_as_it_is(log, lines):
+    found = log(*lines)
+    found.end()
+    assert found.path.read_text() == "".join(lines)
+
+
+def test_no_time_steps_back(log):
+    late = log(line("run_start", time_ms=4 * 10**12))
+    late.end()
+    assert ProgramLog.of(late.path).last_ms == 4 * 10**12

@@ -1,0 +1,128 @@
+"""`command=`: the words of a user's own program, and what is recorded of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from train_bench import files
+from train_bench.errors import LaunchError, RequestError
+from train_bench.job import OF_A_RUN, PLACE, Command
+from train_bench.launcher import Launch
+from train_bench.plan import launch
+
+ENVIRONMENT = re.compile(
+    r"(CUDA|CUBLAS|CUDNN|GLOO|GOMP|HF|HIP|JAX|KMP|MALLOC|MKL|NCCL|NVIDIA|NVTE|OMP|OPENBLAS|PYTORCH|ROCR|TF|TORCH"
+    r"|TORCHINDUCTOR|TRITON|UCX|XLA)_[A-Z0-9_]+|PYTHON[A-Z]+|LD_PRELOAD|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_DEFAULT_ENV"
+)
+"""Names of variables that change how fast, or what, a program computes; their values are recorded."""
+
+SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH")
+"""What is in no recorded name."""
+
+LARGEST_BYTES = 16 * 2**20
+"""Of a script or a configuration whose digest is taken; larger files are data or weights."""
+
+INTERPRETER = re.compile(r"python[0-9.]*")
+
+
+def read(text: str, hyperparameters: Collection[str], cwd: Path) -> Command:
+    """The command that `words` gives. Raises `RequestError`, too, for names that stand for nothing."""
+    command = words(text, cwd)
+    _refuse_places(command, (*OF_A_RUN, *hyperparameters))
+    return command
+
+
+def words(text: str, cwd: Path) -> Command:
+    """The command that `text` spells as a shell does, without what a shell would do with it.
+
+    Raises `RequestError` for an empty command, quotes that are not closed and a program that is not there.
+    """
+    try:
+        argv = tuple(shlex.split(text))
+    except ValueError as error:
+        raise RequestError(f"command={text!r} cannot be split into words: {str(error).lower()}.") from error
+    if not argv or not argv[0]:
+        raise RequestError("command= is empty; give a program and its arguments, command='python my.py'.")
+    program = argv[0]
+    path = str(cwd / program) if "/" in program else program
+    if not PLACE.search(program) and shutil.which(path) is None:
+        raise RequestError(
+            f"command= begins with {program}, and there is no such program here (no shell reads the words)."
+        )
+    return Command(argv=argv, cwd=str(cwd))
+
+
+def _refuse_places(command: Command, known: Collection[str]) -> None:
+    for word in command.argv:
+        if set(PLACE.sub("", word)) & set("{}"):
+            raise RequestError(
+                f"command= has a brace in {word!r} that encloses no name; write {{{{ and }}}} for braces."
+            )
+    unknown = sorted({name for name in command.places() if name not in known})
+    if unknown:
+        raise RequestError(
+            f"command= names {', '.join(f'{{{name}}}' for name in unknown)}, which stands for nothing; known: "
+            f"{', '.join(sorted(known))}. Write {{{{ and }}}} for braces."
+        )
+
+
+def program(command: Command) -> dict[str, Any]:
+    """What can be known of the program before it runs: its words, `environment` (variables that change how it
+    computes, no secrets), the git `revision` of its folder, the digests of the `files` that its words name, and the
+    version of its `interpreter`."""
+    return {
+        "argv": list(command.argv),
+        "cwd": command.cwd,
+        "environment": environment(os.environ),
+        "revision": launch.revision_of_folder(Path(command.cwd)),
+        "files": dict(_files(command)),
+        "interpreter": _interpreter(command.argv[0]),
+    }
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of `ENVIRONMENT` that are set, without any whose name sounds secret."""
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if ENVIRONMENT.fullmatch(name) and not SECRET.search(name)
+    }
+
+
+def _files(command: Command) -> Iterator[tuple[str, str]]:
+    """Each file of a word, or of what follows its equals sign (`--config=my.yaml`), with its sha256. Of an interpreter
+    the version is known."""
+    for word in command.argv[1:] if _is_interpreter(command.argv[0]) else command.argv:
+        for name in dict.fromkeys((word, word.partition("=")[2])):
+            digest = _digest(Path(command.cwd, name)) if name and not PLACE.search(name) else None
+            if digest is not None:
+                yield name, digest
+
+
+def _digest(path: Path) -> str | None:
+    """None for what is no regular file, cannot be read, or is too large for a script."""
+    try:
+        return hashlib.sha256(files.read_bytes(path, largest=LARGEST_BYTES)).hexdigest()
+    except OSError:
+        return None
+
+
+def _is_interpreter(name: str) -> bool:
+    return INTERPRETER.fullmatch(Path(name).name) is not None
+
+
+def _interpreter(name: str) -> str | None:
+    """What an interpreter of Python says of itself; None for other programs."""
+    if not _is_interpreter(name):
+        return None
+    try:
+        return launch.answer(Launch(argv=(name, "--version"))).strip()
+    except LaunchError:
+        return None

@@ -1,0 +1,344 @@
+"""Entry point of one rank of a user's own program: `python -m train_bench.run.command PLAN.json INDEX`.
+
+Starts the program, passes signals on, watches whether it still writes, and says how it ended: in
+`ranks/run_<index>/rank_<rank>.json`, in the log if that has no end, and by its own exit code. What the program
+learns of its run is the file that `TRAIN_BENCH_JOB` names. Its output is in `.stdout` and `.stderr` beside it.
+Imports no torch, which the program may not need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from train_bench import files, search_path
+from train_bench.errors import LaunchError, TrainBenchError
+from train_bench.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
+from train_bench.run import caches, leftovers, system
+from train_bench.run.output import OutputInLog
+from train_bench.run.program_log import ProgramLog
+from train_bench.run.rank_environment import VARIABLES, local_rank, rank_and_size
+from train_bench.run.rank_state import PR_SET_PDEATHSIG, RankState, arrive, end_with_parent
+
+BEAT_SECONDS = 0.5
+"""How often a program is looked at while it gives no signal."""
+
+GRACE_SECONDS = 5.0
+"""How long a program may take to end when it is told to; less than whoever tells this process waits."""
+
+LONGEST_WORDS = 200
+"""Of a program's last line, in the sentence that says how it ended."""
+
+WATCHED = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGINT})
+
+
+def main() -> None:
+    """Run one rank of one job to its end."""
+    end_with_parent()
+    job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
+    arrived = arrive(job)
+    try:
+        place = _place(job, os.environ)
+    except LaunchError as error:  # it has no number under which its state could be found
+        files.write_json(arrived, {"error": str(error)})
+        sys.exit(f"train-bench: {error}")
+    state = RankState(job, place.rank)
+    try:
+        ended = _run(job, place)
+    except TrainBenchError as error:
+        state.fail(str(error))
+    else:
+        _conclude(job, place, ended, state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Which of the ranks this is."""
+
+    rank: int
+    size: int
+    local_rank: int
+
+
+def _place(job: Job, environ: Mapping[str, str]) -> Place:
+    """As whatever has started this process says it; a rank that was planned to be alone needs nobody to say so."""
+    if job.world_size == 1:
+        return Place(rank=0, size=1, local_rank=0)
+    found = rank_and_size(environ)
+    if found is None:
+        raise LaunchError(
+            f"{job.world_size} ranks were asked for, and nothing says which of them this process is."
+        )
+    rank, size = found
+    if size != job.world_size:
+        raise LaunchError(f"{job.world_size} ranks were asked for, but {size} answered.")
+    local = local_rank(environ)
+    return Place(rank=rank, size=size, local_rank=rank % job.nproc_per_node if local is None else local)
+
+
+# What the program is told.
+
+
+def _tell(job: Job, place: Place, *, dropped: bool) -> tuple[Path, dict[str, Any]]:
+    """Write the file that the program is given. Returns its path and what it says."""
+    path = job.ranks_folder / f"job_{place.rank}.json"
+    told = {
+        "benchmark": job.benchmark,
+        "ruleset": job.config["ruleset"],
+        "run": job.index,
+        "seed": job.seed,
+        **asdict(place),
+        "world_size": place.size,
+        "folder": str(job.folder),
+        "log": str(job.growing_file),
+        "target": [asdict(threshold) for threshold in job.target.thresholds],
+        "unit": job.unit.value,
+        "schedule": asdict(job.schedule),
+        "marks": [asdict(mark) for mark in job.schedule.marks()],
+        "hyperparameters": _hyperparameters(job),
+        "announcement": _announcement(job, place),
+        "data_dir": str(job.config["data_dir"]),
+        "drop_caches": dropped,
+        "device": job.device.value,
+        "precision": job.precision.value,
+    }
+    del told["size"]
+    files.write_json(path, told)
+    return path, told
+
+
+def _hyperparameters(job: Job) -> dict[str, Any]:
+    """As the reference would log them; a benchmark without code states all of them as they are."""
+    planned: Mapping[str, Any] = job.config["hyperparameters"]
+    package = search_path.module_of("references", job.reference, job.reference_folder)
+    if importlib.util.find_spec(f"{package}.config") is None:
+        return {key: value for key, value in planned.items() if value is not None}
+    import cattrs  # here, because it takes time
+
+    kind = importlib.import_module(f"{package}.config").Config
+    return dict(cattrs.structure(job.config, kind).hyperparameters.logged())
+
+
+def _announcement(job: Job, place: Place) -> dict[str, Any]:
+    """What is said before the clock; the machine is described as it is found here."""
+    machine = system.describe()
+    name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
+    if place.rank == 0 and not (job.folder / "system.json").exists():
+        files.write_json(job.folder / "system.json", machine | {"platform": name})
+    digest = plan_digest(files.read_json(job.folder / "plan.json"))
+    return {**job.announcement, "submission_platform": name, PLAN_DIGEST: digest}
+
+
+def _environment(job: Job, place: Place, job_file: Path) -> dict[str, str]:
+    """Of the program: what this process has, but for the flag that keeps Python from importing what lies beside a
+    script; the place among the ranks as torch.distributed reads it, and its job."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    if place.size > 1:
+        environ |= {
+            "RANK": str(place.rank),
+            "WORLD_SIZE": str(place.size),
+            "LOCAL_RANK": str(place.local_rank),
+        }
+        environ |= _meeting(job, place) if "MASTER_ADDR" not in environ else {}
+    elif rank_and_size(environ) not in (None, (0, 1)):  # the allocation around this run has other ranks
+        environ = {name: value for name, value in environ.items() if name not in VARIABLES}
+    return environ | {leftovers.VARIABLE: str(job_file)}
+
+
+def _meeting(job: Job, place: Place) -> dict[str, str]:
+    """Where the ranks meet, if their launcher leaves that to them."""
+    package = search_path.module_of("launchers", job.launcher, job.launcher_folder)
+    if importlib.util.find_spec(f"{package}.rendezvous") is None:
+        return {}
+    host, port = importlib.import_module(f"{package}.rendezvous").rendezvous(job, first=place.rank == 0)
+    return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
+
+
+# The program while it runs.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the program ended: its exit code (negative is a signal), and whether it was told to."""
+
+    exit_code: int
+    terminated: bool
+
+
+def _run(job: Job, place: Place) -> Ended:
+    """The program from its start to its end; nothing of it is left afterwards."""
+    command = job.command
+    assert command is not None
+    dropped = caches.drop(wanted=job.drop_caches and place.local_rank == 0)
+    job_file, told = _tell(job, place, dropped=dropped)
+    values = {**told["hyperparameters"], **told, "job": str(job_file)}
+    in_log = place.rank == 0 and OutputInLog.due(told["ruleset"])
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    process = _started(command, values, _environment(job, place, job_file), piped=in_log)
+    output = OutputInLog(process.stdout, job.growing_file) if in_log else None
+    try:
+        terminated = _watch(process, _heartbeat(job) if place.rank == 0 else lambda: None)
+    finally:
+        _signal_group(process, signal.SIGKILL)
+        leftovers.kill(str(job_file))
+        process.wait()
+        if output is not None:
+            output.close()
+    return Ended(exit_code=process.returncode, terminated=terminated)
+
+
+def _started(
+    command: Command, values: Mapping[str, Any], environ: Mapping[str, str], *, piped: bool
+) -> subprocess.Popen[bytes]:
+    """The program in a process group of its own, writing where this process writes unless its output is `piped`."""
+    argv = command.filled(values)
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def end_with_us() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+        if libc is not None:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    try:
+        return subprocess.Popen(
+            argv,
+            cwd=command.cwd,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if piped else None,
+            process_group=0,
+            preexec_fn=end_with_us,
+        )
+    except OSError as error:
+        where = f" in {command.cwd}" if not Path(command.cwd).is_dir() else ""
+        raise LaunchError(f"{argv[0]} could not be started{where}: {error.strerror}.") from error
+
+
+def _watch(process: subprocess.Popen[bytes], look: Callable[[], None]) -> bool:
+    """Wait for the end of the program, and `look` after it meanwhile. One that is told to end and does not is killed.
+    Returns whether it was told to."""
+    kill_at: float | None = None
+    while True:
+        came = signal.sigtimedwait(WATCHED, BEAT_SECONDS)
+        if process.poll() is not None:
+            return kill_at is not None
+        if came is not None and came.si_signo != signal.SIGCHLD and kill_at is None:
+            _signal_group(process, signal.SIGTERM)
+            kill_at = time.monotonic() + GRACE_SECONDS
+        if kill_at is not None and time.monotonic() > kill_at:
+            _signal_group(process, signal.SIGKILL)
+        look()
+
+
+def _heartbeat(job: Job) -> Callable[[], None]:
+    """Tells the parent that the program lives: from the first line of its log on, whenever that or its output grows."""
+    written = [job.growing_file, job.ranks_folder / "rank_0.stdout", job.ranks_folder / "rank_0.stderr"]
+    before: list[int] = []
+
+    def look() -> None:
+        sizes = [path.stat().st_size if path.exists() else 0 for path in written]
+        if sizes[0] and sizes != before:
+            before[:] = sizes
+            (job.ranks_folder / "heartbeat").touch()
+
+    return look
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+# What is said of its end.
+
+
+def _conclude(job: Job, place: Place, ended: Ended, state: RankState) -> None:
+    """End the log of a program that has not, say how it ended, and end alike. A result that is whole stays one,
+    whatever befell the program afterwards."""
+    log = ProgramLog.of(job.growing_file)
+    if log.is_result:
+        state.write("finished")
+        _exit(0)
+    if place.rank == 0:
+        log.end()
+    if ended.terminated:
+        state.write("terminated")
+        _exit(128 + signal.SIGTERM)
+    if ended.exit_code < 0:
+        state.write("failed", _killed_by(-ended.exit_code))
+        _die_of(-ended.exit_code)
+    failure = _failure(job, place, ended.exit_code, log)
+    if failure is not None:
+        state.fail(failure)
+    state.write("finished")
+    _exit(0)
+
+
+def _failure(job: Job, place: Place, exit_code: int, log: ProgramLog) -> str | None:
+    if exit_code:
+        said = _last_words(job, place)
+        return f"its program ended with exit code {exit_code}{f': {said}' if said else ''}"
+    if place.rank != 0:
+        return None
+    if not log.lines:
+        return (
+            "its program ended with exit code 0 and wrote no log; import Benchmark from train_bench there, or write "
+            f"the lines into the file that its job names as log ({leftovers.VARIABLE})"
+        )
+    if not log.starts or not log.stops:
+        return f"its program ended with exit code 0 before {'run_stop' if log.starts else 'run_start'}"
+    if log.starts > 1 or log.stops > 1:
+        return f"its program logged {log.starts} run_start and {log.stops} run_stop; a run has one of each"
+    return None
+
+
+def _last_words(job: Job, place: Place) -> str:
+    """The last line that the program wrote on its standard error."""
+    with contextlib.suppress(OSError), (job.ranks_folder / f"rank_{place.rank}.stderr").open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 2**14))
+        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1][:LONGEST_WORDS] if lines else ""
+    return ""
+
+
+def _killed_by(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(number).name}"
+    return f"killed by signal {number}"
+
+
+def _die_of(number: int) -> None:
+    """End as the program did, so that every launcher reports it as it would report the program."""
+    _flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    _exit(128 + number)
+
+
+def _exit(code: int) -> None:
+    _flush()
+    os._exit(code)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The log of a user's program, once that has ended: what it says of its run, and an end where it has none."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TOKEN = b":::MLLOG "
+
+ABORTED, SUCCESS = "aborted", "success"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramLog:
+    """What a log says: its number of `lines`, of `run_start` and `run_stop` lines (`starts`, `stops`), the status that
+    the last `run_stop` gives, and the time of the last line in milliseconds."""
+
+    path: Path
+    lines: int = 0
+    starts: int = 0
+    stops: int = 0
+    status: str | None = None
+    last_ms: int = 0
+
+    @classmethod
+    def of(cls, path: Path) -> ProgramLog:
+        """Read it line by line; there need be none."""
+        counts = {"run_start": 0, "run_stop": 0}
+        lines, status, last_ms = 0, None, 0
+        try:
+            with path.open("rb") as file:
+                for raw in file:
+                    event = _event(raw)
+                    if event is None:
+                        continue
+                    lines += 1
+                    last_ms = int(event["time_ms"])
+                    if event["key"] in counts:
+                        counts[event["key"]] += 1
+                    if event["key"] == "run_stop":
+                        status = event["metadata"].get("status")
+        except FileNotFoundError:
+            pass
+        starts, stops = counts.values()
+        return cls(path=path, lines=lines, starts=starts, stops=stops, status=status, last_ms=last_ms)
+
+    @property
+    def is_result(self) -> bool:
+        """Whether one run has reached its target and said so."""
+        return self.starts == self.stops == 1 and self.status == SUCCESS
+
+    def end(self) -> None:
+        """Add `run_stop` with the status `aborted` to a log whose clock runs: whoever wrote it cannot any more. Half a
+        line at its end gives way."""
+        if not self.starts or self.stops:
+            return
+        line = {
+            "namespace": "",
+            "time_ms": max(self.last_ms, time.time_ns() // 1_000_000),
+            "event_type": "INTERVAL_END",
+            "key": "run_stop",
+            "value": None,
+            "metadata": {"status": ABORTED, "file": "train_bench/run/program_log.py", "lineno": 0},
+        }
+        with self.path.open("r+b") as file:
+            file.truncate(_whole_bytes(self.path))
+            file.seek(0, os.SEEK_END)
+            file.write(TOKEN + json.dumps(line).encode() + b"\n")
+
+
+def _whole_bytes(path: Path) -> int:
+    """How much of a file are whole lines."""
+    with path.open("rb") as file:
+        whole = 0
+        for raw in file:
+            whole += len(raw) if raw.endswith(b"\n") else 0
+        return whole
+
+
+def _event(raw: bytes) -> dict[str, Any] | None:
+    """The object of a whole line that is one of mllog."""
+    if not raw.endswith(b"\n"):
+        return None
+    try:
+        found = json.loads(raw.rpartition(TOKEN)[2]) if TOKEN in raw else None
+    except ValueError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    key, time_ms, metadata = (found.get(name) for name in ("key", "time_ms", "metadata"))
+    is_time = isinstance(time_ms, (int, float)) and abs(time_ms) < 1e18
+    return found if is_time and isinstance(key, str) and isinstance(metadata, dict) else None

@@ -1,0 +1,83 @@
+"""What a rank leaves for its parent, whatever it runs: that it is here, what it was doing when it ended, its output.
+And its promise to end with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from pathlib import Path
+
+from train_bench.job import Job
+
+PR_SET_PDEATHSIG = 1
+SECONDS_BEHIND_A_KILLED_RANK = 1.5
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies, however it dies (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def arrive(job: Job) -> Path:
+    """Tell the parent that this process exists, so that it can say how many came if others never do. Returns the
+    file that tells it."""
+    folder = job.ranks_folder / "arrived"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{platform.node()}_{os.getpid()}"
+    path.touch()
+    return path
+
+
+class RankState:
+    """What this rank is doing, for whoever finds it dead; its output goes to files from here on."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        self._others = job.world_size > 1
+        self._finished = False
+        job.ranks_folder.mkdir(parents=True, exist_ok=True)
+        self._path = job.ranks_folder / f"rank_{rank}.json"
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            with (job.ranks_folder / f"rank_{rank}.{name}").open("ab") as file:
+                os.dup2(file.fileno(), descriptor)
+        signal.signal(signal.SIGTERM, self._terminated)
+        self.write("running")
+
+    def write(self, state: str, error: str | None = None) -> None:
+        """A failure stays: it may be that of another process which took this rank, too. So does a result that is
+        whole, whatever happens afterwards."""
+        if self._finished:
+            return
+        if state != "failed" and self._has_failed():
+            return
+        self._finished = state == "finished"
+        record = {"state": state, "pid": os.getpid(), "host": os.uname().nodename, "error": error}
+        self._path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+    def _has_failed(self) -> bool:
+        try:
+            return bool(json.loads(self._path.read_text(encoding="utf-8"))["state"] == "failed")
+        except (OSError, ValueError, KeyError, TypeError):  # nothing there yet, or half written
+            return False
+
+    def fail(self, error: str) -> None:
+        """Leave the error for the parent and end without waiting for ranks that may be stuck.
+
+        Not at once where there are others: a launcher looks at its ranks once a second, and is to find the
+        one that was killed before those that failed for its absence.
+        """
+        print(error, file=sys.stderr, flush=True)  # noqa: T201
+        self.write("failed", error)
+        sys.stdout.flush()
+        if self._others:
+            time.sleep(SECONDS_BEHIND_A_KILLED_RANK)
+        os._exit(1)
+
+    def _terminated(self, number: int, _frame: object) -> None:
+        self.write("terminated")
+        os._exit(128 + number)
