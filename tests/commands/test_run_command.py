@@ -217,7 +217,7 @@ def test_a_program_that_fails_leaves_one_log_and_one_sentence(place, behaviour, 
     assert f"Run 1 of 1 failed: {sentence}" in ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1
     assert ends("out") == statuses
-    (death,) = json.loads(Path("out/ranks/run_0/ending.json").read_text())["deaths"]
+    (death,) = json.loads(Path("out/record_0.json").read_text())["deaths"]
     assert death.startswith(sentence)
     told = json.loads(train_bench("judge", "out", "--json").stdout)
     (verdict,) = told.get("entries", [told])
