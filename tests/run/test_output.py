@@ -5,7 +5,7 @@ import os
 import pytest
 
 from train_bench.judge import log
-from train_bench.run import output
+from train_bench.run import events, output
 from train_bench.run.output import OutputInLog
 
 LINE = b':::MLLOG {"key": "run_start", "value": null, "time_ms": 1, "metadata": {}}\n'
@@ -47,6 +47,18 @@ def test_the_judge_reads_the_log_as_if_nothing_stood_between_its_lines(printing,
 
 def test_mllog_lines_that_are_printed_are_not_counted_a_second_time(printing):
     assert printing(LINE, b"else\n").read_bytes() == LINE + b"else\n"
+
+
+def test_whoever_writes_the_log_writes_behind_what_was_printed(tmp_path):
+    path = tmp_path / "result_0.txt.part"
+    path.touch()
+    ours = events.Log(path, lambda: 1)
+    ours.init_start()
+    with path.open("a") as others:
+        others.write("loss 1.5\n")
+    ours.init_stop()
+    ours.close()
+    assert [":::MLLOG" in line for line in path.read_text().splitlines()] == [True, False, True]
 
 
 def test_what_is_printed_before_the_log_begins_waits_for_it(printing):
