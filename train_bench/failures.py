@@ -55,7 +55,7 @@ class RunWatchdog:
             return f"{started} ranks started, but they did not find each other within {limit}"
         where = ", ".join(f"{count} on {host}" for host, count in sorted(hosts.items()))
         return (
-            f"{job.world_size} ranks were asked for, but {started} started within {limit}"
+            f"{job.world_size} ranks were requested, but {started} started within {limit}"
             f"{': ' if where else ''}{where}"
         )
 

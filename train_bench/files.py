@@ -79,7 +79,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no file", str(path))
+            raise OSError(errno.EINVAL, "it is not a file", str(path))
         yield file
 
 

@@ -59,7 +59,8 @@ def refuse_ranks(job: Job) -> None:
     """Raises `RequestError` where the ranks of `job` on this host would find that they cannot do as asked."""
     if job.drop_caches and not os.access(DROP, os.W_OK):
         raise RequestError(
-            f"drop_caches=true was asked, but {DROP} cannot be written here; run as root on Linux. Nothing was started."
+            f"drop_caches=true was requested, but {DROP} cannot be written here; run as root on Linux. "
+            "Nothing was started."
         )
     tf32 = job.precision is Precision.tf32
     if job.command is not None:

@@ -142,7 +142,7 @@ def _of_variable(variable: str) -> Iterator[Path]:
         if _is_one(folder):
             yield folder
         else:
-            yield from sorted(path for path in folder.glob("[!_.]*") if _is_one(path))
+            yield from sorted(path for path in folder.glob("[!.]*") if _is_one(path))
 
 
 def _is_one(folder: Path) -> bool:
@@ -154,7 +154,7 @@ def _is_one(folder: Path) -> bool:
 def _refuse_what_is_none(variable: str) -> None:
     for word in filter(None, variable.split(os.pathsep)):
         if not Path(word).expanduser().is_dir():
-            raise RequestError(f"{VARIABLE} names {word}, which is no folder.")
+            raise RequestError(f"{VARIABLE} names {word}, which is not a folder.")
         if not any(_of_variable(word)):
             raise RequestError(
                 f"{VARIABLE} names {word}, which is no benchmark and no launcher and holds none: no config.py there, "

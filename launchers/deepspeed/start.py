@@ -74,7 +74,7 @@ class Launcher:
                 return f"launcher.{name} is for launcher.starter=torchrun; leave it out."
         if config.nodes < 1 or config.nproc_per_node < 1:
             return (
-                f"launcher.nodes={config.nodes} and launcher.nproc_per_node={config.nproc_per_node} were asked; "
+                f"launcher.nodes={config.nodes} and launcher.nproc_per_node={config.nproc_per_node} were requested; "
                 f"both have to be at least 1."
             )
         if os.environ.get("CUDA_VISIBLE_DEVICES"):

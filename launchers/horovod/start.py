@@ -37,7 +37,7 @@ class Launcher:
         if self.config.nodes < 1 or self.config.nproc_per_node < 1:
             return (
                 f"launcher.nodes={self.config.nodes} and launcher.nproc_per_node={self.config.nproc_per_node} "
-                f"were asked; both have to be at least 1."
+                f"were requested; both have to be at least 1."
             )
         wanted = {self.config.nodes} | ({0} if self.config.nodes == 1 else set())
         if len(self.config.hosts) not in wanted or len(set(self.config.hosts)) != len(self.config.hosts):

@@ -20,7 +20,7 @@ class Launcher:
         if self.config.world_size != 1:
             return (
                 f"launcher=inline runs one process; nodes={self.config.nodes} and "
-                f"nproc_per_node={self.config.nproc_per_node} were asked. Use launcher=torchrun for more."
+                f"nproc_per_node={self.config.nproc_per_node} were requested. Use launcher=torchrun for more."
             )
         return None
 

@@ -24,7 +24,7 @@ def join(job: Job) -> Parallel:
     rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     if size != job.world_size:
         # Said before the group is opened, because that would wait for ranks that do not exist.
-        raise LaunchError(f"{job.world_size} ranks were asked for, but srun started {size}.")
+        raise LaunchError(f"{job.world_size} ranks were requested, but srun started {size}.")
     if size > 1:
         host, port = rendezvous(job, first=rank == 0)
         os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))

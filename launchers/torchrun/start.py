@@ -38,7 +38,7 @@ class Launcher:
             )
         if config.node_rank != 0:
             return (
-                f"launcher.node_rank={config.node_rank} was asked, but a campaign is begun on host 0; on the "
+                f"launcher.node_rank={config.node_rank} was requested, but a campaign is begun on host 0; on the "
                 f"others, type train-bench join DIR launcher.node_rank={config.node_rank}."
             )
         if not 1 <= config.master_port <= 65535:

@@ -17,7 +17,7 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray, parallel: Parallel) -> float
 
     scores float32 (n,), labels bool (n,): this rank's samples. Every rank gets the answer. Pairs are counted
     in whole numbers, so the answer does not depend on how samples are spread. Each rank holds its own scores
-    twice and the positives of all ranks once. Raises ValueError, on every rank, for a score that is no number
+    twice and the positives of all ranks once. Raises ValueError, on every rank, for a score that is not a number
     or if one of the two classes is missing.
     """
     negatives = scores[~labels]

@@ -123,7 +123,7 @@ def decathlon(config: Config, root: Path) -> Source:
 def _inside(name: Any) -> str:
     """A name of a file below the folder of a data set."""
     if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
-        raise ValueError(f"{name!r} is no file of the data set")
+        raise ValueError(f"{name!r} is not a file of the data set")
     return name
 
 

@@ -68,7 +68,7 @@ def train_bench(*arguments, cwd=ROOT, timeout=120):
         (["rules", "benchmark=stable_diffusion"], ["several rounds", "training-4.0.0"]),
         (["rules", "benchmark=ssd", "ruleset=9.9"], ["9.9", "training-6.1.0"]),
         (["rules", "benchmark=ssd", "ruleset=1.1.0", "division=ajar"], ["ajar", "closed, open"]),
-        (["rules", "resnet"], ["'resnet' is no option", "benchmark="]),
+        (["rules", "resnet"], ["'resnet' is not an option", "benchmark="]),
         (["judge", "/nowhere/at/all"], ["no file or folder /nowhere/at/all"]),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_run_may_take_its_time_to_start(planned):
 def test_ranks_that_never_start_are_counted_by_host(planned):
     arrive(planned, "first_11", "first_12", "second_11")
     assert after(START_SECONDS + 1, planned) == (
-        "4 ranks were asked for, but 3 started within 100 s (start_limit_seconds): 2 on first, 1 on second"
+        "4 ranks were requested, but 3 started within 100 s (start_limit_seconds): 2 on first, 1 on second"
     )
 
 
@@ -152,8 +152,8 @@ def test_a_rank_that_could_not_join_is_heard_whatever_else_is_printed(planned):
 
 def test_what_all_ranks_say_is_told_once(planned):
     for rank in range(4):
-        failed(planned, rank, "4 ranks were asked for, but 2 answered.")
-    assert died(planned) == ["rank 0 failed: 4 ranks were asked for, but 2 answered."]
+        failed(planned, rank, "4 ranks were requested, but 2 answered.")
+    assert died(planned) == ["rank 0 failed: 4 ranks were requested, but 2 answered."]
 
 
 def test_a_launcher_that_knows_nothing_is_told_by_its_exit_code(planned):

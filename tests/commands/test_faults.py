@@ -85,9 +85,9 @@ def worlds(*ranks, size):
 def test_a_launcher_that_silently_starts_fewer_ranks_fails_before_the_clock(tmp_path):
     plan = planned(tmp_path, "launcher=torchrun", "launcher.nproc_per_node=4")
     sentence = run(plan, worlds(0, 1, size=2))
-    assert "4 ranks were asked for, but 2 answered." in sentence
+    assert "4 ranks were requested, but 2 answered." in sentence
     assert plan.jobs[0].result_file.read_text() == ""
-    assert record(plan)["deaths"] == ["rank 0 failed: 4 ranks were asked for, but 2 answered."]
+    assert record(plan)["deaths"] == ["rank 0 failed: 4 ranks were requested, but 2 answered."]
 
 
 def test_a_launcher_that_waits_for_missing_ranks_fails_before_the_clock_within_the_limit(tmp_path):
@@ -96,7 +96,7 @@ def test_a_launcher_that_waits_for_missing_ranks_fails_before_the_clock_within_t
     sentence = run(plan, worlds(0, 1, size=4))
     assert time.monotonic() - before < 15 + 45, "the limit, and the time to end the processes"
     host = os.uname().nodename
-    reason = f"4 ranks were asked for, but 2 started within 15 s (start_limit_seconds): 2 on {host}"
+    reason = f"4 ranks were requested, but 2 started within 15 s (start_limit_seconds): 2 on {host}"
     assert reason in sentence
     assert plan.jobs[0].result_file.read_text() == ""
     assert record(plan)["deaths"][0] == reason

@@ -50,11 +50,11 @@ def test_what_new_lays_out_has_a_name_of_its_own_and_no_trace_of_another(waves):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Waves", "is no name of a benchmark"),
+        ("Waves", "is not a name for a benchmark"),
         ("ssd", "already"),
         ("parts", "cannot be called parts"),
         ("bert_mini", "already"),
-        ("a-b", "is no name"),
+        ("a-b", "is not a name"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused_and_nothing_is_made(name, reason, tmp_path):

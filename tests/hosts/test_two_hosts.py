@@ -114,7 +114,7 @@ def test_a_host_that_never_comes_ends_the_run_before_the_clock(two_hosts, tmp_pa
         two_hosts[0].start(*arguments(two_hosts, folder, "runs=1", "start_limit_seconds=15"))
     )
     assert code == 1
-    assert "2 ranks were asked for, but 0 started within 15 s (start_limit_seconds)" in err
+    assert "2 ranks were requested, but 0 started within 15 s (start_limit_seconds)" in err
     assert (folder / "result_0.txt").read_text() == ""
     assert no_process_is_left(two_hosts)
 

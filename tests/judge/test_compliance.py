@@ -124,8 +124,8 @@ def missed_with(folder, last, rules=MINI):
         ("0.859999", "last quality 0.859999."),
         ("0.8599949", "last quality 0.85999."),
         ("6.195306298319796e-05", "last quality 0.0001."),
-        ('"much"', "the last quality is no number."),
-        ("NaN", "the last quality is no number."),
+        ('"much"', "the last quality is not a number."),
+        ("NaN", "the last quality is not a number."),
         (None, "there was no evaluation."),
     ],
 )

@@ -3,7 +3,7 @@
 We deviate in two ways, on purpose. The official bound comes from a bisection that stops at a width of 1e-4
 and never goes below zero; ours is the closed form, so a mean that is as near to the bound as that may fall on
 either side. And a record with too few values for a trimmed mean is an error of its file here, where the
-official checker goes on with a mean that is no number.
+official checker goes on with a mean that is not a number.
 """
 
 import io
@@ -227,7 +227,7 @@ def test_the_allowance_of_the_largest_model_is_the_one_in_the_official_checker()
 
 @pytest.mark.parametrize(("round_name", "name"), BENCHMARKS)
 def test_a_record_with_too_few_values_is_an_error_of_its_file(round_name, name):
-    """The official checker takes the mean of nothing here, which is no number and passes or fails by luck."""
+    """The official checker takes the mean of nothing here, which is not a number and passes or fails by luck."""
     rules = rules_of(round_name, name)
     record = {"Benchmark": name, "BS": 64, "Epochs to converge": [10] * (2 * rules.drop)}
     with pytest.raises(LogError, match="too few"):

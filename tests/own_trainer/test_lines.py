@@ -63,8 +63,8 @@ def test_a_shell_script_makes_a_run_and_reads_when_it_is_over(tmp_path, lines):
 @pytest.mark.parametrize(
     ("calls", "sentence"),
     [
-        (["half a line"], "call 1: 'half a line' is no call; a line is a JSON object"),
-        ([{"call": "close"}], "is no call"),
+        (["half a line"], "call 1: 'half a line' is not a call; a line is a JSON object"),
+        ([{"call": "close"}], "is not a call"),
         (
             [{"call": "init_start"}, {"call": "run_start"}],
             "call 2: run_start() was called after init_start()",

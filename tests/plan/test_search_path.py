@@ -96,7 +96,7 @@ def test_two_configurations_of_one_name_are_an_error_that_names_both_files(tmp_p
         discover.variants()
 
 
-@pytest.mark.parametrize(("word", "reason"), [("absent", "is no folder"), ("empty", "no config.py there")])
+@pytest.mark.parametrize(("word", "reason"), [("absent", "is not a folder"), ("empty", "no config.py there")])
 def test_a_folder_of_the_variable_that_holds_nothing_is_refused(word, reason, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv(search_path.VARIABLE, str(tmp_path / word))

@@ -186,7 +186,7 @@ def test_a_pipe_in_place_of_an_archive_is_not_waited_for(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "a.zip")
     os.mkfifo(tmp_path / "a.tar.gz")
     for name in ("a.zip", "a.tar.gz"):
-        with pytest.raises(RequestError, match="it is no file"):
+        with pytest.raises(RequestError, match="it is not a file"):
             unpacked(tmp_path / name, tmp_path / "inside")
 
 

@@ -116,7 +116,7 @@ def test_a_large_file_of_signs_takes_no_time(tmp_path: Path, content: str, messa
 
 def test_a_pipe_in_place_of_a_record_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.sgf")
-    with pytest.raises(RequestError, match="cannot be read: it is no file"):
+    with pytest.raises(RequestError, match="cannot be read: it is not a file"):
         sgf.read(tmp_path / "pipe.sgf")
 
 

@@ -364,13 +364,13 @@ def test_a_corrupt_zip_file_is_refused(tmp_path: Path) -> None:
         ('{"training": [{"image": "1", "label": "2"}], "validation": []}', "1 cannot be read"),
         (
             '{"training": [{"image": "../1", "label": "2"}], "validation": []}',
-            "'../1' is no file of the data set",
+            "'../1' is not a file of the data set",
         ),
         (
             '{"training": [{"image": "/1", "label": "2"}], "validation": []}',
-            "'/1' is no file of the data set",
+            "'/1' is not a file of the data set",
         ),
-        ('{"training": [{"image": 1, "label": "2"}], "validation": []}', "1 is no file of the data set"),
+        ('{"training": [{"image": 1, "label": "2"}], "validation": []}', "1 is not a file of the data set"),
         (
             r'{"training": [{"image": "\u0000a_1", "label": "2"}], "validation": []}',
             "cannot be read.*: no file can have this name",

@@ -307,7 +307,7 @@ def test_a_price_per_hour_gives_the_cost_to_train(nine):
 
 @pytest.mark.parametrize("text", ["much", "-1", "box=", "nan", "inf", "box=1,cheap"])
 def test_a_price_that_is_none_is_refused_with_a_sentence(text):
-    with pytest.raises(RequestError, match="is no price per hour"):
+    with pytest.raises(RequestError, match="is not a price per hour"):
         read_prices(text)
 
 

@@ -70,7 +70,7 @@ def test_tasks_of_slurm_are_told_where_to_meet(watched, tmp_path):
     ("environ", "sentence"),
     [
         ({}, "2 ranks were asked for, and nothing says which of them this process is."),
-        ({"RANK": "0", "WORLD_SIZE": "3"}, "2 ranks were asked for, but 3 answered."),
+        ({"RANK": "0", "WORLD_SIZE": "3"}, "2 ranks were requested, but 3 answered."),
     ],
 )
 def test_ranks_that_are_others_than_planned_start_no_program(watched, tmp_path, environ, sentence):

@@ -54,7 +54,7 @@ def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path):
     os.mkfifo(tmp_path / "plan.json")
     (tmp_path / "score.json").symlink_to(tmp_path / "plan.json")
     for name in ("plan.json", "score.json"):
-        with pytest.raises(LogError, match="it is no file"):
+        with pytest.raises(LogError, match="it is not a file"):
             files.read_json(tmp_path / name)
 
 

@@ -66,7 +66,7 @@ def test_clocks_within_the_bound_are_good_enough():
 
 @pytest.mark.parametrize("size", [1, 2, 8])
 def test_fewer_or_more_ranks_than_were_asked_for_do_not_start(tmp_path, size):
-    with pytest.raises(LaunchError, match=f"4 ranks were asked for, but {size} answered"):
+    with pytest.raises(LaunchError, match=f"4 ranks were requested, but {size} answered"):
         handshake(job(tmp_path, nproc_per_node=4), Ranks(size))
 
 

@@ -49,4 +49,4 @@ def test_a_rank_that_cannot_join_says_why_where_its_parent_looks(tmp_path):
     )
     (arrived,) = (planned.jobs[0].ranks_folder / "arrived").iterdir()
     assert ended.returncode == 1
-    assert json.loads(arrived.read_text()) == {"error": "1 ranks were asked for, but srun started 3."}
+    assert json.loads(arrived.read_text()) == {"error": "1 ranks were requested, but srun started 3."}

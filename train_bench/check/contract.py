@@ -224,7 +224,7 @@ def a_saved_run_continues(case: Case) -> None:
 
 
 def a_diverged_run_is_told(case: Case) -> None:
-    """Weights that are no numbers give a quality that is no number."""
+    """Weights that are no numbers give a quality that is not a number."""
     with case.opened() as (task, parallel, _):
         with torch.no_grad():
             next(parallel.model.parameters()).fill_(math.nan)

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
 def _refuse_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise RequestError(
-            f"'{name}' is no name of a benchmark; allowed are small letters, digits and _, a letter first."
+            f"'{name}' is not a name for a benchmark; allowed are small letters, digits and _, a letter first."
         )
     if name == search_path.RESERVED:
         raise RequestError(

@@ -65,7 +65,9 @@ def _named(arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     for word in arguments:
         name, sign, value = word.partition("=")
         if name not in names or not sign:
-            raise RequestError(f"'{word}' is no option; known: {', '.join(f'{name}=...' for name in names)}.")
+            raise RequestError(
+                f"'{word}' is not an option; known: {', '.join(f'{name}=...' for name in names)}."
+            )
         values[name] = value
     return values
 

@@ -115,7 +115,7 @@ def _read(path: Path, drop: int, benchmark: str | None) -> list[Point]:
         chosen = [record for record in records if benchmark in (None, record["Benchmark"])]
         return [_point(record, drop) for record in chosen]
     except (ValueError, KeyError, AttributeError, TypeError, StopIteration) as error:
-        raise LogError(f"{path} is no file of reference convergence points: {error!r}.") from error
+        raise LogError(f"{path} is not a file of reference convergence points: {error!r}.") from error
 
 
 def _point(record: dict[str, Any], drop: int) -> Point:
@@ -234,7 +234,7 @@ def official_verdict(
     if not batch_sizes or batch_sizes[0] is None:
         return RcpVerdict(verdict=FAIL, message="the logs give no batch size", factor=1.0)
     if len(convergences) <= 2 * rules.drop:
-        return RcpVerdict(verdict=FAIL, message="the mean of too few runs is no number", factor=None)
+        return RcpVerdict(verdict=FAIL, message="the mean of too few runs is not a number", factor=None)
     mean = olympic_mean([FAILED if value is None else value for value in convergences], rules.drop)
     decided = _decided(points, rules, batch_sizes[0], mean)
     return replace(decided, verdict=FAIL) if decided.verdict == MISSING else decided

@@ -271,7 +271,7 @@ def _last_quality(logged: Any, target: Target) -> str:
     look like the target."""
     quality = target.quality_of(logged)
     if quality.diverged:
-        return "the last quality is no number"
+        return "the last quality is not a number"
     rounded = quality
     for digits in range(4, 18):
         rounded = Quality(metrics={name: round(value, digits) for name, value in quality.metrics.items()})

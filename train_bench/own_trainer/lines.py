@@ -115,7 +115,7 @@ class Lines:
         if not isinstance(call, dict) or call.get("call") not in CALLS:
             shown = line[:80].decode(errors="replace")
             raise RequestError(
-                f'{shown!r} is no call; a line is a JSON object such as {{"call": "init_start"}}, with one of '
+                f'{shown!r} is not a call; a line is a JSON object such as {{"call": "init_start"}}, with one of '
                 f"{', '.join(CALLS)}."
             )
         sent = call.pop("time_ms", None)

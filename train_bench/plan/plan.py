@@ -125,7 +125,7 @@ def make_plan(
     runs = _number_of_runs(run_config, rules, reference_runs=reference_runs)
     if reference_runs and run_config.precision is not Precision.fp32:
         raise RequestError(
-            f"A reference convergence point is made in fp32; precision={run_config.precision.value} was asked."
+            f"A reference convergence point is made in fp32; precision={run_config.precision.value} was requested."
         )
     purpose = "reference run" if reference_runs else "run"  # a point says nothing of the runs it is made of
     chosen = (
@@ -265,13 +265,13 @@ def _number_of_runs(run_config: RunConfig, rules: BenchmarkRules, *, reference_r
         if runs < 2 * rules.runs:
             raise RequestError(
                 f"A reference convergence point of {rules.name} takes at least {2 * rules.runs} runs; "
-                f"runs={runs} was asked."
+                f"runs={runs} was requested."
             )
         return runs
     runs = rules.runs if run_config.runs is None else run_config.runs
     if runs < 1:
         raise RequestError(
-            f"runs={runs} was asked; a campaign has at least 1 run (fewer than the {rules.runs} of "
+            f"runs={runs} was requested; a campaign has at least 1 run (fewer than the {rules.runs} of "
             f"{rules.ruleset} make the score incomplete, of more the median window counts)."
         )
     return runs

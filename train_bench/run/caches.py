@@ -23,7 +23,7 @@ def drop(*, wanted: bool) -> bool:
         DROP.write_text("3\n", encoding="ascii")
     except OSError as error:
         raise LaunchError(
-            f"drop_caches=true was asked, but {DROP} cannot be written ({error.strerror}). Run as root on "
+            f"drop_caches=true was requested, but {DROP} cannot be written ({error.strerror}). Run as root on "
             f"Linux; rounds that allow it run with drop_caches=false."
         ) from error
     return True

@@ -83,7 +83,7 @@ def _place(job: Job, environ: Mapping[str, str]) -> Place:
         )
     rank, size = found
     if size != job.world_size:
-        raise LaunchError(f"{job.world_size} ranks were asked for, but {size} answered.")
+        raise LaunchError(f"{job.world_size} ranks were requested, but {size} answered.")
     local = local_rank(environ)
     return Place(rank=rank, size=size, local_rank=rank % job.nproc_per_node if local is None else local)
 

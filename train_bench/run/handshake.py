@@ -38,7 +38,7 @@ def handshake(job: Job, parallel: Parallel) -> None:
     """Raise `LaunchError` on every rank, with the same sentence, unless as many ranks as were asked for
     are here and agree."""
     if parallel.size != job.world_size:
-        raise LaunchError(f"{job.world_size} ranks were asked for, but {parallel.size} answered.")
+        raise LaunchError(f"{job.world_size} ranks were requested, but {parallel.size} answered.")
     answers = parallel.gather_objects(_answer(job, parallel))
     reason = parallel.from_rank_zero(disagreement(answers) if answers is not None else None)
     if reason is not None:

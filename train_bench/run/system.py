@@ -1,4 +1,4 @@
-"""The machine and its software as found by a rank, as opposed to what was asked."""
+"""The machine and its software as found by a rank, as opposed to what was requested."""
 
 from __future__ import annotations
 

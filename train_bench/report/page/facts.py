@@ -49,7 +49,7 @@ def read_prices(text: str) -> dict[str, float]:
             prices[name.strip()] = math.nan
         if not 0 <= prices[name.strip()] < math.inf:
             raise RequestError(
-                f"'{part}' is no price per hour; write PRICE, or SYSTEM=PRICE,... for each system."
+                f"'{part}' is not a price per hour; write PRICE, or SYSTEM=PRICE,... for each system."
             )
     return prices
 
