@@ -30,6 +30,7 @@ from train_bench.judge.rcp import CRASH
 from train_bench.judge.submission import STATUS
 from train_bench.judge.tree import judge_folder
 from train_bench.plan import discover
+from train_bench.plan.command import digest_of_file
 from train_bench.plan.definition import changes
 from train_bench.progress_bar import bar
 from train_bench.search_path import PACKAGE, references
@@ -277,6 +278,8 @@ def _shortcomings(campaign: Campaign, source: Source) -> Iterator[str]:
         of_runs = [one.get("reference") for one in used if isinstance(one, Mapping)]
         if any(not isinstance(state, Mapping) or state.get("digest") != digest for state in of_runs):
             yield f"its reference ran with other code than {outside} holds now (digest {digest})"
+    for name in _program(campaign.plan)[1]:
+        yield f"its program ran with another {name} than there is now"
 
 
 def _refuse(reasons: Sequence[str], hint: str) -> None:
@@ -298,7 +301,7 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
         _copy(PACKAGE / "references" / name, package / "references" / name)
     reference = references()[campaign.reference].folder
     _copy(reference, package / "references" / campaign.reference)
-    for name, path in program_files(campaign.plan).items():
+    for name, path in _program(campaign.plan)[0].items():
         _copy(path, folder / "program" / name)
     decided = {key: value for key, value in campaign.plan.items() if key not in ("shared", "jobs")}
     content = decided | {"config": campaign.config, "overruled": overruled}
@@ -310,15 +313,20 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
     files.write(folder / "README.md", _readme(campaign, overruled))
 
 
-def program_files(plan: Mapping[str, Any]) -> dict[str, Path]:
+def _program(plan: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:
     """The scripts and configurations that the command of a campaign names, by their last names, as far as they lie in
-    the folder that it was given in."""
-    command = jobs_of(plan)[0].get("command")
-    if not isinstance(command, Mapping):
-        return {}
-    folder = Path(str(command["cwd"]))
-    named = (folder / name for name in plan["software"]["program"]["files"])
-    return {path.name: path for path in named if path.is_file() and path.is_relative_to(folder)}
+    the folder that it was given in and are as they were planned; and the names of those that are not."""
+    command, program = jobs_of(plan)[0].get("command"), (plan.get("software") or {}).get("program")
+    if not isinstance(command, Mapping) or not isinstance(program, Mapping):
+        return {}, []
+    folder, same, other = Path(str(command["cwd"])).resolve(), {}, []
+    for name, planned in program["files"].items():
+        path = (folder / name).resolve()
+        if digest_of_file(path) != planned:
+            other.append(name)
+        elif path.is_relative_to(folder):
+            same[path.name] = path
+    return same, other
 
 
 def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -350,6 +350,9 @@ def test_results_are_packaged_with_the_files_that_the_command_names(place):
     assert packed.returncode in (0, 1), packed.stdout + packed.stderr
     (copied,) = Path("submission").rglob("program/mine.py")
     assert copied.read_text() == PROGRAM.read_text()
+    program.write_text("")
+    refused = train_bench("package", "out", "--to", "again")
+    assert "its program ran with another mine.py than there is now" in refused.stderr
     judged = train_bench("judge", "submission", "--ruleset", "mini-1.0")
     assert "A program of the user's own has trained." in judged.stdout, (
         "what is not known is told of a package, too"

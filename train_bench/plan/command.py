@@ -101,12 +101,12 @@ def _files(command: Command) -> Iterator[tuple[str, str]]:
     the version is known."""
     for word in command.argv[1:] if _is_interpreter(command.argv[0]) else command.argv:
         for name in dict.fromkeys((word, word.partition("=")[2])):
-            digest = _digest(Path(command.cwd, name)) if name and not PLACE.search(name) else None
+            digest = digest_of_file(Path(command.cwd, name)) if name and not PLACE.search(name) else None
             if digest is not None:
                 yield name, digest
 
 
-def _digest(path: Path) -> str | None:
+def digest_of_file(path: Path) -> str | None:
     """None for what is no regular file, cannot be read, or is too large for a script."""
     try:
         return hashlib.sha256(files.read_bytes(path, largest=LARGEST_BYTES)).hexdigest()
