@@ -166,7 +166,7 @@ def test_a_campaign_that_went_on_with_other_source_is_no_result(begun, monkeypat
     with pytest.raises(LaunchError):
         run(begun, FakeLauncher(run_2="killed"))
     changed = begun.software | {"sources": "another"}
-    monkeypatch.setattr(software, "found", lambda: changed)
+    monkeypatch.setattr(software, "describe", lambda: changed)
     run(campaign.open_folder(begun.jobs[0].folder), retry_failed=True)
     judgement = judged(begun)
     assert [verdict.compliant for verdict in judgement.verdicts] == [True, True, False, False, False]
