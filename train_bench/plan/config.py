@@ -67,8 +67,8 @@ class RunConfig:
                   of them, the window of consecutive runs whose score is the median makes the result
     seed          base of the runs' seeds; null takes them from the operating system's entropy
     output        folder of the campaign; null makes one under results/
-    resume        folder of a campaign to continue; only retry_failed, on_failure, on_violation and only go
-                  with it, and trust
+    resume        folder of a campaign to continue; only retry_failed, on_failure, on_violation, only and
+                  trust go with it
     trust         carry out the command of a campaign that was begun by somebody else or elsewhere, with resume
     only          numbers of the runs of a resumed campaign that are carried out here; it is not judged then
     retry_failed  repeat the runs whose processes died instead of counting them as failed
