@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import ROOT, wait_for
-from train_bench import cli
+from train_bench import cli, sweep
 from train_bench.exit_codes import guarded
 
 PROGRAM = ROOT / "tests" / "commands" / "by_hand.py"
@@ -55,6 +55,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv(sweep.JOB, "")  # a sweep in this process would leave it to those behind it
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path
 
