@@ -102,6 +102,7 @@ def best_of_components(
     return {name: max(value[name] for value in reached.values()) for name in ("BBOX", "SEGM")}
 
 
+@pytest.mark.full
 def test_boosted_trees_and_regressions_on_windows_stay_below_the_mini_targets(
     mini_maskrcnn: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
