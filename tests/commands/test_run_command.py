@@ -125,9 +125,14 @@ def test_a_plan_holds_what_was_asked_of_the_program_and_what_can_be_known_of_it(
     assert "hush" not in Path("out", "plan.json").read_text()
     assert program["interpreter"].startswith("Python 3")
     assert program["cwd"] == str(place / "work")
-    told = train_bench("plan", "benchmark=waves", "seed=7", f"command={spelled('converge', '{seed} {{x}}')}")
+    told = train_bench(
+        "plan",
+        "benchmark=waves",
+        "seed=7",
+        f"command={spelled('converge', '{seed} {{x}}', '{learning_rate}')}",
+    )
     assert told.returncode == 0, told.stderr
-    assert f"converge '{plan['jobs'][2]['seed']} {{x}}'" in told.stdout
+    assert f"converge '{plan['jobs'][2]['seed']} {{x}}' 0.1\n" in told.stdout
     assert "train_bench.run.command" in told.stdout
 
 

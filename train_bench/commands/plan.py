@@ -12,6 +12,7 @@ from train_bench import campaign, submit
 from train_bench.commands import campaigns
 from train_bench.compose import Request
 from train_bench.exit_codes import VALID
+from train_bench.job import Job
 from train_bench.plan import discover, earlier
 from train_bench.plan.launch import rank_argv
 from train_bench.plan.plan import Plan, as_json
@@ -56,12 +57,22 @@ def _as_json(planned: Plan) -> dict[str, Any]:
             for launch in launches
         ],
         "programs": [
-            shlex.join(one.command.filled({"seed": one.seed, "run": one.index}))
-            for one in planned.jobs
-            if one.command is not None
+            shlex.join(one.command.filled(_values(one))) for one in planned.jobs if one.command is not None
         ],
         "join": [
             shlex.join(["train-bench", "join", str(job.folder), overrides]) for overrides in config.joining
         ],
         "files": {str(path): text for path, text in files.items()},
+    }
+
+
+def _values(job: Job) -> dict[str, Any]:
+    """What stands for names in the command of a run, but for what differs from rank to rank."""
+    return {
+        **{key: value for key, value in job.config["hyperparameters"].items() if value is not None},
+        "seed": job.seed,
+        "run": job.index,
+        "folder": str(job.folder),
+        "log": str(job.growing_file),
+        "data_dir": str(job.config["data_dir"]),
     }
