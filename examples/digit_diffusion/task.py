@@ -44,8 +44,7 @@ class Task(ArrayTask[Config]):
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         model = Denoiser(self.config.model.channels).to(self._parallel.device)
-        rate = self.config.hyperparameters.opt_base_learning_rate
-        return model, Adam(model.parameters(), lr=rate)
+        return model, Adam(model.parameters(), lr=self.config.hyperparameters.opt_base_learning_rate)
 
     def _synthetic(self, samples: int) -> Batch:
         noise = torch.linspace(-1.0, 1.0, samples * 64).view(samples, 64)

@@ -46,8 +46,7 @@ class Task(ArrayTask[Config]):
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         model = NeuMF(self.config.model).to(self._parallel.device)
-        rate = self.config.hyperparameters.opt_base_learning_rate
-        return model, Adam(model.parameters(), lr=rate)
+        return model, Adam(model.parameters(), lr=self.config.hyperparameters.opt_base_learning_rate)
 
     def _synthetic(self, samples: int) -> Batch:
         rows = torch.arange(samples)

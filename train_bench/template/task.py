@@ -46,8 +46,7 @@ class Task(ArrayTask[Config]):
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         model = Network(self.config.model.channels).to(self._parallel.device)
-        rate = self.config.hyperparameters.opt_base_learning_rate
-        return model, Adam(model.parameters(), lr=rate)
+        return model, Adam(model.parameters(), lr=self.config.hyperparameters.opt_base_learning_rate)
 
     def _synthetic(self, samples: int) -> Batch:
         waves = torch.linspace(-1.0, 1.0, samples * WAVES * LENGTH).view(samples, WAVES, LENGTH)
