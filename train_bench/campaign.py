@@ -25,11 +25,11 @@ from train_bench.judge.live import LiveCheck
 from train_bench.judge.log import parse_line
 from train_bench.judge.record import read_record
 from train_bench.launcher import Launcher, LauncherConfig
+from train_bench.own_trainer import leftovers
 from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
 from train_bench.report.live import Watcher
 from train_bench.rules import ruleset
-from train_bench.run import leftovers
 
 
 def begin(plan: Plan) -> None:

@@ -107,7 +107,7 @@ class Job:
     @property
     def rank_module(self) -> str:
         """What each rank starts as, `python -m MODULE PLAN.json INDEX`."""
-        return "train_bench.run.rank" if self.command is None else "train_bench.run.command"
+        return "train_bench.run.rank" if self.command is None else "train_bench.own_trainer.command"
 
     @property
     def world_size(self) -> int:

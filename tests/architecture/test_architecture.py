@@ -66,7 +66,7 @@ ONLY_IN = {
     "jinja2": {"train_bench/report/page/write.py"},
     "subprocess": {
         "train_bench/plan/launch.py",
-        "train_bench/run/command.py",
+        "train_bench/own_trainer/command.py",
         "launchers/horovod/build.py",
     },
 }

@@ -133,7 +133,7 @@ def test_a_plan_holds_what_was_asked_of_the_program_and_what_can_be_known_of_it(
     )
     assert told.returncode == 0, told.stderr
     assert f"converge '{plan['jobs'][2]['seed']} {{x}}' 0.1\n" in told.stdout
-    assert "train_bench.run.command" in told.stdout
+    assert "train_bench.own_trainer.command" in told.stdout
 
 
 def test_the_words_of_a_command_reach_the_program_as_they_were_typed(place):

@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from train_bench.judge import unknown
 from train_bench.judge.against_plan import Planned, against_each_other, of_the_run
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, WAIVED, Finding
 from train_bench.judge.log import NO_CONTENT, Log
@@ -70,6 +71,7 @@ def judge_run(
         *review(record, log, rules),
         *ranks(record, log, rules, world_size, of_command=of_command),
         *samples(record, log, rules, planned=world_size is not None and not of_command),
+        *(unknown.of_log(record, log, rules) if of_command else ()),
         *planned_otherwise,
     ]
     return _verdict(record, findings, officially=officially)

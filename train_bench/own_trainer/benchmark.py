@@ -29,6 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from train_bench import __version__
 from train_bench.errors import OutOfOrder, RequestError
 from train_bench.own_trainer import job
 from train_bench.own_trainer.ranks import Broadcast, OwnRanks
@@ -328,7 +329,11 @@ class Benchmark:
         loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in PACKAGES}
         versions = {name: str(version) for name, version in loaded.items() if version is not None}
         self._log.values(
-            {"program_packages": {"python": platform.python_version(), **versions}, **self._further}
+            {
+                "written_by": f"train_bench.Benchmark {__version__}",
+                "program_packages": {"python": platform.python_version(), **versions},
+                **self._further,
+            }
         )
 
     def _watch_the_end(self) -> None:

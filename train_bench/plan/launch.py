@@ -1,5 +1,5 @@
 """Carries a launch out: writes its files, starts it, waits, leaves no process behind. The only file of train_bench that
-starts subprocesses, but for the one of each rank that a command is (`run/command.py`)."""
+starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ ABORTED, SUCCESS = "aborted", "success"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLog:
     """What a log says: its number of `lines`, of `run_start` and `run_stop` lines (`starts`, `stops`), the status that
-    the last `run_stop` gives, and the time of the last line in milliseconds."""
+    the last `run_stop` gives, and the times of the first `run_start` and of the last line in milliseconds."""
 
     path: Path
     lines: int = 0
@@ -25,12 +25,13 @@ class ProgramLog:
     stops: int = 0
     status: str | None = None
     last_ms: int = 0
+    started_ms: int | None = None
 
     @classmethod
     def of(cls, path: Path) -> ProgramLog:
         """Read it line by line; there need be none."""
         counts = {"run_start": 0, "run_stop": 0}
-        lines, status, last_ms = 0, None, 0
+        lines, status, last_ms, started_ms = 0, None, 0, None
         try:
             with path.open("rb") as file:
                 for raw in file:
@@ -41,12 +42,22 @@ class ProgramLog:
                     last_ms = int(event["time_ms"])
                     if event["key"] in counts:
                         counts[event["key"]] += 1
+                    if event["key"] == "run_start" and started_ms is None:
+                        started_ms = last_ms
                     if event["key"] == "run_stop":
                         status = event["metadata"].get("status")
         except FileNotFoundError:
             pass
         starts, stops = counts.values()
-        return cls(path=path, lines=lines, starts=starts, stops=stops, status=status, last_ms=last_ms)
+        return cls(
+            path=path,
+            lines=lines,
+            starts=starts,
+            stops=stops,
+            status=status,
+            last_ms=last_ms,
+            started_ms=started_ms,
+        )
 
     @property
     def is_result(self) -> bool:
@@ -58,13 +69,20 @@ class ProgramLog:
         line at its end gives way."""
         if not self.starts or self.stops:
             return
+        self._append("INTERVAL_END", "run_stop", None, {"status": ABORTED})
+
+    def add(self, key: str, value: Any) -> None:
+        """Add what was seen of the run from outside. Half a line at the end of the log gives way."""
+        self._append("POINT_IN_TIME", key, value, {})
+
+    def _append(self, kind: str, key: str, value: Any, metadata: dict[str, Any]) -> None:
         line = {
             "namespace": "",
             "time_ms": max(self.last_ms, time.time_ns() // 1_000_000),
-            "event_type": "INTERVAL_END",
-            "key": "run_stop",
-            "value": None,
-            "metadata": {"status": ABORTED, "file": "train_bench/run/program_log.py", "lineno": 0},
+            "event_type": kind,
+            "key": key,
+            "value": value,
+            "metadata": {**metadata, "file": "train_bench/own_trainer/program_log.py", "lineno": 0},
         }
         with self.path.open("r+b") as file:
             file.truncate(_whole_bytes(self.path))

@@ -5,8 +5,9 @@ import os
 import pytest
 
 from train_bench.judge import log
-from train_bench.run import events, output
-from train_bench.run.output import OutputInLog
+from train_bench.own_trainer import output
+from train_bench.own_trainer.output import OutputInLog
+from train_bench.run import events
 
 LINE = b':::MLLOG {"key": "run_start", "value": null, "time_ms": 1, "metadata": {}}\n'
 

@@ -1,4 +1,4 @@
-"""Entry point of one rank of a user's own program: `python -m train_bench.run.command PLAN.json INDEX`.
+"""Entry point of one rank of a user's own program: `python -m train_bench.own_trainer.command PLAN.json INDEX`.
 
 Starts the program, passes signals on, watches whether it still writes, and says how it ended: in
 `ranks/run_<index>/rank_<rank>.json`, in the log if that has no end, and by its own exit code. What the program
@@ -26,9 +26,13 @@ from typing import Any
 from train_bench import files, search_path
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
-from train_bench.run import caches, leftovers, system
-from train_bench.run.output import OutputInLog
-from train_bench.run.program_log import ProgramLog
+from train_bench.own_trainer import leftovers
+from train_bench.own_trainer.benchmark import Benchmark
+from train_bench.own_trainer.data_watch import DataWatch
+from train_bench.own_trainer.lines import Lines
+from train_bench.own_trainer.output import OutputInLog
+from train_bench.own_trainer.program_log import ProgramLog
+from train_bench.run import caches, system
 from train_bench.run.rank_environment import VARIABLES, local_rank, rank_and_size
 from train_bench.run.rank_state import PR_SET_PDEATHSIG, RankState, arrive, end_with_parent
 
@@ -37,6 +41,9 @@ BEAT_SECONDS = 0.5
 
 GRACE_SECONDS = 5.0
 """How long a program may take to end when it is told to; less than whoever tells this process waits."""
+
+DATA_BEFORE_RUN_START = "data_before_run_start"
+"""The key under which a log says so; see `data_watch.Opened`."""
 
 LONGEST_WORDS = 200
 """Of a program's last line, in the sentence that says how it ended."""
@@ -171,10 +178,12 @@ def _meeting(job: Job, place: Place) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How the program ended: its exit code (negative is a signal), and whether it was told to."""
+    """How the program ended: its exit code (negative is a signal), whether it was told to, and with which sentence a
+    call of its was `refused`."""
 
     exit_code: int
     terminated: bool
+    refused: str | None
 
 
 def _run(job: Job, place: Place) -> Ended:
@@ -186,7 +195,11 @@ def _run(job: Job, place: Place) -> Ended:
     values = {**told["hyperparameters"], **told, "job": str(job_file)}
     in_log = place.rank == 0 and OutputInLog.due(told["ruleset"])
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    process = _started(command, values, _environment(job, place, job_file), piped=in_log)
+    refusals: list[str] = []
+    lines = _lines(job, job_file, refusals) if place.rank == 0 else None
+    watch = DataWatch(Path(told["data_dir"])) if place.rank == 0 else None
+    environ = _environment(job, place, job_file) | (lines.environment if lines is not None else {})
+    process = _started(command, values, environ, piped=in_log)
     output = OutputInLog(process.stdout, job.growing_file) if in_log else None
     try:
         terminated = _watch(process, _heartbeat(job) if place.rank == 0 else lambda: None)
@@ -194,9 +207,36 @@ def _run(job: Job, place: Place) -> Ended:
         _signal_group(process, signal.SIGKILL)
         leftovers.kill(str(job_file))
         process.wait()
-        if output is not None:
-            output.close()
-    return Ended(exit_code=process.returncode, terminated=terminated)
+        for follower in (output, lines):
+            if follower is not None:
+                follower.close()
+    if watch is not None:
+        _tell_of_the_data(job, watch)
+    return Ended(
+        exit_code=process.returncode, terminated=terminated, refused=refusals[0] if refusals else None
+    )
+
+
+def _lines(job: Job, job_file: Path, refusals: list[str]) -> Lines:
+    """Follows the calls of a program that is not Python. The first that is refused ends the program."""
+
+    def benchmark() -> Benchmark:
+        os.environ[leftovers.VARIABLE] = str(job_file)
+        return Benchmark(rank=0, world_size=1)
+
+    def refused(reason: str) -> None:
+        refusals.append(reason)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    return Lines(job.ranks_folder, benchmark, refused)
+
+
+def _tell_of_the_data(job: Job, watch: DataWatch) -> None:
+    """Which files of the data were opened before the clock started, in the log."""
+    log = ProgramLog.of(job.growing_file)
+    if log.started_ms is not None and log.stops:
+        log.add(DATA_BEFORE_RUN_START, asdict(watch.until(log.started_ms)))
+    watch.close()
 
 
 def _started(
@@ -273,6 +313,8 @@ def _conclude(job: Job, place: Place, ended: Ended, state: RankState) -> None:
         _exit(0)
     if place.rank == 0:
         log.end()
+    if ended.refused is not None:
+        state.fail(ended.refused)
     if ended.terminated:
         state.write("terminated")
         _exit(128 + signal.SIGTERM)

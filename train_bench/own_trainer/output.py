@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from train_bench.run.program_log import TOKEN
+from train_bench.own_trainer.program_log import TOKEN
 
 ROUNDS = frozenset({"training-6.1.0"})
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from train_bench.run.program_log import ProgramLog
+from train_bench.own_trainer.program_log import ProgramLog
 
 
 def line(key, time_ms=5, **metadata):

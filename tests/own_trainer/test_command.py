@@ -25,7 +25,7 @@ def watched(tmp_path):
         written = files.read_json(folder / "plan.json")
         written["shared"]["config"]["ruleset"] = ruleset
         files.write_json(folder / "plan.json", written)
-        words = ["-m", "train_bench.run.command", str(folder / "plan.json"), "0"]
+        words = ["-m", "train_bench.own_trainer.command", str(folder / "plan.json"), "0"]
         env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
         return subprocess.run([sys.executable, *words], env=env | dict(environ), timeout=60, check=False)
 
