@@ -149,8 +149,9 @@ def test_a_call_that_is_not_due_says_what_is(tmp_path, monkeypatch, calls, sente
     one.announce(**VALUES)
     monkeypatch.setattr(one, "_tensors", ("weight",))
     *before, last = calls
+    sizes = {"train_samples": 1000, "eval_samples": 100}
     for name in before:
-        getattr(one, name)()
+        getattr(one, name)(**(sizes if name == "run_start" else {}))
     with pytest.raises(OutOfOrder, match=sentence):
         getattr(one, last)(*([0.5] if last == "report" else []))
 
@@ -229,6 +230,26 @@ def test_fewer_samples_than_the_mark_says_are_no_evaluation(tmp_path):
         RequestError, match=r"eval_start\(samples=31\): this evaluation is due at 1000 samples"
     ):
         one.eval_start(samples=31)
+
+
+def test_an_evaluation_comes_with_the_batch_that_completes_the_marks_samples(tmp_path):
+    one = ready(benchmark(tmp_path))
+    one.block_start()
+    with pytest.raises(
+        RequestError, match=r"samples=1032\): this evaluation was due at 1000 samples, .* 1031 at most"
+    ):
+        one.eval_start(samples=1032)
+    one.eval_start(samples=1024)
+
+
+def test_sizes_that_the_rules_want_are_missed_before_the_clock_starts(tmp_path):
+    one = benchmark(tmp_path)
+    one.announce(**VALUES)
+    one.init_start()
+    one.weights_initialized("weight")
+    one.init_stop()
+    with pytest.raises(RequestError, match=r"run_start\(\) has to be told train_samples and eval_samples"):
+        one.run_start()
 
 
 def test_a_metric_that_the_target_does_not_know_is_no_evaluation(tmp_path):

@@ -82,13 +82,14 @@ def test_a_call_that_is_refused_is_told_by_its_number_and_ends_the_run(lines, ca
 
 def test_the_largest_difference_between_sending_and_arriving_is_logged(tmp_path, lines):
     now = time.time() * 1000
-    calls = ["init_stop", "run_start", "block_start", "eval_start"]
     write(
         lines,
         {"call": "announce", **VALUES, "time_ms": now - 5000},
         {"call": "init_start"},
         {"call": "weights_initialized", "tensors": ["weight"]},
-        *({"call": name, "time_ms": now} for name in calls),
+        {"call": "init_stop", "time_ms": now},
+        {"call": "run_start", "time_ms": now, "train_samples": 1000, "eval_samples": 100},
+        *({"call": name, "time_ms": now} for name in ("block_start", "eval_start")),
         {"call": "report", "top1": 0.9},
     )
     lines.close()

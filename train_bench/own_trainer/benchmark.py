@@ -213,10 +213,17 @@ class Benchmark:
     def run_start(self, train_samples: int | None = None, eval_samples: int | None = None) -> None:
         """The clock starts; data may be read from here on. The sizes are those of the data sets. Raises `RequestError`
         where something that the round wants was not announced."""
+        from train_bench.rules.checks import demands
         from train_bench.run import processors
 
         clock = self._begun("run_start")
         self._refuse_missing()
+        sizes = {"train_samples": train_samples, "eval_samples": eval_samples}
+        missing = [key for key, size in sizes.items() if size is None and demands(self._job.rules, key)]
+        if missing and not (missing == ["train_samples"] and self._job.unit is Unit.SAMPLE):
+            raise RequestError(
+                f"run_start() has to be told {' and '.join(missing)}, which the rules want logged."
+            )
         marks = self._job.schedule(self._announced).marks()
         self._started_with = processors.look()
         clock.run_start(marks)
@@ -243,6 +250,14 @@ class Benchmark:
                 f"eval_start(samples={samples}): this evaluation is due at {self._mark.count} samples "
                 f"({self._job.unit.value} {self._mark.epoch_num:g}); count samples of all ranks, not steps or epochs."
             )
+        batch = self._announced.get("global_batch_size")
+        if samples is not None and self._mark is not None and isinstance(batch, int):
+            last = self._mark.count + batch - 1
+            if samples > last:
+                raise RequestError(
+                    f"eval_start(samples={samples}): this evaluation was due at {self._mark.count} samples, with the "
+                    f"batch that completes them at {last} at most; end the block there."
+                )
         self._taken = samples if samples is not None else self._mark.count if self._mark is not None else 0
         clock.eval_start(Progress(samples=self._taken, extras=extras or {}))
 
