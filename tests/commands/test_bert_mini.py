@@ -4,13 +4,14 @@ import pytest
 
 from tests.commands import judged_mini
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return judged_mini.one_run("bert", tmp_path_factory.mktemp("mini"))
 
 
-@pytest.mark.full
 def test_a_run_on_two_ranks_reaches_the_target_and_both_judges_accept_it(run):
     judged_mini.assert_both_judges_accept(run)
 

@@ -8,13 +8,14 @@ import pytest
 from tests.commands import judged_mini
 from tests.commands.test_bad_input import train_bench
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return judged_mini.one_run("minigo", tmp_path_factory.mktemp("mini"), "benchmark.evaluation.until=2")
 
 
-@pytest.mark.full
 def test_a_run_of_two_generations_misses_the_target_and_nothing_else(run):
     assert run.answer.returncode == 1, run.answer.stderr
     assert run.counted["status"] == "aborted"
