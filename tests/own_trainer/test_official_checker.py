@@ -3,9 +3,12 @@
 import json
 import re
 
+import pytest
+
 from tests.commands.judged_mini import official_verdict
 from tests.own_trainer.test_benchmark import benchmark, ready, train
 from train_bench import Benchmark
+from train_bench.errors import RequestError
 from train_bench.judge import installed_checkers
 from train_bench.rules import ruleset
 
@@ -54,6 +57,24 @@ def test_under_the_rules_of_round_1_1(tmp_path):
         if '"eval_accuracy"' in line
     ]
     assert marks == [4, 8, 12]
+
+
+def test_round_6_1_wants_precision_parallelism_micro_batch_and_configuration_before_the_clock_starts(
+    tmp_path,
+):
+    one = Benchmark("llama31_8b", "6.1.0", folder=tmp_path, until=1_000_000)
+    one.init_start()
+    one.init_stop()
+    with pytest.raises(RequestError) as refused:
+        one.run_start(train_samples=1, eval_samples=1024)
+    for key in (
+        *("lowest_numerical_precision_in_linear", "lowest_numerical_precision_in_attn"),
+        *("lowest_numerical_precision_in_comm", "tensor_parallelism", "pipeline_parallelism"),
+        *("context_parallelism", "expert_parallelism", "micro_batch_size", "config_filename"),
+    ):
+        assert f"{key} is missing; log it exactly once" in str(refused.value)
+    with pytest.raises(RequestError, match="lowest_numerical_precision_in_attn is 'int4'"):
+        one.announce(lowest_numerical_precision_in_attn="int4")
 
 
 def test_it_refuses_the_same_log_below_the_target(tmp_path):

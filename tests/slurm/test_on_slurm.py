@@ -64,6 +64,19 @@ def test_two_ranks_on_two_nodes_give_a_result_like_any_other(tmp_path, starter):
     assert "VALID" in answer.stdout
 
 
+def test_slurm_starts_a_program_of_the_users_own_as_it_starts_a_reference(tmp_path):
+    folder = tmp_path / "campaign"
+    program = ROOT / "tests" / "commands" / "by_hand.py"
+    command = f"command={sys.executable} -S {program} converge"
+    arguments = ("run", *SLURM, "launcher.wait=true", "runs=1", command, f"output={folder}")
+    answer = train_bench(*arguments, timeout=280)
+    assert answer.returncode == 1, answer.stderr
+    assert [run["status"] for run in score(folder)["runs"]] == ["success"]
+    jobs = [json.loads((folder / f"ranks/run_0/job_{rank}.json").read_text()) for rank in (0, 1)]
+    assert [(job["rank"], job["world_size"], job["local_rank"]) for job in jobs] == [(0, 2, 0), (1, 2, 0)]
+    assert "A program of the user's own has trained." in answer.stdout
+
+
 def test_an_array_has_a_task_per_run_and_is_judged_by_the_job_that_waits_for_it(tmp_path):
     folder = tmp_path / "campaign"
     submit(folder, *SLURM, *SHORT, "runs=2", "launcher.array=true")
