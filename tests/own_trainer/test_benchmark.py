@@ -306,6 +306,7 @@ def test_ranks_that_cannot_agree_are_refused(tmp_path):
 PROGRAM = """
 import os, signal, sys, time
 sys.path.insert(0, {root!r})
+signal.signal(signal.SIGINT, signal.default_int_handler)  # else as whatever has started the tests left it
 from tests.own_trainer.test_benchmark import benchmark, ready
 one = ready(benchmark({folder!r}))
 one.block_start()
