@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from train_bench.job import read_job
 from train_bench.references.parts import lamb, stream, training
 from train_bench.run import rank
 
+PLANTED = ExitStack()
+"""Faults that stay until this process ends."""
+
 NO_AUGMENTATION: dict[str, dict[str, Any]] = {
     "resnet": {"crop_area": [1.0, 1.0], "crop_aspect": [1.0, 1.0], "flip": 0.0},
     "unet3d": {"flip": 0.0, "brightness": 0.0, "noise": 0.0},
@@ -34,7 +38,7 @@ NO_AUGMENTATION: dict[str, dict[str, Any]] = {
 
 def no_average(reference: str, launcher: str) -> None:
     """Gradients stay those of the rank."""
-    of_launchers.no_average(launcher)
+    PLANTED.enter_context(of_launchers.no_average(launcher))
 
 
 def same_shard(reference: str, launcher: str) -> None:

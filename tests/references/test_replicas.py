@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from tests.launchers.faults import no_average
 from tests.references import configs
 from tests.references.several_ranks import FromFile, start
 from tests.references.test_task_contract import SPECIAL, Case
-from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.plan import discover
 from train_bench.run import replicas
 
@@ -21,7 +21,6 @@ OVERRIDES = {name: SPECIAL.get(name, Case()).overrides for name in discover.refe
 
 
 def _rank(number: int, folder: Path) -> None:
-    proper = TorchParallel.forward
     parallel = FromFile(folder, rank=number, size=2)
     compared = {}
     for name, overrides in OVERRIDES.items():
@@ -32,12 +31,10 @@ def _rank(number: int, folder: Path) -> None:
         task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
         task.build(1, parallel)
         for fault in (False, True):
-            TorchParallel.forward = proper  # type: ignore[method-assign]
-            if fault:
-                no_average("torchrun")
-            for step in range(2):
-                batch = synthetic(config, micro, seed=2 * step + number)
-                task._train_step(iter([batch] * hyperparameters.gradient_accumulation_steps))
+            with no_average("torchrun") if fault else nullcontext():
+                for step in range(2):
+                    batch = synthetic(config, micro, seed=2 * step + number)
+                    task._train_step(iter([batch] * hyperparameters.gradient_accumulation_steps))
             parallel.sync_buffers()
             compared[f"{name} {'alone' if fault else 'together'}"] = replicas.compare(parallel)
     if number == 0:
