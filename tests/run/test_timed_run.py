@@ -173,6 +173,7 @@ def test_every_line_names_its_place_in_the_referee(tmp_path):
 
 def test_the_seed_is_logged_once_and_from_one_line_in_every_run(tmp_path):
     _, first = run(tmp_path, FakeTask([0.95]), seed=1)
+    (tmp_path / "result.txt").unlink()
     _, second = run(tmp_path, FakeTask([0.95]), seed=2)
     assert [event["value"] for event in only(first, "seed") + only(second, "seed")] == [1, 2]
     assert only(first, "seed")[0]["metadata"] == only(second, "seed")[0]["metadata"]
