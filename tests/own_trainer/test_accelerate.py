@@ -5,6 +5,7 @@ import pytest
 from tests.own_trainer import trained
 
 
+@pytest.mark.full
 def test_on_one_rank_it_finds_to_the_last_digit_what_a_plain_loop_finds(tmp_path, plain):
     trained.output("accelerate_loop.py", str(tmp_path / "out"), "1")
     assert trained.accuracies(tmp_path / "out") == plain

@@ -73,8 +73,8 @@ def test_round_6_1_wants_precision_parallelism_micro_batch_and_configuration_bef
         *("context_parallelism", "expert_parallelism", "micro_batch_size", "config_filename"),
     ):
         assert f"{key} is missing; log it exactly once" in str(refused.value)
-    with pytest.raises(RequestError, match="lowest_numerical_precision_in_attn is 'int4'"):
-        one.announce(lowest_numerical_precision_in_attn="int4")
+    with pytest.raises(RequestError, match="lowest_numerical_precision_in_attn is 'fp7'"):
+        one.announce(lowest_numerical_precision_in_attn="fp7")
 
 
 def test_it_refuses_the_same_log_below_the_target(tmp_path):

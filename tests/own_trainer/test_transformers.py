@@ -12,7 +12,8 @@ def moments():
     return trained.told("transformers_moments.py")
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_it_reaches_the_target_as_the_reference_does(tmp_path, ranks):
     trained.output("transformers_loop.py", str(tmp_path / "out"), "1", ranks=ranks)
     assert trained.accuracies(tmp_path / "out")[-1] >= 0.86
