@@ -12,8 +12,9 @@ test: export OMP_WAIT_POLICY := PASSIVE
 test: .venv/installed-dev   ## all tests but `full`, four files at a time: many of them wait for limits of time to pass
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not full'
 
-full: .venv/installed-dev   ## networks at full size, whole campaigns, fitted models, one after the other: they need both cores
-	$(BIN)/python -m pytest -m full
+full: export OMP_WAIT_POLICY := PASSIVE
+full: .venv/installed-dev   ## networks at full size, whole campaigns, fitted models: they take gigabytes and minutes
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m full
 
 check: .venv/installed-dev  ## lint, format, types
 	$(BIN)/ruff check .
