@@ -213,17 +213,10 @@ class Benchmark:
     def run_start(self, train_samples: int | None = None, eval_samples: int | None = None) -> None:
         """The clock starts; data may be read from here on. The sizes are those of the data sets. Raises `RequestError`
         where something that the round wants was not announced."""
-        from train_bench.rules.checks import demands
         from train_bench.run import processors
 
         clock = self._begun("run_start")
-        self._refuse_missing()
-        sizes = {"train_samples": train_samples, "eval_samples": eval_samples}
-        missing = [key for key, size in sizes.items() if size is None and demands(self._job.rules, key)]
-        if missing and not (missing == ["train_samples"] and self._job.unit is Unit.SAMPLE):
-            raise RequestError(
-                f"run_start() has to be told {' and '.join(missing)}, which the rules want logged."
-            )
+        self._refuse_missing({"train_samples": train_samples, "eval_samples": eval_samples})
         marks = self._job.schedule(self._announced).marks()
         self._started_with = processors.look()
         clock.run_start(marks)
@@ -297,19 +290,19 @@ class Benchmark:
         return {**self._job.announcement, **self._announced}
 
     def _refuse_other_than_planned(self, values: Mapping[str, Any]) -> None:
+        decided = {**self._job.announcement, **self._job.hyperparameters}
         for key, value in values.items():
-            planned = {**self._job.announcement, **self._job.hyperparameters}.get(key)
+            planned = decided.get(key)
             if self._job.of_campaign and planned is not None and value != planned:
                 raise RequestError(
                     f"announce({key}={value!r}): {planned!r} was planned. Train with what is planned "
                     f"(Benchmark().hyperparameters has it), or plan it: benchmark.hyperparameters.{key}={value}."
                 )
 
-    def _refuse_missing(self) -> None:
+    def _refuse_missing(self, sizes: Mapping[str, int | None]) -> None:
         from train_bench.rules.checks import demands
 
-        planned = {key for key, value in self._job.hyperparameters.items() if value is not None}
-        missing = sorted(planned - self._announced.keys())
+        missing = sorted(self._job.hyperparameters.keys() - self._announced.keys())
         if missing:
             raise RequestError(
                 f"run_start(): {', '.join(missing)} were planned and not announced; call announce() with what this "
@@ -320,6 +313,11 @@ class Benchmark:
             raise RequestError(
                 "run_start(): the rules want the names of the tensors that were initialised; call "
                 "weights_initialized(NAME, ...) with them before init_stop()."
+            )
+        untold = [key for key, size in sizes.items() if size is None and demands(self._job.rules, key)]
+        if untold and not (untold == ["train_samples"] and self._job.unit is Unit.SAMPLE):
+            raise RequestError(
+                f"run_start() has to be told {' and '.join(untold)}, which the rules want logged."
             )
 
     def _broken(self, values: Mapping[str, Any]) -> list[Failure]:

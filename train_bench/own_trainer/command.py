@@ -29,6 +29,7 @@ from train_bench.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
 from train_bench.own_trainer import leftovers
 from train_bench.own_trainer.benchmark import Benchmark
 from train_bench.own_trainer.data_watch import DataWatch
+from train_bench.own_trainer.job import VARIABLE
 from train_bench.own_trainer.lines import Lines
 from train_bench.own_trainer.output import OutputInLog
 from train_bench.own_trainer.program_log import ProgramLog
@@ -161,7 +162,7 @@ def _environment(job: Job, place: Place, job_file: Path) -> dict[str, str]:
         environ |= _meeting(job, place) if "MASTER_ADDR" not in environ else {}
     elif rank_and_size(environ) not in (None, (0, 1)):  # the allocation around this run has other ranks
         environ = {name: value for name, value in environ.items() if name not in VARIABLES}
-    return environ | {leftovers.VARIABLE: str(job_file)}
+    return environ | {VARIABLE: str(job_file)}
 
 
 def _meeting(job: Job, place: Place) -> dict[str, str]:
@@ -221,7 +222,7 @@ def _lines(job: Job, job_file: Path, refusals: list[str]) -> Lines:
     """Follows the calls of a program that is not Python. The first that is refused ends the program."""
 
     def benchmark() -> Benchmark:
-        os.environ[leftovers.VARIABLE] = str(job_file)
+        os.environ[VARIABLE] = str(job_file)
         return Benchmark(rank=0, world_size=1)
 
     def refused(reason: str) -> None:
@@ -337,7 +338,7 @@ def _failure(job: Job, place: Place, exit_code: int, log: ProgramLog) -> str | N
     if not log.lines:
         return (
             "its program ended with exit code 0 and wrote no log; import Benchmark from train_bench there, or write "
-            f"the lines into the file that its job names as log ({leftovers.VARIABLE})"
+            f"the lines into the file that its job names as log ({VARIABLE})"
         )
     if not log.starts or not log.stops:
         return f"its program ended with exit code 0 before {'run_stop' if log.starts else 'run_start'}"

@@ -9,8 +9,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-VARIABLE = "TRAIN_BENCH_JOB"
-"""Environment variable that names the file with what a program is told of its run."""
+from train_bench.own_trainer.job import VARIABLE
 
 PROC = Path("/proc")
 

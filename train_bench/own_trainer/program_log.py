@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TOKEN = b":::MLLOG "
+from train_bench.run.clock import ABORTED, SUCCESS
 
-ABORTED, SUCCESS = "aborted", "success"
+TOKEN = b":::MLLOG "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
