@@ -7,6 +7,7 @@ import pytest
 
 from tests.commands.judged_mini import official_verdict
 from tests.own_trainer.test_benchmark import benchmark, ready, train
+from tests.rules.test_preflight import LARS
 from train_bench import Benchmark
 from train_bench.errors import RequestError
 from train_bench.judge import installed_checkers
@@ -15,20 +16,7 @@ from train_bench.rules import ruleset
 RULES = ruleset.package_folder("compliance_checker") / "training_1.1.0" / "closed_resnet.yaml"
 TENSORS = re.findall(r'"([a-z0-9_]+_(?:weight|bias|gamma|beta))"', RULES.read_text())
 
-LARS = {
-    "global_batch_size": 2048,
-    "gradient_accumulation_steps": 1,
-    "model_bn_span": 64,
-    "opt_name": "lars",
-    "lars_opt_base_learning_rate": 8.5,
-    "lars_opt_end_learning_rate": 0.0001,
-    "lars_opt_learning_rate_decay_poly_power": 2,
-    "lars_opt_learning_rate_decay_steps": 22530,
-    "lars_epsilon": 0.0,
-    "lars_opt_learning_rate_warmup_epochs": 5,
-    "lars_opt_momentum": 0.9,
-    "lars_opt_weight_decay": 0.0002,
-}
+VALUES = {"global_batch_size": 2048, "gradient_accumulation_steps": 1, "model_bn_span": 64, **LARS}
 
 
 def test_under_the_rules_that_are_made_for_a_benchmark_of_ours(tmp_path):
@@ -38,7 +26,7 @@ def test_under_the_rules_that_are_made_for_a_benchmark_of_ours(tmp_path):
 
 def test_under_the_rules_of_round_1_1(tmp_path):
     one = Benchmark("resnet", "1.1.0", folder=tmp_path, until=42, samples_per_epoch=1281167)
-    one.announce(**LARS)
+    one.announce(**VALUES)
     one.init_start()
     one.weights_initialized(*TENSORS)
     one.init_stop()

@@ -7,23 +7,23 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader, Dataset
 
+from tests.own_trainer.programs.fake_benchmark import FakeBenchmark
 from tests.own_trainer.programs.lightning_loop import SETTINGS
-from tests.own_trainer.programs.witness import Witness
 from train_bench.own_trainer.lightning import TimeToTrain
 
 
 class Ten(Dataset):
     """Ten samples; notes what had been said when the first was read."""
 
-    def __init__(self, witness):
-        self.witness, self.before = witness, None
+    def __init__(self, benchmark):
+        self.benchmark, self.before = benchmark, None
 
     def __len__(self):
         return 10
 
     def __getitem__(self, index):
         if self.before is None:
-            self.before = list(self.witness.said)
+            self.before = list(self.benchmark.said)
         return torch.ones(2) * index
 
 
@@ -43,17 +43,17 @@ class Line(LightningModule):
 
 
 def fit(*counts, synced=True, **changes):
-    witness = Witness(*counts)
-    data = Ten(witness)
+    benchmark = FakeBenchmark(*counts)
+    data = Ten(benchmark)
     try:
         trainer = Trainer(
-            callbacks=[TimeToTrain(witness, 10, 2, top1="seen")],
+            callbacks=[TimeToTrain(benchmark, 10, 2, top1="seen")],
             **{**SETTINGS, "num_sanity_val_steps": 0, "max_epochs": -1, **changes},
         )
         trainer.fit(Line(synced), DataLoader(data, batch_size=4), DataLoader(torch.ones(2, 2)))
     except ValueError as error:
         return {"refused": str(error), "read": data.before is not None}
-    return {"evaluated": witness.evaluated, "before": data.before, "steps": trainer.global_step}
+    return {"evaluated": benchmark.evaluated, "before": data.before, "steps": trainer.global_step}
 
 
 def alone():

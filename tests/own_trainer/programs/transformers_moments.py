@@ -8,23 +8,23 @@ import torch
 from torch.utils.data import Dataset
 from transformers import Trainer
 
+from tests.own_trainer.programs.fake_benchmark import FakeBenchmark
 from tests.own_trainer.programs.transformers_loop import arguments_of
-from tests.own_trainer.programs.witness import Witness
 from train_bench.own_trainer.transformers import TimeToTrain
 
 
 class Ten(Dataset):
     """Ten samples; notes what had been said when the first was read."""
 
-    def __init__(self, witness):
-        self.witness, self.before = witness, None
+    def __init__(self, benchmark):
+        self.benchmark, self.before = benchmark, None
 
     def __len__(self):
         return 10
 
     def __getitem__(self, index):
         if self.before is None:
-            self.before = list(self.witness.said)
+            self.before = list(self.benchmark.said)
         return {"x": torch.ones(2) * index, "labels": torch.ones(1)}
 
 
@@ -38,22 +38,22 @@ class Line(torch.nn.Module):
 
 
 def fit(folder, *counts, **changes):
-    witness = Witness(*counts)
-    data = Ten(witness)
+    benchmark = FakeBenchmark(*counts)
+    data = Ten(benchmark)
     settings = {"per_device_train_batch_size": 4, "num_train_epochs": 9, "learning_rate": 0.001}
     settings |= {"per_device_eval_batch_size": 5, **changes}
     trainer = Trainer(
         Line(),
         arguments_of(folder, 1, **settings),
-        callbacks=[TimeToTrain(witness, 10, 2, top1="eval_loss")],
+        callbacks=[TimeToTrain(benchmark, 10, 2, top1="eval_loss")],
         train_dataset=data,
-        eval_dataset=Ten(Witness()),
+        eval_dataset=Ten(FakeBenchmark()),
     )
     try:
         trainer.train()
     except ValueError as error:
         return {"refused": str(error), "read": data.before is not None}
-    return {"evaluated": witness.evaluated, "before": data.before, "steps": trainer.state.global_step}
+    return {"evaluated": benchmark.evaluated, "before": data.before, "steps": trainer.state.global_step}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from train_bench.progress import Mark
 
 
-class Witness:
+class FakeBenchmark:
     """Evaluations are due after `counts` samples; the last of them ends the run."""
 
     def __init__(self, *counts: int) -> None:
