@@ -56,7 +56,8 @@ MAY_SEE = {
     "own_trainer": SHARED | {"run", "rules", "Benchmark"},
     "check": SHARED | CONTRACTS | {"run"},
     "judge": SHARED | {"rules"},
-    "report": SHARED | {"judge", "rules"},
+    "forecast": SHARED | {"judge", "rules"},
+    "report": SHARED | {"forecast", "judge", "rules"},
 }
 
 ONLY_IN = {

@@ -38,13 +38,14 @@ FAILED = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Convergence of the reference at one batch size; `count` is the number of runs behind it, and `seeds` are
-    theirs where they are known."""
+    """Convergence of the reference at one batch size; `count` is the number of runs behind it, `values` what each of
+    them needed, in the benchmark's unit, and `seeds` are theirs where they are known."""
 
     batch_size: int
     mean: float
     deviation: float
     count: int
+    values: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -125,6 +126,7 @@ def _point(record: dict[str, Any], drop: int) -> Point:
         mean=olympic_mean(values, drop),
         deviation=statistics.pstdev(values),
         count=len(values),
+        values=tuple(values),
         seeds=tuple(record.get("Seeds", ())),
         hyperparameters=record.get("Hyperparams", {}),
     )
