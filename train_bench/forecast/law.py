@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from train_bench.errors import RequestError
 from train_bench.judge.rcp import Point
+from train_bench.progress import Unit
+from train_bench.rules.ruleset import BenchmarkRules
 
 TYPICAL_ERROR = 0.08
 """Standard deviation of ln(truth / law) that is expected before a set of points says anything: the root mean square
@@ -31,17 +33,23 @@ class Law:
     """`e_min` in the benchmark's unit (training done, without what the log says before any), `b_crit` in samples of a
     batch, `batch_sizes` those of the points, `log_residual` the standard deviation of ln(point / law), with two degrees
     of freedom less than points (0 for two points), and `leave_one_out` for each point ln(point / law fitted to
-    the others), empty for two points."""
+    the others), empty for two points. Where a benchmark counts steps, `e_min` is in samples and `in_steps` true."""
 
     e_min: float
     b_crit: float
     batch_sizes: tuple[int, ...]
     log_residual: float
     leave_one_out: tuple[float, ...]
+    in_steps: bool = False
 
     def at(self, batch_size: float) -> float:
-        """The training that a run needs at a batch size."""
-        return self.e_min * (1 + batch_size / self.b_crit)
+        """The training that a run needs at a batch size, in the benchmark's unit."""
+        needed = self.e_min * (1 + batch_size / self.b_crit)
+        return needed / batch_size if self.in_steps else needed
+
+    def __str__(self) -> str:
+        divided = " / B" if self.in_steps else ""
+        return f"{self.e_min:.4g} (1 + B / {self.b_crit:.4g}){divided}"
 
     def log_error(self, batch_size: float) -> float:
         """Standard deviation of ln(truth / law) at a batch size: the deviation of a point from the law and that of the
@@ -55,7 +63,13 @@ class Law:
         return float(np.sqrt(square * (1 + at @ np.linalg.pinv(slopes.T @ slopes) @ at)))
 
 
-def fit(points: Sequence[Point], start: float = 0.0) -> Law:
+def of(points: Sequence[Point], rules: BenchmarkRules) -> Law:
+    """The law of a benchmark's points."""
+    rule = rules.schedule_at(points[0].batch_size) if points else None
+    return fit(points, rule.start if rule else 0.0, in_steps=rules.unit is Unit.STEP)
+
+
+def fit(points: Sequence[Point], start: float = 0.0, *, in_steps: bool = False) -> Law:
     """The law of at least two batch sizes; `start` is what the benchmark's log says before any training."""
     sizes = np.array([point.batch_size for point in points], dtype=float)
     if len(set(sizes)) < 2:
@@ -64,7 +78,8 @@ def fit(points: Sequence[Point], start: float = 0.0) -> Law:
             f"A law over the batch size has two constants and needs reference convergence points at two batch sizes "
             f"or more; there are points at: {given}. Make points at other batch sizes with train-bench rcp."
         )
-    logs = np.log(np.array([point.mean for point in points]) - start)
+    needed = np.array([point.mean for point in points]) - start
+    logs = np.log(needed * sizes if in_steps else needed)
     e_min, b_crit = _fitted(sizes, logs)
     residuals = logs - np.log(e_min * (1 + sizes / b_crit))
     freedom = len(points) - 2
@@ -74,6 +89,7 @@ def fit(points: Sequence[Point], start: float = 0.0) -> Law:
         batch_sizes=tuple(point.batch_size for point in points),
         log_residual=float(np.sqrt(np.sum(residuals**2) / freedom)) if freedom else 0.0,
         leave_one_out=_left_out(sizes, logs),
+        in_steps=in_steps,
     )
 
 

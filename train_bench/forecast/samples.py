@@ -23,7 +23,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 POINT, BETWEEN, LAW, BELOW = "point", "between", "law", "below"
 
-# Deviation of ln(truth / interpolation) half-way between two points: published entries of bert and resnet have 5 to 8 %.
+# Deviation of ln(truth / interpolation) half-way between two points; published entries of bert and resnet: 5 to 8 %.
 _INTERPOLATION = 0.05
 
 # Values of a point that are so many times its median are left out: one of gpt3 has a digit too many, and FAILED.
@@ -143,7 +143,7 @@ def _by_law(usable: Sequence[Point], rules: BenchmarkRules, batch_size: int, sta
     """The runs of the largest point, moved to the mean that the law of all points gives for a batch size."""
     largest = usable[-1].batch_size
     try:
-        fitted = law.fit(usable, start)
+        fitted = law.of(usable, rules)
     except RequestError as error:
         raise RequestError(
             f"Batch size {batch_size} is above the only reference convergence point of {rules.name}, {largest}, and "
@@ -155,7 +155,7 @@ def _by_law(usable: Sequence[Point], rules: BenchmarkRules, batch_size: int, sta
     moved = replace(at, values=start + (at.values - start) * factor)
     message = (
         f"extrapolated: batch size {batch_size} is above the largest point, {largest}; by the law "
-        f"{fitted.e_min:.4g} (1 + B / {fitted.b_crit:.4g}) {rules.unit.value}s"
+        f"{fitted} {rules.unit.value}s"
     )
     sizes = tuple(sorted({point.batch_size for point in usable}))
     samples = _samples(moved, start, LAW, message)
