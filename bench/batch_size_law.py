@@ -4,8 +4,8 @@ and of ours.
 python bench/batch_size_law.py [ROUND ...]        by default, of each benchmark every set that differs
 
 One line for each: constants, the largest distance of a point from the law, and the error of each point by the law of
-the others, median and largest. An epoch of 3D U-Net up to round 3.0 is padded to whole batches, so that its length hangs
-on the batch size and no law over it is to be expected.
+the others, median and largest. An epoch of 3D U-Net up to round 3.0 is padded to whole batches, so that its length
+hangs on the batch size and no law over it is to be expected.
 """
 
 from __future__ import annotations
