@@ -26,6 +26,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   compare A B ...           whether one campaign is faster than another, and how sure that is
   rules   benchmark=NAME    what a round allows: values, runs, target, schedule
   report  PATH ... --to F   one page about campaigns or trees of results
+  index   published DIR ... the table of published entries (samples, minutes, accelerators) from checkouts of rounds
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
   prepare [OVERRIDE ...]    prepare the data of a benchmark
   new     benchmark NAME    a folder with a benchmark that trains, to be made another one

@@ -73,7 +73,7 @@ def judge_entry(
     Raises `LogError` where nothing says which benchmark they are.
     """
     rounds = ruleset.load(location.ruleset)
-    rules = rounds.benchmark(str(location.plan.get("benchmark") or _benchmark(location, rounds)))
+    rules = rounds.benchmark(str(location.plan.get("benchmark") or benchmark_of(location, rounds)))
     planned, world_size = planned_of(location), _integer(location.plan_or_package.get("world_size"))
     of_command = location.of_command
     judge = partial(_judge_file, rules=rules, planned=planned, world_size=world_size, of_command=of_command)
@@ -208,7 +208,7 @@ def _origin(
     )
 
 
-def _benchmark(location: Location, rounds: ruleset.Ruleset) -> str:
+def benchmark_of(location: Location, rounds: ruleset.Ruleset) -> str:
     """The name that most logs give, else that of the folder."""
     values = [log.first_value(file, "submission_benchmark") for file in location.files]
     named = Counter(value for value in values if isinstance(value, str))

@@ -57,7 +57,7 @@ def read_timeline(record: RunRecord, content: bytes, cited: Collection[int]) -> 
             parsed = parse_line(raw.decode("utf-8", errors="replace"), number)
             if isinstance(parsed, Event):
                 events.append(parsed)
-    return Timeline(phases=_phases(record, events), values=_values(events), lines=lines)
+    return Timeline(phases=phases_of(record, events), values=_values(events), lines=lines)
 
 
 def as_text(value: object) -> str:
@@ -78,7 +78,8 @@ def _values(events: Iterable[Event]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(distinct) for key, distinct in values.items()}
 
 
-def _phases(record: RunRecord, events: Sequence[Event]) -> Phases | None:
+def phases_of(record: RunRecord, events: Sequence[Event]) -> Phases | None:
+    """None for a log whose clock never started."""
     begin = record.started_ms
     if begin is None:
         return None

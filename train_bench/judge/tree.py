@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.campaign_checks import Changes
@@ -27,6 +27,8 @@ FEW = 2
 
 # Below so many bytes of logs, other processes cost more than they save.
 WORTH_PROCESSES = 4_000_000
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +70,7 @@ def judge_tree(
     if len(locations) == 1 and not entries_there.unjudged:
         only = judge_entry(locations[0], rcp_folders=rcp_folders, changes=changes)
         return Judged(entries=(only,), skipped=entries_there.skipped)
-    small = _small(locations)
-    results = list(map(judge, bar(locations, "judging"))) if small else _in_processes(judge, locations)
+    results = each_of(judge, locations, "judging")
     return Judged(
         entries=tuple(_with_copies([result for result in results if isinstance(result, Judgement)])),
         unjudged=(*entries_there.unjudged, *(result for result in results if isinstance(result, str))),
@@ -100,6 +101,21 @@ def judge_folder(
     return entries[0]
 
 
+def each_of(read: Callable[[Location], Result], locations: Sequence[Location], doing: str) -> list[Result]:
+    """What `read` makes of each, in their order and several at a time where that is worth it. Entries are independent;
+    a process holds one file at a time."""
+    if _small(locations):
+        return list(map(read, bar(locations, doing)))
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+    try:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context(method)) as pool:
+            results = pool.map(read, locations, chunksize=max(1, len(locations) // 64))
+            return list(bar(results, doing, total=len(locations)))
+    except BrokenProcessPool as error:
+        raise LogError("A process that read logs was killed; is there enough memory?") from error
+
+
 def _small(locations: Sequence[Location]) -> bool:
     size = 0
     for file in (file for location in locations for file in location.files):
@@ -107,18 +123,6 @@ def _small(locations: Sequence[Location]) -> bool:
         if size > WORTH_PROCESSES:
             return False
     return True
-
-
-def _in_processes(judge: Any, locations: Sequence[Location]) -> list[Judgement | str]:
-    """Entries are independent; a process holds one file at a time."""
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    try:
-        with ProcessPoolExecutor(workers, multiprocessing.get_context(method)) as pool:
-            judged = pool.map(judge, locations, chunksize=max(1, len(locations) // 64))
-            return list(bar(judged, "judging", total=len(locations)))
-    except BrokenProcessPool as error:
-        raise LogError("A process that judged logs was killed; is there enough memory?") from error
 
 
 def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:

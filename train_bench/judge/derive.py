@@ -1,0 +1,176 @@
+"""Checkouts of published rounds -> a row of the table of published entries for each entry.
+
+Only what is in the table is read of a log, and no rule is checked: entries that today's checkers refuse were published
+all the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_bench.errors import LogError, RequestError
+from train_bench.judge import published
+from train_bench.judge.entry import benchmark_of, common_batch_size
+from train_bench.judge.locate import Location, find
+from train_bench.judge.published import Entry
+from train_bench.judge.record import SUCCESS, TRAIN_SAMPLES, RunRecord, read_record
+from train_bench.judge.statistics import olympic_mean
+from train_bench.judge.submission import description_of, divisions_of
+from train_bench.judge.timeline import phases_of
+from train_bench.judge.tree import each_of
+from train_bench.plain_text import plain
+from train_bench.progress import Unit
+from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """The entries in the order of their folders, how many logs they were read from, and why others are none."""
+
+    entries: tuple[Entry, ...]
+    logs: int
+    left_out: tuple[str, ...]
+
+
+def derive(rounds: Sequence[Path], ruleset_name: str | None) -> Derived:
+    """Every published entry below the folders of `rounds`, which may be checkouts of rounds or folders of such. Raises
+    as `find` does."""
+    found = [find(path, ruleset_name) for path in rounds]
+    by_folder = {location.folder: location for entries in found for location in entries.locations}
+    rows = each_of(_row_or_why_not, list(by_folder.values()), "reading")
+    entries = tuple(row for row in rows if isinstance(row, Entry))
+    if not entries:
+        raise LogError(" ".join(("There is no published entry.", *(str(row) for row in rows))))
+    _refuse_copies(entries)
+    return Derived(
+        entries=entries,
+        logs=sum(len(location.files) for location in by_folder.values()),
+        left_out=(
+            *(why for entries in found for why in (*entries.unjudged, *entries.skipped)),
+            *(row for row in rows if isinstance(row, str)),
+        ),
+    )
+
+
+def round_of_ruleset(name: str) -> str:
+    """`v1.1` of `training-1.1.0`."""
+    return "v" + ".".join(name.rpartition("-")[2].split(".")[:2])
+
+
+def accelerators_of(location: Location) -> tuple[int | None, str | None]:
+    """How many accelerators the description gives the whole system, and what it calls them."""
+    described = description_of(location)
+    nodes, per_node = (_count(described.get(key)) for key in ("number_of_nodes", "accelerators_per_node"))
+    name = described.get("accelerator_model_name")
+    count = None if nodes is None or per_node is None else nodes * per_node
+    return count, (plain(name.strip()) or None) if isinstance(name, str) else None
+
+
+def _row_or_why_not(location: Location) -> Entry | str:
+    try:
+        return _row(location)
+    except (LogError, RequestError) as error:
+        return str(error)
+
+
+def _row(location: Location) -> Entry:
+    if location.submitter is None or location.system is None:
+        raise LogError(
+            f"{location.folder} is not SUBMITTER/results/SYSTEM/BENCHMARK, as published results are."
+        )
+    rounds = ruleset.load(location.ruleset)
+    rules = rounds.benchmark(benchmark_of(location, rounds))
+    if rules.strict:
+        raise LogError(f"{location.folder} is of {rules.ruleset}, which is no published round.")
+    records: list[RunRecord] = []
+    shares: list[float] = []
+    for file in location.files:
+        record, log = read_record(file, rules)
+        records.append(record)
+        phases = phases_of(record, log.events)
+        if record.status == SUCCESS and record.minutes and phases and phases.evaluation is not None:
+            shares.append(phases.evaluation / record.minutes)
+    converged = [record for record in records if record.status == SUCCESS]
+    minutes = _minutes(records, rules)
+    if minutes is None:
+        raise LogError(
+            f"{location.folder} has no score: {len(converged)} of {len(records)} runs reached the target, of "
+            f"{rules.runs} that are due."
+        )
+    batch_size = common_batch_size(records, rules)
+    accelerators, accelerator = accelerators_of(location)
+    stated = divisions_of(location, records)
+    return Entry(
+        round=round_of_ruleset(rules.ruleset),
+        submitter=plain(location.submitter),
+        system=plain(location.system),
+        benchmark=rules.name,
+        division=stated[0] if stated else None,
+        accelerators=accelerators,
+        accelerator=accelerator,
+        global_batch=batch_size,
+        samples_to_target=_mean(_samples(record, rules) for record in converged),
+        minutes=minutes,
+        eval_share=_median(shares),
+        init_minutes=_median(record.init_minutes for record in records),
+        runs=len(records),
+    )
+
+
+def _minutes(records: Sequence[RunRecord], rules: BenchmarkRules) -> float | None:
+    """As the round's rules have it: a run that did not reach the target is the slowest. None where there is no such
+    mean, or it is no time."""
+    times = [
+        record.minutes if record.status == SUCCESS and record.minutes is not None else math.inf
+        for record in records
+    ]
+    mean = olympic_mean(times, rules.drop) if len(times) > 2 * rules.drop else math.inf
+    return mean if 0 < mean < math.inf else None
+
+
+def _samples(record: RunRecord, rules: BenchmarkRules) -> float | None:
+    """Samples to the target. Where logs may count them in `train_samples`, those of the evaluation hold if it has any:
+    it says epoch 1 in logs that have none."""
+    position = record.convergence
+    if position is None:
+        return None
+    logged = [item.position for item in record.evaluations if item.position is not None]
+    if rules.counted == TRAIN_SAMPLES and logged and logged[-1] > 1:
+        position = logged[-1]
+    position = next((exactly for exactly in reversed(logged) if round(exactly, 3) == position), position)
+    rule = rules.schedule_at(record.global_batch_size)
+    trained = position - (rule.start if rule else 0.0)
+    if rules.unit is Unit.STEP:
+        return trained * record.global_batch_size if record.global_batch_size else None
+    of_one = published.samples_per_unit(rules)
+    return record.samples if of_one is None else trained * of_one
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _count(value: object) -> int | None:
+    """Descriptions have numbers as text, some with words behind."""
+    match = re.match(r"\d{1,9}(?![\d.])", str(value).strip())
+    return None if match is None else int(match[0])
+
+
+def _refuse_copies(entries: Sequence[Entry]) -> None:
+    counts = Counter((entry.round, entry.submitter, entry.system, entry.benchmark) for entry in entries)
+    twice = [" ".join(name) for name, count in counts.items() if count > 1]
+    if twice:
+        raise RequestError(f"{twice[0]} lies in two of the folders; give each round once.")
