@@ -15,7 +15,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = reading.parser_of_path("judge", __doc__)
     parser.add_argument("--official", action="store_true", help="also ask the checkers of mlperf-logging")
     options = parser.parse_args(arguments)
-    judged = reading.judged_tree(options.path, options.ruleset)
+    judged = reading.judged_tree(options.path, options.ruleset, options.published)
     content = judged.as_json()
     if options.official:
         for entry, judgement in zip(content["entries"], judged.entries, strict=True):

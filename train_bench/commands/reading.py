@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from train_bench.judge import summary
+from train_bench.judge import published, summary
 from train_bench.judge.tree import Judged, judge_tree
 from train_bench.plan import definition, discover
 from train_bench.report import table
@@ -19,6 +19,12 @@ def parser_of_path(verb: str, description: str | None) -> argparse.ArgumentParse
     parser.add_argument("path", type=Path, metavar="PATH", help="a log, a campaign or any folder above such")
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument(
+        "--published",
+        type=Path,
+        metavar="TABLE",
+        help="published entries to compare with besides those that are known (train-bench index published)",
+    )
     return parser
 
 
@@ -39,9 +45,15 @@ def reference_minutes(options: argparse.Namespace) -> dict[str, float] | None:
     return summary.read_reference_results(options.reference_results) if options.reference_results else None
 
 
-def judged_tree(path: Path, ruleset: str | None) -> Judged:
+def judged_tree(path: Path, ruleset: str | None, table: Path | None = None) -> Judged:
+    """`table` has published entries besides those that come with train_bench; it is read before anything is judged."""
+    more = () if table is None else published.read(table)
     return judge_tree(
-        path, ruleset_name=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
+        path,
+        ruleset_name=ruleset,
+        rcp_folders=discover.rcp_folders(),
+        changes=definition.changes,
+        table=lambda: (*published.shipped(), *more),
     )
 
 

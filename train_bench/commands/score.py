@@ -19,11 +19,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--markdown", action="store_true", help="the results table as Markdown")
     reading.summary_options(parser)
     options = parser.parse_args(arguments)
-    judged = reading.judged_tree(options.path, options.ruleset)
+    judged = reading.judged_tree(options.path, options.ruleset, options.published)
     scores = [entry.score for entry in judged.entries]
     reference = reading.reference_minutes(options)
     content: dict[str, Any] = {
-        "entries": [one.score.as_json() | one.origin for one in judged.entries],
+        "entries": [
+            one.score.as_json() | one.origin | {"peers": one.peers_as_json()} for one in judged.entries
+        ],
         "unjudged": judged.unjudged,
         "skipped": judged.skipped,
     }

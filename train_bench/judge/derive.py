@@ -6,8 +6,6 @@ all the same.
 
 from __future__ import annotations
 
-import math
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,8 +18,7 @@ from train_bench.judge.entry import benchmark_of, common_batch_size
 from train_bench.judge.locate import Location, find
 from train_bench.judge.published import Entry
 from train_bench.judge.record import SUCCESS, TRAIN_SAMPLES, RunRecord, read_record
-from train_bench.judge.statistics import olympic_mean
-from train_bench.judge.submission import description_of, divisions_of
+from train_bench.judge.submission import accelerators_of, divisions_of
 from train_bench.judge.timeline import phases_of
 from train_bench.judge.tree import each_of
 from train_bench.plain_text import plain
@@ -59,20 +56,6 @@ def derive(rounds: Sequence[Path], ruleset_name: str | None) -> Derived:
     )
 
 
-def round_of_ruleset(name: str) -> str:
-    """`v1.1` of `training-1.1.0`."""
-    return "v" + ".".join(name.rpartition("-")[2].split(".")[:2])
-
-
-def accelerators_of(location: Location) -> tuple[int | None, str | None]:
-    """How many accelerators the description gives the whole system, and what it calls them."""
-    described = description_of(location)
-    nodes, per_node = (_count(described.get(key)) for key in ("number_of_nodes", "accelerators_per_node"))
-    name = described.get("accelerator_model_name")
-    count = None if nodes is None or per_node is None else nodes * per_node
-    return count, (plain(name.strip()) or None) if isinstance(name, str) else None
-
-
 def _row_or_why_not(location: Location) -> Entry | str:
     try:
         return _row(location)
@@ -98,7 +81,7 @@ def _row(location: Location) -> Entry:
         if record.status == SUCCESS and record.minutes and phases and phases.evaluation is not None:
             shares.append(phases.evaluation / record.minutes)
     converged = [record for record in records if record.status == SUCCESS]
-    minutes = _minutes(records, rules)
+    minutes = published.minutes_of(records, rules)
     if minutes is None:
         raise LogError(
             f"{location.folder} has no score: {len(converged)} of {len(records)} runs reached the target, of "
@@ -108,7 +91,7 @@ def _row(location: Location) -> Entry:
     accelerators, accelerator = accelerators_of(location)
     stated = divisions_of(location, records)
     return Entry(
-        round=round_of_ruleset(rules.ruleset),
+        round=published.round_of_ruleset(rules.ruleset),
         submitter=plain(location.submitter),
         system=plain(location.system),
         benchmark=rules.name,
@@ -122,17 +105,6 @@ def _row(location: Location) -> Entry:
         init_minutes=_median(record.init_minutes for record in records),
         runs=len(records),
     )
-
-
-def _minutes(records: Sequence[RunRecord], rules: BenchmarkRules) -> float | None:
-    """As the round's rules have it: a run that did not reach the target is the slowest. None where there is no such
-    mean, or it is no time."""
-    times = [
-        record.minutes if record.status == SUCCESS and record.minutes is not None else math.inf
-        for record in records
-    ]
-    mean = olympic_mean(times, rules.drop) if len(times) > 2 * rules.drop else math.inf
-    return mean if 0 < mean < math.inf else None
 
 
 def _samples(record: RunRecord, rules: BenchmarkRules) -> float | None:
@@ -161,12 +133,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
-
-
-def _count(value: object) -> int | None:
-    """Descriptions have numbers as text, some with words behind."""
-    match = re.match(r"\d{1,9}(?![\d.])", str(value).strip())
-    return None if match is None else int(match[0])
 
 
 def _refuse_copies(entries: Sequence[Entry]) -> None:

@@ -18,6 +18,7 @@ from train_bench.judge.convergence import beside_the_points
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, badly_ended
 from train_bench.judge.official_verdict import official_verdict
+from train_bench.judge.peers import Peers
 from train_bench.judge.record import RunRecord, number_of, read_record
 from train_bench.judge.review import CLOSED, OPEN
 from train_bench.judge.score import Origin, Score, counts, make_score
@@ -32,13 +33,15 @@ OPEN_ENTRY = rcp.RcpVerdict(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Records, verdicts (one per record), what was found beside the logs, and the score of an entry."""
+    """Records, verdicts (one per record), what was found beside the logs, and the score of an entry; of a published one
+    also its peers, where some are known."""
 
     location: Location
     records: tuple[RunRecord, ...]
     verdicts: tuple[RunVerdict, ...]
     findings: tuple[Finding, ...]
     score: Score
+    peers: Peers | None = None
 
     @property
     def name(self) -> str:
@@ -61,7 +64,12 @@ class Judgement:
         score = self.score.as_json()
         for run, verdict in zip(score["runs"], self.verdicts, strict=True):
             run["findings"] = [finding.as_json() for finding in verdict.findings]
-        return score | self.origin | {"findings": [finding.as_json() for finding in self.findings]}
+        findings = [finding.as_json() for finding in self.findings]
+        return score | self.origin | {"peers": self.peers_as_json(), "findings": findings}
+
+    def peers_as_json(self) -> dict[str, Any] | None:
+        """What `judge` and `score` say of them."""
+        return None if self.peers is None else self.peers.as_json()
 
 
 def judge_entry(

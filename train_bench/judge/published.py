@@ -21,6 +21,8 @@ import yaml
 
 from train_bench import files
 from train_bench.errors import RequestError
+from train_bench.judge.record import SUCCESS, RunRecord
+from train_bench.judge.statistics import olympic_mean
 from train_bench.plain_text import plain
 from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules
@@ -179,6 +181,22 @@ def samples_per_unit(rules: BenchmarkRules) -> float | None:
         if unit["benchmark"] == rules.name and within:
             return float(1 / unit["units"] if "units" in unit else unit["samples"])
     return None
+
+
+def round_of_ruleset(name: str) -> str:
+    """`v1.1` of `training-1.1.0`."""
+    return "v" + ".".join(name.rpartition("-")[2].split(".")[:2])
+
+
+def minutes_of(records: Sequence[RunRecord], rules: BenchmarkRules) -> float | None:
+    """As the round's rules have it: a run that did not reach the target is the slowest. None where there is no such
+    mean, or it is no time."""
+    times = [
+        record.minutes if record.status == SUCCESS and record.minutes is not None else math.inf
+        for record in records
+    ]
+    mean = olympic_mean(times, rules.drop) if len(times) > 2 * rules.drop else math.inf
+    return mean if 0 < mean < math.inf else None
 
 
 @cache

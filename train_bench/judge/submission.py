@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, round_of
 from train_bench.judge.rcp import PASS, RcpVerdict
 from train_bench.judge.record import RunRecord
+from train_bench.plain_text import plain
 from train_bench.rules.allowed import DIVISIONS
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -116,6 +118,21 @@ def description_of(location: Location) -> Mapping[str, Any]:
     except LogError:
         return {}
     return read if isinstance(read, dict) else {}
+
+
+def accelerators_of(location: Location) -> tuple[int | None, str | None]:
+    """How many accelerators the description gives the whole system, and what it calls them."""
+    described = description_of(location)
+    nodes, per_node = (_count(described.get(key)) for key in ("number_of_nodes", "accelerators_per_node"))
+    name = described.get("accelerator_model_name")
+    count = None if nodes is None or per_node is None else nodes * per_node
+    return count, (plain(name.strip()) or None) if isinstance(name, str) else None
+
+
+def _count(value: object) -> int | None:
+    """Descriptions have numbers as text, some with words behind."""
+    match = re.match(r"\d{1,9}(?![\d.])", str(value).strip())
+    return None if match is None else int(match[0])
 
 
 def _announced(records: Sequence[RunRecord], key: str) -> list[str]:

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from train_bench.errors import LogError, RequestError
+from train_bench.judge import peers, published
 from train_bench.judge.campaign_checks import Changes
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.locate import Location, find, in_folder
 from train_bench.judge.log import NO_CONTENT
+from train_bench.judge.published import Entry
 from train_bench.judge.record import RunRecord
 from train_bench.progress_bar import bar
 
@@ -57,10 +59,16 @@ class Judged:
 
 
 def judge_tree(
-    path: Path, *, ruleset_name: str | None, rcp_folders: Sequence[Path], changes: Changes | None = None
+    path: Path,
+    *,
+    ruleset_name: str | None,
+    rcp_folders: Sequence[Path],
+    changes: Changes | None = None,
+    table: Callable[[], Sequence[Entry]] = published.shipped,
 ) -> Judged:
     """Judge everything below `path`, by the rules that its folders name, else by `ruleset_name`. `changes` is
-    `judge_entry`'s.
+    `judge_entry`'s. Published entries are set beside each other and beside those of `table`, which is asked for where
+    there are any.
 
     Raises `RequestError` where nothing says the rules, `LogError` where there is nothing to judge.
     """
@@ -69,10 +77,11 @@ def judge_tree(
     judge = partial(_judged_or_why_not, rcp_folders=rcp_folders, changes=changes)
     if len(locations) == 1 and not entries_there.unjudged:
         only = judge_entry(locations[0], rcp_folders=rcp_folders, changes=changes)
-        return Judged(entries=(only,), skipped=entries_there.skipped)
+        return Judged(entries=tuple(_beside_peers([only], table)), skipped=entries_there.skipped)
     results = each_of(judge, locations, "judging")
+    entries = _with_copies([result for result in results if isinstance(result, Judgement)])
     return Judged(
-        entries=tuple(_with_copies([result for result in results if isinstance(result, Judgement)])),
+        entries=tuple(_beside_peers(entries, table)),
         unjudged=(*entries_there.unjudged, *(result for result in results if isinstance(result, str))),
         skipped=entries_there.skipped,
     )
@@ -146,6 +155,23 @@ def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:
             verdicts.append(verdict)
         marked.append(replace(entry, verdicts=tuple(verdicts)))
     return marked
+
+
+def _beside_peers(judgements: Sequence[Judgement], table: Callable[[], Sequence[Entry]]) -> list[Judgement]:
+    entries = [
+        peers.entry_of(one.location, one.records, one.score.benchmark, one.score.division)
+        for one in judgements
+    ]
+    if not any(entries):
+        return list(judgements)
+    told = []
+    for judgement, of_it in zip(judgements, peers.of_each(entries, table()), strict=True):
+        if of_it is not None:
+            question = peers.finding(judgement.location.folder, of_it)
+            findings = judgement.findings + (() if question is None else (question,))
+            judgement = replace(judgement, peers=of_it, findings=findings)
+        told.append(judgement)
+    return told
 
 
 def _times(record: RunRecord) -> tuple[float | None, ...]:

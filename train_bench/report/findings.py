@@ -31,7 +31,7 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
             _show_kinds(entry, console)
         for finding in entry["findings"]:
             say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
-        for line in summary({**entry, "warnings": ()}):  # they stand above as findings
+        for line in summary({**entry, **_told_above(entry)}):
             say(console, line)
         _show_opinions(entry, console)
         if len(entries) > 1:
@@ -43,6 +43,12 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
     if len(entries) > 1:
         valid = sum(entry["valid"] for entry in entries)
         say(console, f"{valid} of {len(entries)} entries are valid.")
+
+
+def _told_above(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What the summary leaves out because it stands among the findings."""
+    peers = entry.get("peers")
+    return {"warnings": (), "peers": None if peers is None or peers["outlier"] else peers}
 
 
 def once_each(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any], int]]:

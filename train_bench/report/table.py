@@ -77,6 +77,8 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines.append("seeds: fixed (derived from seed=BASE, not from entropy)")
     if score["score_minutes"] is not None:
         lines.append(_score(score))
+    if score.get("peers") is not None:
+        lines.append(f"published peers: {score['peers']['message']}")
     if score["disturbed"] is not None:
         lines.append(score["disturbed"])
     lines += [f"for review: {warning}" for warning in score.get("warnings", ())]
