@@ -84,7 +84,7 @@ def test_a_row_has_what_folders_description_and_logs_say(entry):
             global_batch=3200,
             samples_to_target=36 * 1_281_167,
             minutes=11.0,
-            eval_share=pytest.approx(0.2 / 11),
+            eval_share=0.0182,
             init_minutes=0.5,
             runs=5,
         )
@@ -147,6 +147,21 @@ def test_accelerators_are_those_of_all_nodes_or_not_known(entry, system, count):
     assert (
         entry("resnet", batch=1, evaluations=[("epoch_num", 36, True)], system=system).accelerators == count
     )
+
+
+def test_values_that_no_row_may_have_are_not_known_so_that_the_table_can_be_read(entry, tmp_path):
+    row = entry(
+        "resnet",
+        batch=0,
+        evaluations=[("epoch_num", -36, True)],
+        runs=[{"minutes": 1 / 60_000, "init": -1}] * 5,
+        system={**SYSTEM, "accelerator_model_name": " = A\x1b100 " + 300 * "x"},
+    )
+    assert (row.global_batch, row.samples_to_target, row.init_minutes) == (None, None, None)
+    assert row.minutes == pytest.approx(1 / 60_000, rel=1e-5)
+    assert row.accelerator.startswith("= A\\x1b100 xxx")
+    published.write(tmp_path / "table.csv", [row])
+    assert published.read(tmp_path / "table.csv") == (row,)
 
 
 def test_what_has_no_score_or_is_no_submission_is_left_out_with_its_reason(entry, tmp_path):

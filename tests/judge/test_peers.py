@@ -221,6 +221,16 @@ def test_the_question_and_else_the_line_are_told_once(table, capsys):
     assert "published peers: 3.959 min, 1.11 times" in capsys.readouterr().out
 
 
+def test_the_table_of_a_tree_names_below_it_who_is_asked(table, tmp_path, capsys):
+    folder = CORPUS / "v5.1" / "Quanta_Cloud_Technology"
+    command("score")([str(folder), "--published", str(table), "--markdown"])
+    below = [line for line in capsys.readouterr().out.splitlines() if " is for review: " in line]
+    assert len(below) == 1
+    assert below[0].startswith(
+        "Quanta_Cloud_Technology/D74H-7U/dlrm_dcnv2 is for review: 3.959 min, 3.05 times"
+    )
+
+
 def test_a_table_that_is_none_is_refused_before_anything_is_judged(tmp_path):
     with pytest.raises(RequestError, match="cannot be read as a table"):
         command("judge")([str(tmp_path / "none"), "--published", str(tmp_path / "none.csv")])

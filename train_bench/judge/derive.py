@@ -21,7 +21,6 @@ from train_bench.judge.record import SUCCESS, TRAIN_SAMPLES, RunRecord, read_rec
 from train_bench.judge.submission import accelerators_of, divisions_of
 from train_bench.judge.timeline import phases_of
 from train_bench.judge.tree import each_of
-from train_bench.plain_text import plain
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
@@ -90,10 +89,10 @@ def _row(location: Location) -> Entry:
     batch_size = common_batch_size(records, rules)
     accelerators, accelerator = accelerators_of(location)
     stated = divisions_of(location, records)
-    return Entry(
+    row = Entry(
         round=published.round_of_ruleset(rules.ruleset),
-        submitter=plain(location.submitter),
-        system=plain(location.system),
+        submitter=location.submitter,
+        system=location.system,
         benchmark=rules.name,
         division=stated[0] if stated else None,
         accelerators=accelerators,
@@ -105,6 +104,7 @@ def _row(location: Location) -> Entry:
         init_minutes=_median(record.init_minutes for record in records),
         runs=len(records),
     )
+    return published.as_told(row)
 
 
 def _samples(record: RunRecord, rules: BenchmarkRules) -> float | None:

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from train_bench import files
-from train_bench.errors import RequestError
+from train_bench.errors import LogError, RequestError
 from train_bench.judge.record import SUCCESS, RunRecord
 from train_bench.judge.statistics import olympic_mean
 from train_bench.plain_text import plain
@@ -28,6 +28,9 @@ from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules
 
 SHIPPED = Path(__file__).with_name("published_entries.csv")
+
+LONGEST = 200
+"""Of the name of an accelerator."""
 
 ROUND = re.compile(r"v?(\d+\.\d+)")
 
@@ -114,6 +117,21 @@ def write(path: Path, entries: Iterable[Entry]) -> None:
     ):
         writer.writerow([_told(name, getattr(entry, name)) for name in COLUMNS])
     files.write(path, text.getvalue())
+
+
+def as_told(entry: Entry) -> Entry:
+    """The entry as a table says it: with so many digits, and None for values that no row may have. Raises `LogError`
+    where a name is none."""
+    told: dict[str, Any] = {}
+    for name, convert in COLUMNS.items():
+        text = _told(name, getattr(entry, name)).strip()
+        try:
+            told[name] = convert(text) if text or name in REQUIRED else None
+        except ValueError as error:
+            if name in REQUIRED:
+                raise LogError(f"The {name} of an entry is {text[:80]!r}, which is {error}.") from error
+            told[name] = None
+    return Entry(**told)
 
 
 def _rows(path: Path, text: str) -> Iterable[Entry]:
@@ -267,7 +285,7 @@ COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "benchmark": _name,
     "division": _division,
     "accelerators": _whole,
-    "accelerator": plain,
+    "accelerator": lambda value: plain(value)[:LONGEST],
     "global_batch": _whole_positive,
     "samples_to_target": _positive,
     "minutes": _positive,
@@ -285,8 +303,11 @@ DIGITS = {"samples_to_target": 0, "minutes": 4, "eval_share": 4, "init_minutes":
 
 
 def _told(name: str, value: Any) -> str:
+    """Short times keep as many digits as long ones."""
     if value is None:
         return ""
+    if name == "minutes" and value < 0.1:
+        return f"{value:.6g}"
     return f"{value:.{DIGITS[name]}f}" if name in DIGITS else str(value)
 
 

@@ -143,6 +143,11 @@ def _below(results: Mapping[str, Any]) -> list[str]:
         for name, entry in zip(called(results["entries"]), results["entries"], strict=True)
         if not entry["valid"]
     ]
+    lines += [
+        f"{name} is for review: {entry['peers']['message']}"
+        for name, entry in zip(called(results["entries"]), results["entries"], strict=True)
+        if (entry.get("peers") or {}).get("outlier")
+    ]
     lines += [f"Not judged: {reason}" for reason in results.get("unjudged", ())]
     lines += [f"Skipped: {what}" for what in results.get("skipped", ())]
     summary = results.get("summary")
