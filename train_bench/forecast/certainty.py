@@ -1,0 +1,349 @@
+"""How sure is a reference convergence point?
+
+A submission is compared with a point by the test of the judge (`rcp.lowest_mean`). Here it is asked what that test does
+with a submission that is equal to the reference (a false alarm, if it fails) and with one that needs less training, and
+what further runs of the reference would change. By simulation: the runs of submissions are those that `samples` expects
+of the reference, on the evaluations that the point was made with, and the truth about its mean differs between
+simulations as much as the point leaves it open.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from train_bench.errors import RequestError
+from train_bench.forecast import law, samples
+from train_bench.forecast.samples import Samples
+from train_bench.judge import published, rcp
+from train_bench.judge.published import Entry
+from train_bench.judge.rcp import Point
+from train_bench.progress import EvalSchedule
+from train_bench.rules.ruleset import BenchmarkRules
+
+FALSE_ALARM = 0.01
+POWER = 0.80
+LESS = 0.10
+"""What a point is wanted to do: fail one in a hundred equal submissions, and four in five that need 10 % less."""
+
+MOST_RUNS = 1000
+"""Runs that a search for the number of further runs goes to."""
+
+OFF_THE_LAW = 2.0
+"""Stated deviations from the law of the other points beyond which a point is named."""
+
+EARLIER = 0.95
+ENTRIES = 3
+SHARE = 0.8
+"""Points are suspicious if at least three published entries of two submitters are beside them, converge by 5 % or more
+earlier in the median, and at most one in five of them does not. Of the points of rounds 1.0 to 4.1 none are."""
+
+_SIMULATIONS = 10_000
+_ENDLESS = 10**9
+_MOST_LEFT_OUT = 0.9
+_ATOMS = 2_000  # runs that make up the distribution of the reference
+_SEED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certainty:
+    """Of one point.
+
+    standard_error  of the mean, in the benchmark's unit
+    bound           the lowest mean of a submission that passes
+    used            whether the judge compares with the point, or with what its neighbours interpolate
+    false_alarm     probability that an equal submission fails
+    smallest_caught the least part of training that a submission leaves out and fails for with a probability of 80 %;
+                    None above 90 %
+    power           probability that a submission fails that leaves out `less`
+    endless_false_alarm, endless_caught, endless_power  the same with endlessly many reference runs
+    more_for_false_alarm  further reference runs until the false alarm is at most 1 %; None where 1000 are not enough
+    more_for_power  further reference runs until `power` is 80 %; None where 1000 are not enough
+    """
+
+    batch_size: int
+    mean: float
+    deviation: float
+    count: int
+    standard_error: float
+    bound: float
+    used: bool
+    false_alarm: float
+    smallest_caught: float | None
+    less: float
+    power: float
+    endless_false_alarm: float
+    endless_caught: float | None
+    endless_power: float
+    more_for_false_alarm: int | None
+    more_for_power: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def of_point(
+    points: Sequence[Point], rules: BenchmarkRules, batch_size: int, less: float = LESS
+) -> Certainty:
+    """How sure the point at a batch size is; `less` is the part of training that a submission leaves out which it is
+    to catch."""
+    if not 0 < less < 0.9:
+        raise RequestError(f"less is {less:g}; give a part of training between 0 and 0.9, such as 0.1.")
+    point = next((point for point in points if point.batch_size == batch_size), None)
+    if point is None:
+        sizes = ", ".join(str(point.batch_size) for point in points) or "none"
+        raise RequestError(
+            f"{rules.name} of {rules.ruleset} has no point at batch size {batch_size}; its points: {sizes}."
+        )
+    if point.count <= 2 * rules.drop:
+        raise RequestError(
+            f"The point at batch size {batch_size} has {point.count} runs, of which {2 * rules.drop} are dropped; add "
+            f"some with train-bench rcp append_point=true."
+        )
+    trial = _Trial.of(points, point, rules)
+    fails, endless = trial.fails(0), trial.fails(None)
+    return Certainty(
+        batch_size=batch_size,
+        mean=point.mean,
+        deviation=point.deviation,
+        count=point.count,
+        standard_error=statistics.stdev(point.values) / math.sqrt(point.count),
+        bound=rcp.lowest_mean(point, point.count - 2 * rules.drop, rules),
+        used=point in rcp.prune(points),
+        false_alarm=fails(0.0),
+        smallest_caught=_least(fails),
+        less=less,
+        power=fails(less),
+        endless_false_alarm=endless(0.0),
+        endless_caught=_least(endless),
+        endless_power=endless(less),
+        more_for_false_alarm=_fewest(
+            lambda more: trial.fails(more)(0.0) <= FALSE_ALARM, endless(0.0) <= FALSE_ALARM
+        ),
+        more_for_power=_fewest(lambda more: trial.fails(more)(less) >= POWER, endless(less) >= POWER),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    """Submissions against a point, over and over: what is known of the reference, the factor that its true mean has in
+    each simulation, and where the runs of each submission would reach the target without leaving anything out."""
+
+    point: Point
+    rules: BenchmarkRules
+    of_reference: Samples
+    factors: NDArray[np.float64]
+    submissions: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, points: Sequence[Point], point: Point, rules: BenchmarkRules) -> _Trial:
+        """All randomness but that of further reference runs, so that answers can be compared with each other."""
+        rng = np.random.default_rng(_SEED)
+        expected = samples.expect(points, rules, point.batch_size)
+        start = expected.schedule.start
+        lowest = float(expected.values.min()) + expected.resolution / 2
+        before = math.floor((lowest - start) / expected.resolution - 1e-6)
+        grid = EvalSchedule(
+            first=lowest - before * expected.resolution,
+            period=expected.resolution,
+            until=math.inf,
+            start=start,
+        )
+        expected = replace(expected, schedule=grid)
+        factors = np.exp(expected.log_error * rng.standard_normal((_SIMULATIONS, 1)))
+        return cls(
+            point=point,
+            rules=rules,
+            of_reference=expected,
+            factors=factors,
+            submissions=_needed(expected, rng, (_SIMULATIONS, rules.runs)) * factors,
+        )
+
+    def fails(self, more: int | None) -> Callable[[float], float]:
+        """With so many further reference runs (None: endlessly many), from the part of training that submissions leave
+        out to the probability that one fails."""
+        bounds = self._endless_bounds() if more is None else self._bounds(more)
+        drop = self.rules.drop
+
+        def probability(less: float) -> float:
+            means = _olympic(self._seen(self.submissions * (1 - less)), drop)
+            return float((means < bounds - 1e-9 * np.abs(bounds)).mean())
+
+        return probability
+
+    def _bounds(self, more: int) -> NDArray[np.float64]:
+        """The lowest mean that passes, in each simulation: further runs differ."""
+        drop, of_point = self.rules.drop, np.array(self.point.values, dtype=float)
+        if not more:
+            return np.array([rcp.lowest_mean(self.point, len(of_point) - 2 * drop, self.rules)])
+        rng = np.random.default_rng([_SEED, more])
+        further = self._seen(_needed(self.of_reference, rng, (_SIMULATIONS, more)) * self.factors)
+        runs = np.concatenate([np.broadcast_to(of_point, (_SIMULATIONS, len(of_point))), further], axis=1)
+        return self._lowest(_olympic(runs, drop), runs.std(axis=1), runs.shape[1] - 2 * drop)
+
+    def _endless_bounds(self) -> NDArray[np.float64]:
+        """With endlessly many runs mean and deviation are those of the distribution itself, in each simulation."""
+        rng = np.random.default_rng(_SEED + 1)
+        factors = np.quantile(self.factors, np.linspace(0, 1, 65))[:, None]
+        seen = self._seen(_needed(self.of_reference, rng, (1, _ATOMS)) * factors)
+        means, deviations = (
+            np.interp(self.factors[:, 0], factors[:, 0], of) for of in (seen.mean(axis=1), seen.std(axis=1))
+        )
+        return self._lowest(means, deviations, _ENDLESS)
+
+    def _lowest(
+        self, means: NDArray[np.float64], deviations: NDArray[np.float64], n_reference: int
+    ) -> NDArray[np.float64]:
+        """The test of the judge, which is linear in mean and deviation."""
+        at_0, at_1 = (
+            rcp.lowest_mean(replace(self.point, mean=0.0, deviation=deviation), n_reference, self.rules)
+            for deviation in (0.0, 1.0)
+        )
+        return means + (at_1 - at_0) * deviations + at_0
+
+    def _seen(self, needed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The evaluations at which runs end that need so much training."""
+        schedule = self.of_reference.schedule
+        return samples.next_evaluation(schedule, schedule.start + needed)
+
+
+def _needed(expected: Samples, rng: np.random.Generator, size: tuple[int, int]) -> NDArray[np.float64]:
+    """Training that runs of the reference need, without its evaluations and the error of its mean."""
+    places = expected.values[rng.integers(len(expected.values), size=size)]
+    return places + (rng.random(size) - 0.5) * expected.resolution - expected.schedule.start
+
+
+def _olympic(runs: NDArray[np.float64], drop: int) -> NDArray[np.float64]:
+    """The mean of each row without the `drop` lowest and highest."""
+    ordered = np.partition(runs, (drop, runs.shape[1] - drop - 1), axis=1)
+    means: NDArray[np.float64] = ordered[:, drop : runs.shape[1] - drop].mean(axis=1)
+    return means
+
+
+def _least(fails: Callable[[float], float]) -> float | None:
+    """The least part of training that is caught with a probability of 80 %, to a thousandth."""
+    low, high = 0.0, _MOST_LEFT_OUT
+    if fails(high) < POWER:
+        return None
+    while high - low > 0.0005:
+        middle = (low + high) / 2
+        low, high = (low, middle) if fails(middle) >= POWER else (middle, high)
+    return round(high, 3)
+
+
+def _fewest(enough: Callable[[int], bool], with_endless: bool) -> int | None:
+    """The fewest further runs that are enough, by doubling and bisection; None where 1000 are not."""
+    if enough(0):
+        return 0
+    low, high = 0, 1
+    while not enough(high):
+        low, high = high, 2 * high
+        if not with_endless or high > MOST_RUNS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """A point beside the law of the other points of its benchmark.
+
+    ratio      of the point's mean to that of the law
+    tolerated  the lowest and the highest ratio of a point that lies on it: two deviations, of the law at this batch
+               size and of the point's mean
+    """
+
+    batch_size: int
+    ratio: float
+    tolerated: tuple[float, float]
+
+    @property
+    def off(self) -> bool:
+        """Whether the point does not lie on the law."""
+        return not self.tolerated[0] <= self.ratio <= self.tolerated[1]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self) | {"off": self.off}
+
+
+def against_the_law(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Against, ...]:
+    """Each point beside the law of the others; empty where others have not two batch sizes."""
+    compared = []
+    for point in points:
+        others = [other for other in points if other.batch_size != point.batch_size]
+        if len({other.batch_size for other in others}) < 2:
+            return ()
+        fitted = law.of(others, rules)
+        expected = samples.expect(points, rules, point.batch_size)
+        error = OFF_THE_LAW * math.hypot(fitted.log_error(point.batch_size), expected.log_error)
+        ratio = (point.mean - expected.schedule.start) / fitted.at(point.batch_size)
+        compared.append(
+            Against(batch_size=point.batch_size, ratio=ratio, tolerated=(math.exp(-error), math.exp(error)))
+        )
+    return tuple(compared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The published entries of a round beside its points, each by the ratio of its samples to what the points let
+    expect at its batch size: the lowest, the median and the highest ratio, of how many entries and submitters, and how
+    many of the entries converge earlier than the points."""
+
+    lowest: float
+    median: float
+    highest: float
+    entries: int
+    submitters: int
+    earlier: int
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether the points are: entries converge earlier, and by more than points are wrong otherwise."""
+        enough = self.entries >= ENTRIES and self.submitters >= 2
+        return enough and self.median <= EARLIER and self.earlier >= SHARE * self.entries
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self) | {"suspicious": self.suspicious}
+
+
+def beside_entries(points: Sequence[Point], rules: BenchmarkRules, entries: Iterable[Entry]) -> Beside | None:
+    """The closed entries of the points' benchmark and round, at and between their batch sizes; None without any."""
+    unit = published.samples_per_unit(rules)
+    if unit is None or not points:
+        return None
+    number = "v" + rules.ruleset.rpartition("-")[2].removesuffix(".0")
+    sizes = [point.batch_size for point in points]
+    ratios, submitters = [], set()
+    for entry in entries:
+        of_round = (entry.round, entry.benchmark) == (number, rules.name) and entry.division in (
+            None,
+            "closed",
+        )
+        size, needed = entry.global_batch, entry.samples_to_target
+        if not of_round or size is None or needed is None or not min(sizes) <= size <= max(sizes):
+            continue
+        expected = samples.expect(points, rules, size)
+        seen = expected.mean() + expected.resolution / 2 - expected.schedule.start
+        ratios.append(needed / (seen * unit))
+        submitters.add(entry.submitter)
+    if not ratios:
+        return None
+    return Beside(
+        lowest=min(ratios),
+        median=statistics.median(ratios),
+        highest=max(ratios),
+        entries=len(ratios),
+        submitters=len(submitters),
+        earlier=sum(ratio < 1 for ratio in ratios),
+    )
