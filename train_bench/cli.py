@@ -27,7 +27,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   rules   benchmark=NAME    what a round allows: values, runs, target, schedule
   report  PATH ... --to F   one page about campaigns or trees of results
   index   published DIR ... the table of published entries (samples, minutes, accelerators) from checkouts of rounds
-  rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point
+  rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point; --certainty: how sure one is
   prepare [OVERRIDE ...]    prepare the data of a benchmark
   new     benchmark NAME    a folder with a benchmark that trains, to be made another one
   check   [OVERRIDE ...]    whether a benchmark keeps what the contract promises

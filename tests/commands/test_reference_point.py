@@ -174,3 +174,177 @@ def test_fewer_runs_than_planned_are_no_point(reference_runs, tmp_path):
             [tmp_path / "rcp"],
             replace=True,
         )
+
+
+@pytest.fixture
+def three_more(tmp_path):
+    """Three runs that are to be added to a point, begun and not run."""
+    plan = make(f"output={tmp_path / 'more'}", "runs=3", "append_point=true", reference_runs=True)
+    campaign.begin(plan)
+    files.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
+    return plan
+
+
+def existing(tmp_path, plan, **changed):
+    """A point of ten runs at the batch size of a plan, made with its hyperparameters."""
+    path = shipped(tmp_path)
+    hyperparameters = files.read_json(plan.jobs[0].folder / "plan.json")["shared"]["config"][
+        "hyperparameters"
+    ]
+    logged = {name: value for name, value in hyperparameters.items() if value is not None}
+    del logged["global_batch_size"]
+    record = {
+        "Benchmark": "resnet_mini",
+        "BS": 64,
+        "When": "2026-11-20",
+        "Platform": "a machine, torch 2.0, fp32",
+        "Hyperparams": logged,
+        "Seeds": list(range(10)),
+        "Epochs to converge": [7] * 10,
+    }
+    path.write_text(json.dumps({"resnet_mini_ref_64": record | changed}))
+    return path
+
+
+def test_runs_that_are_added_to_a_point_stand_behind_its_own(three_more, tmp_path):
+    path = existing(tmp_path, three_more)
+    reference_point.refuse(three_more, [tmp_path / "rcp"], replace=False, append=True)
+    run(three_more)
+
+    written = reference_point.add(
+        judged(three_more),
+        three_more.jobs[0].folder,
+        tmp_path / "rcp",
+        [tmp_path / "rcp"],
+        replace=False,
+        append=True,
+    )
+
+    record = json.loads(path.read_text())["resnet_mini_ref_64"]
+    assert written == path
+    assert record["Epochs to converge"] == [7] * 10 + [6, 7, 8]
+    assert record["Seeds"] == [*range(10), *(job.seed for job in three_more.jobs)]
+    assert record["When"] == "2026-11-20; 2026-11-21"
+    assert record["Platform"] == "a machine, torch 2.0, fp32"
+
+
+def test_runs_are_added_where_the_point_counts_and_not_below_it(three_more, tmp_path):
+    existing(tmp_path / "package", three_more)
+    run(three_more)
+    folders = [tmp_path / "own", tmp_path / "package" / "rcp"]
+
+    written = reference_point.add(
+        judged(three_more),
+        three_more.jobs[0].folder,
+        tmp_path / "own",
+        folders,
+        replace=False,
+        append=True,
+    )
+
+    assert written == tmp_path / "own" / "mini-1.0" / "resnet.json"
+    (point,) = rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), folders)
+    assert point.count == 13
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (
+            {"Hyperparams": {"opt_name": "lars"}},
+            r"was made with .*opt_name=lars \(now sgd\).*of another training",
+        ),
+        ({"Epochs to converge": None}, ""),
+        ({"Seeds": "those of the plan"}, "has runs with these seeds already"),
+    ],
+)
+def test_runs_of_another_training_or_again_are_not_added(changed, sentence, three_more, tmp_path):
+    if "Seeds" in changed:
+        changed = {"Seeds": [job.seed for job in three_more.jobs]}
+    path = existing(tmp_path, three_more, **changed)
+    if not sentence:
+        records = json.loads(path.read_text())
+        del records["resnet_mini_ref_64"]["Epochs to converge"]
+        path.write_text(json.dumps(records))
+        sentence = "was made with no Epochs to converge"
+    with pytest.raises(RequestError, match=sentence):
+        reference_point.refuse(three_more, [tmp_path / "rcp"], replace=False, append=True)
+
+
+def test_runs_are_added_to_a_point_that_is_there_and_do_not_replace_it(three_more, tmp_path):
+    with pytest.raises(RequestError, match="There is no point resnet_mini_ref_64 to add runs to"):
+        reference_point.refuse(three_more, [tmp_path / "rcp"], replace=False, append=True)
+    with pytest.raises(RequestError, match="exclude each other"):
+        reference_point.refuse(three_more, [tmp_path / "rcp"], replace=True, append=True)
+
+
+def test_fewer_added_runs_than_planned_or_of_a_point_altogether_are_refused(three_more, tmp_path):
+    path = existing(tmp_path, three_more, **{"Epochs to converge": [7] * 6})
+    before = path.read_text()
+    run(three_more)
+    for sentence in ("would have 9 runs of the at least 10", "2 of the at least 3 runs are there"):
+        with pytest.raises(LogError, match=sentence):
+            reference_point.add(
+                judged(three_more),
+                three_more.jobs[0].folder,
+                tmp_path / "rcp",
+                [tmp_path / "rcp"],
+                replace=False,
+                append=True,
+            )
+        (three_more.jobs[0].folder / "result_2.txt").unlink(missing_ok=True)
+    assert path.read_text() == before
+
+
+def test_a_point_takes_at_least_twice_a_results_runs_unless_they_are_added_to_one():
+    with pytest.raises(RequestError, match="takes at least 10 runs; runs=3 was requested"):
+        make("runs=3", reference_runs=True)
+    assert len(make("runs=1", "append_point=true", reference_runs=True).jobs) == 1
+
+
+def test_the_verb_tells_that_other_points_are_compared_with_than_before(
+    three_more, tmp_path, monkeypatch, capsys
+):
+    existing(tmp_path, three_more)
+    run(three_more)
+    monkeypatch.setattr(discover, "rcp_folders", lambda: (tmp_path / "rcp",))
+    monkeypatch.setattr(discover, "rcp_folder_of", lambda _reference: tmp_path / "rcp")
+    before = rcp.digest(rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), [tmp_path / "rcp"]))
+
+    assert rcp_command.main([f"resume={three_more.jobs[0].folder}"]) == 0
+
+    after = rcp.digest(rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), [tmp_path / "rcp"]))
+    out = capsys.readouterr().out
+    assert f"had the digest {before[:12]} and have {after[:12]} now" in out
+    assert before != after
+
+
+def test_the_verb_says_how_sure_points_are_and_runs_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    assert rcp_command.main(["--certainty", "benchmark=resnet_mini_bs32", "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["benchmark"], told["ruleset"]) == ("resnet_mini", "mini-1.0")
+    assert [point["batch_size"] for point in told["points"]] == [32, 64, 128]
+    assert 0 < told["points"][1]["false_alarm"] < 0.1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "Name a benchmark, for example benchmark=resnet"),
+        (["benchmark=resnet_mini", "runs=3"], "'runs=3' is not an option; known: benchmark="),
+        (["benchmark=resnet_mini", "less=much"], "less=much is no number"),
+        (
+            ["benchmark=resnet_mini", "batch_size=17"],
+            "has no point at batch size 17; its points: 32, 64, 128",
+        ),
+        (["benchmark=resnet", "ruleset=9.9"], "There is no ruleset '9.9'"),
+        (["benchmark=resnet_cifar10"], "resnet_cifar10 of mini-1.0 has no reference convergence points"),
+    ],
+)
+def test_what_the_verb_cannot_say_is_refused_in_a_sentence(arguments, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        rcp_command.main(["--certainty", *arguments])

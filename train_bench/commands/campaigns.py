@@ -135,7 +135,9 @@ def _begun(request: Request, *, reference_runs: bool) -> Plan:
         batch = discover.batch(config.launcher)
         planned = plan_of(request, reference_runs=reference_runs)
         if reference_runs:
-            reference_point.refuse(planned, discover.rcp_folders(), replace=config.replace_point)
+            reference_point.refuse(
+                planned, discover.rcp_folders(), replace=config.replace_point, append=config.append_point
+            )
     machine.refuse_missing_packages(planned.jobs[0])
     if batch is not None:
         submit.check(batch)
@@ -214,7 +216,16 @@ def refuse_command(request: Request) -> None:
 
 
 def refuse_other_overrides(request: Request) -> None:
-    of_resuming = ("resume", "retry_failed", "on_failure", "on_violation", "only", "replace_point", "trust")
+    of_resuming = (
+        "resume",
+        "retry_failed",
+        "on_failure",
+        "on_violation",
+        "only",
+        "replace_point",
+        "append_point",
+        "trust",
+    )
     others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
     if others:
         raise RequestError(

@@ -6,14 +6,13 @@ import argparse
 import importlib.metadata
 from collections.abc import Sequence
 
-from train_bench.commands import reading
-from train_bench.errors import RequestError, UnknownName
+from train_bench.commands import naming, reading
+from train_bench.errors import RequestError
 from train_bench.exit_codes import VALID
 from train_bench.judge import rcp as points
 from train_bench.judge.allowed_values import allowed_values
 from train_bench.plan import discover
 from train_bench.report import rules as report
-from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
 
@@ -29,17 +28,14 @@ def main(arguments: Sequence[str]) -> int:
         help="the rule file that the official compliance checker reads",
     )
     options = parser.parse_args(arguments)
-    values = _named(options.options, ("benchmark", "ruleset", "division"))
-    if "benchmark" not in values:
-        raise RequestError("Name a benchmark, for example benchmark=resnet.")
-    name = values["benchmark"]
+    values = naming.values(options.options, ("benchmark", "ruleset", "division"))
+    name = values.get("benchmark", "")
+    of_benchmark = naming.rules_of(values.get("benchmark"), values.get("ruleset"))
     of_variant = discover.describe_variant(name)["ruleset"] if name in discover.variants() else None
-    held = ruleset.load(ruleset.full_name(values.get("ruleset") or of_variant or _only_round(name)))
-    of_benchmark = held.benchmark(name)
     if options.official_file:
         print(_official_file(of_benchmark), end="")
         return VALID
-    reference = discover.hyperparameters(name) if held.name == of_variant else {}
+    reference = discover.hyperparameters(name) if of_benchmark.ruleset == of_variant else {}
     allowed = allowed_values(
         of_benchmark,
         values.get("division", "closed"),
@@ -58,26 +54,3 @@ def _official_file(rules: BenchmarkRules) -> str:
             f"mlperf-logging {importlib.metadata.version('mlperf-logging')}, and the files that it names."
         )
     return rules.generated
-
-
-def _named(arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    values = {}
-    for word in arguments:
-        name, sign, value = word.partition("=")
-        if name not in names or not sign:
-            raise RequestError(
-                f"'{word}' is not an option; known: {', '.join(f'{name}=...' for name in names)}."
-            )
-        values[name] = value
-    return values
-
-
-def _only_round(benchmark: str) -> str:
-    """The round of a benchmark that only one has."""
-    rounds = [name for name in ruleset.names() if benchmark in ruleset.load(name).benchmarks]
-    if not rounds:
-        everyone = {name for held in ruleset.names() for name in ruleset.load(held).benchmarks}
-        raise UnknownName(what="benchmark", name=benchmark, known=everyone)
-    if len(rounds) > 1:
-        raise RequestError(f"{benchmark} is in several rounds; add ruleset=, one of {', '.join(rounds)}.")
-    return rounds[0]

@@ -347,3 +347,33 @@ def beside_entries(points: Sequence[Point], rules: BenchmarkRules, entries: Iter
         submitters=len(submitters),
         earlier=sum(ratio < 1 for ratio in ratios),
     )
+
+
+def describe(
+    points: Sequence[Point],
+    rules: BenchmarkRules,
+    entries: Iterable[Entry],
+    *,
+    less: float = LESS,
+    batch_size: int | None = None,
+) -> dict[str, Any]:
+    """All of this about a benchmark's points, or about that at one batch size, as plain data."""
+    if not points:
+        raise RequestError(
+            f"{rules.name} of {rules.ruleset} has no reference convergence points; make some with train-bench rcp "
+            f"benchmark=NAME."
+        )
+    sizes = sorted({point.batch_size for point in points}) if batch_size is None else [batch_size]
+    beside = beside_entries(points, rules, entries)
+    return {
+        "benchmark": rules.name,
+        "ruleset": rules.ruleset,
+        "unit": rules.unit.value,
+        "runs": rules.runs,
+        "drop": rules.drop,
+        "digest": rcp.digest(points),
+        "points": [of_point(points, rules, size, less).as_json() for size in sizes],
+        "law": law.of(points, rules).as_json() if len({point.batch_size for point in points}) > 1 else None,
+        "against_the_law": [one.as_json() for one in against_the_law(points, rules)],
+        "published": beside.as_json() if beside else None,
+    }

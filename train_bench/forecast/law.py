@@ -7,7 +7,8 @@ needs twice that. The steps of a run are E(B) / B, so beyond B_crit more than ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,10 @@ class Law:
         """The training that a run needs at a batch size, in the benchmark's unit."""
         needed = self.e_min * (1 + batch_size / self.b_crit)
         return needed / batch_size if self.in_steps else needed
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
 
     def __str__(self) -> str:
         divided = " / B" if self.in_steps else ""

@@ -78,6 +78,8 @@ class RunConfig:
     stall_limit_seconds  how long a rank may do no step and no collective, or a command write nothing; then the run
                   has failed. null is 600, and for a command no limit
     replace_point a reference convergence point of the same benchmark and batch size may be written over
+    append_point  the runs of `rcp` are added to the reference convergence point of the same benchmark and batch size;
+                  any number of them
     drop_caches   drop the page caches before each run (needs root)
     data_dir      folder of the prepared data; null is the user's cache folder
     source        folder of the raw data, for `prepare`
@@ -107,6 +109,7 @@ class RunConfig:
     start_limit_seconds: float = 600.0
     stall_limit_seconds: float | None = None
     replace_point: bool = False
+    append_point: bool = False
     drop_caches: bool = False
     data_dir: str | None = None
     source: str | None = None

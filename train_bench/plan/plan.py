@@ -262,7 +262,7 @@ def _refuse_what_the_rules_forbid(
 def _number_of_runs(run_config: RunConfig, rules: BenchmarkRules, *, reference_runs: bool) -> int:
     if reference_runs:
         runs = 2 * rules.runs if run_config.runs is None else run_config.runs
-        if runs < 2 * rules.runs:
+        if runs < 2 * rules.runs and not (run_config.append_point and runs >= 1):
             raise RequestError(
                 f"A reference convergence point of {rules.name} takes at least {2 * rules.runs} runs; "
                 f"runs={runs} was requested."

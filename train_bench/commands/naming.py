@@ -1,0 +1,46 @@
+"""What commands that ask about a benchmark share: options NAME=VALUE, and the round that a benchmark is meant of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from train_bench.errors import RequestError, UnknownName
+from train_bench.plan import discover
+from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+def values(arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The options by name."""
+    given = {}
+    for word in arguments:
+        name, sign, value = word.partition("=")
+        if name not in names or not sign:
+            raise RequestError(
+                f"'{word}' is not an option; known: {', '.join(f'{name}=...' for name in names)}."
+            )
+        given[name] = value
+    return given
+
+
+def rules_of(benchmark: str | None, round_name: str | None) -> BenchmarkRules:
+    """The rules of a benchmark, under the name of a configuration or of its logs; without a round, those of its
+    configuration, or of the only round that has it."""
+    if benchmark is None:
+        raise RequestError("Name a benchmark, for example benchmark=resnet.")
+    described = discover.describe_variant(benchmark) if benchmark in discover.variants() else {}
+    chosen = round_name or described.get("ruleset")
+    held = ruleset.load(ruleset.full_name(chosen or only_round(benchmark)))
+    logged = described.get("benchmark", benchmark)
+    return held.benchmark(benchmark if benchmark in held.benchmarks else logged)
+
+
+def only_round(benchmark: str) -> str:
+    """The round of a benchmark that only one has."""
+    rounds = [name for name in ruleset.names() if benchmark in ruleset.load(name).benchmarks]
+    if not rounds:
+        everyone = {name for held in ruleset.names() for name in ruleset.load(held).benchmarks}
+        raise UnknownName(what="benchmark", name=benchmark, known=everyone)
+    if len(rounds) > 1:
+        raise RequestError(f"{benchmark} is in several rounds; add ruleset=, one of {', '.join(rounds)}.")
+    return rounds[0]

@@ -1,0 +1,134 @@
+"""How sure reference convergence points are, for a terminal. Takes the object that `rcp --certainty --json` prints,
+computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def show(described: Mapping[str, Any], console: Console) -> None:
+    """A row for each point, what its columns mean, then the law and the published entries."""
+    unit, points = described["unit"], described["points"]
+    less = f"{100 * points[0]['less']:g} %"
+    _say(
+        console,
+        f"{described['benchmark']} under {described['ruleset']}: a result has {described['runs']} runs, of which the "
+        f"{described['drop']} fastest and slowest are dropped",
+    )
+    console.print(_table(points, unit, less))
+    for line in (
+        "false alarm: how probable it is that a submission equal to the reference fails; in brackets with endlessly "
+        "many reference runs",
+        "catches: the least part of training that a submission leaves out and fails for in four of five cases; in "
+        "brackets with endlessly many reference runs",
+        f"{less} less fails: how probable it is that a submission fails that leaves out {less} of the training",
+        "more runs: further reference runs that bring the false alarm to 1 %, and that failing to 80 %",
+    ):
+        _say(console, line)
+    for line in (*_limits(described, less), *_law(described), *_published(described)):
+        _say(console, line)
+
+
+def _table(points: list[Mapping[str, Any]], unit: str, less: str) -> Table:
+    table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
+    headings = (
+        "batch size",
+        "runs",
+        f"mean {unit}s",
+        "standard error",
+        "lowest accepted",
+        "false alarm",
+        "catches",
+    )
+    for heading in (*headings, f"{less} less fails", "more runs for 1 %", "for 80 %"):
+        table.add_column(heading, justify="right")
+    table.add_column("", justify="left")
+    for point in points:
+        table.add_row(
+            str(point["batch_size"]),
+            str(point["count"]),
+            f"{point['mean']:.6g}",
+            f"{point['standard_error']:.3g}",
+            f"{point['bound']:.6g}",
+            f"{_percent(point['false_alarm'])} ({_percent(point['endless_false_alarm'])})",
+            f"{_percent(point['smallest_caught'])} ({_percent(point['endless_caught'])})",
+            _percent(point["power"]),
+            _more(point["more_for_false_alarm"], _alarm_reachable(point)),
+            _more(point["more_for_power"], _power_reachable(point)),
+            "" if point["used"] else "pruned: its neighbours are compared with",
+        )
+    return table
+
+
+def _limits(described: Mapping[str, Any], less: str) -> Iterator[str]:
+    """Where no number of reference runs is enough."""
+    few = f"as a submission has {described['runs']} runs"
+    alarms = [point for point in described["points"] if not _alarm_reachable(point)]
+    if alarms:
+        yield f"batch size {_listed(alarms)}: {few}, no number of reference runs brings the false alarm to 1 %"
+    powers = [point for point in described["points"] if not _power_reachable(point)]
+    if powers:
+        yield f"batch size {_listed(powers)}: {few}, no number of reference runs catches {less} less training so often"
+
+
+def _alarm_reachable(point: Mapping[str, Any]) -> bool:
+    return point["more_for_false_alarm"] is not None or point["endless_false_alarm"] <= 0.01
+
+
+def _power_reachable(point: Mapping[str, Any]) -> bool:
+    return point["more_for_power"] is not None or point["endless_power"] >= 0.8
+
+
+def _law(described: Mapping[str, Any]) -> list[str]:
+    law = described["law"]
+    if law is None:
+        return ["law over the batch size: there is one batch size, and it takes two"]
+    unit = "samples" if law["in_steps"] else f"{described['unit']}s"
+    lines = [f"law over the batch size: {law['e_min']:.4g} (1 + B / {law['b_crit']:.4g}) {unit}"]
+    off = [point for point in described["against_the_law"] if point["off"]]
+    for point in off:
+        low, high = point["tolerated"]
+        lines.append(
+            f"for review: the point at batch size {point['batch_size']} is {point['ratio']:.3f} times the law of the "
+            f"others; {low:.3f} to {high:.3f} would lie on it (two standard deviations)"
+        )
+    if described["against_the_law"] and not off:
+        lines.append("every point lies on the law of the others, within two standard deviations")
+    return lines
+
+
+def _published(described: Mapping[str, Any]) -> list[str]:
+    beside = described["published"]
+    if beside is None:
+        return []
+    told = (
+        f"{beside['earlier']} of {beside['entries']} published entries of {beside['submitters']} submitter(s) converge "
+        f"earlier than the points; entries need {beside['median']:.3f} times what the points do in the median, "
+        f"{beside['lowest']:.3f} to {beside['highest']:.3f}"
+    )
+    if beside["suspicious"]:
+        return [f"SUSPICIOUS: {told}. They need {_percent(1 - beside['median'])} less in the median."]
+    return [told]
+
+
+def _more(more: int | None, reachable: bool) -> str:
+    if more is None:
+        return "over 1000" if reachable else "no number"
+    return str(more)
+
+
+def _percent(share: float | None) -> str:
+    return "over 90 %" if share is None else f"{100 * share:.1f} %"
+
+
+def _listed(points: list[Mapping[str, Any]]) -> str:
+    return ", ".join(str(point["batch_size"]) for point in points)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
