@@ -1,0 +1,89 @@
+"""The pace of systems that nobody has at hand, from published entries of their family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from train_bench.errors import RequestError, TrainBenchError
+from train_bench.forecast import families, samples
+from train_bench.forecast.families import Family, Size, StepTimes
+from train_bench.forecast.samples import Samples
+from train_bench.forecast.simulate import Pace
+from train_bench.judge import published, rcp
+from train_bench.judge.published import Entry
+from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+@cache
+def expected(published_in: str, benchmark: str, batch_size: int) -> Samples | None:
+    """What the reference needs by the points of a round such as `v1.1`; None where there are none."""
+    try:
+        rules = _rules(published_in, benchmark)
+        return samples.expect(rcp.official(rules), rules, batch_size)
+    except TrainBenchError:
+        return None
+
+
+def needed(entry: Entry) -> float | None:
+    """Samples to the target that the reference needs at an entry's batch size: until the evaluation that ends a run.
+    None where no points say it."""
+    of_reference = expected(entry.round, entry.benchmark, entry.global_batch) if entry.global_batch else None
+    return None if of_reference is None else to_the_target(of_reference, entry.round, entry.benchmark)
+
+
+def to_the_target(of_reference: Samples, published_in: str, benchmark: str) -> float:
+    """Mean samples of a run until the evaluation that ends it."""
+    stops = samples.next_evaluation(of_reference.schedule, of_reference.values)
+    return (float(stops.mean()) - of_reference.schedule.start) * unit(published_in, benchmark)
+
+
+def unit(published_in: str, benchmark: str) -> float:
+    """Samples of what a benchmark counts its progress in; 1 where only its logs say it, so that a family's own entries
+    have to."""
+    return published.samples_per_unit(_rules(published_in, benchmark)) or 1.0
+
+
+def _rules(published_in: str, benchmark: str) -> BenchmarkRules:
+    return ruleset.load(f"training-{published_in.removeprefix('v')}.0").benchmark(benchmark)
+
+
+def family(
+    known: Sequence[Family], published_in: str, submitter: str, benchmark: str, accelerator: str
+) -> Family:
+    """The one family that was named. Raises `RequestError` where there is none."""
+    of_benchmark = [one for one in known if one.benchmark == benchmark and one.round == published_in]
+    found = [one for one in of_benchmark if (one.submitter, one.accelerator) == (submitter, accelerator)]
+    if not found:
+        others = "; ".join(sorted(f"{one.submitter}, {one.accelerator}" for one in of_benchmark))
+        raise RequestError(
+            f"No published entries of {benchmark} in {published_in} by {submitter} with {accelerator} at two sizes or "
+            f"more; there are: {others or 'none in this round'}."
+        )
+    return found[0]
+
+
+def pace(asked: Family, times: StepTimes, fitted: Sequence[Size], accelerators: int, batch_size: int) -> Pace:
+    """Of a family at a size, from the step times that were fitted to some of its sizes. How much more than the
+    reference it trains is part of the time of a unit, and evaluations are part of the published steps."""
+    mean, deviation = families.samples_beside_reference(fitted)
+    steps = times.log_seconds(accelerators, batch_size)
+    more = mean + deviation * np.random.default_rng(20170706).standard_normal(len(steps))
+    notes = []
+    if not times.smallest <= accelerators <= times.largest:
+        notes.append(
+            f"extrapolated: {accelerators} accelerators, fitted to {times.smallest} to {times.largest}"
+        )
+    nothing = np.zeros(len(steps))
+    return Pace(
+        opening=nothing,
+        unit=np.exp(steps + more) / batch_size * unit(asked.round, asked.benchmark),
+        evaluation=nothing,
+        between_runs=0.0,
+        source="published",
+        message=f"{len(fitted)} entries of {asked.submitter} in {asked.round} with {asked.accelerator}",
+        notes=tuple(notes),
+    )
