@@ -18,6 +18,7 @@ train-bench VERB ...: how long does this machine and this software take to train
 
   list                      benchmarks and launchers
   plan    [OVERRIDE ...]    what a run would do: the decided values and the exact commands; --json for programs
+  forecast [OVERRIDE ...]   how long it would take, with intervals: from a probe, logs or published entries
   run     [OVERRIDE ...]    run a campaign of seeds, judge it and score it
   join    DIR OPTION ...    take part in a campaign that host 0 runs, on each further host
   settle  DIR               record what became of a submitted campaign, judge it and score it
@@ -33,7 +34,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   check   [OVERRIDE ...]    whether a benchmark keeps what the contract promises
   package DIR ... --to DIR  the tree of a submission, and what the official checkers think of it
 
-plan, run, rcp and prepare are Hydra applications. Their options are overrides: benchmark=resnet_mini,
+plan, forecast, run, rcp and prepare are Hydra applications. Their options are overrides: benchmark=resnet_mini,
 launcher=torchrun, launcher.nproc_per_node=2, runs=3, seed=1, output=DIR, resume=DIR, ...; --help has a
 sentence for each, --cfg job prints the configuration, --multirun sweeps. Every verb has --help.
 

@@ -22,7 +22,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 def expected(published_in: str, benchmark: str, batch_size: int) -> Samples | None:
     """What the reference needs by the points of a round such as `v1.1`; None where there are none."""
     try:
-        rules = _rules(published_in, benchmark)
+        rules = rules_of(published_in, benchmark)
         return samples.expect(rcp.official(rules), rules, batch_size)
     except TrainBenchError:
         return None
@@ -44,26 +44,31 @@ def to_the_target(of_reference: Samples, published_in: str, benchmark: str) -> f
 def unit(published_in: str, benchmark: str) -> float:
     """Samples of what a benchmark counts its progress in; 1 where only its logs say it, so that a family's own entries
     have to."""
-    return published.samples_per_unit(_rules(published_in, benchmark)) or 1.0
+    return published.samples_per_unit(rules_of(published_in, benchmark)) or 1.0
 
 
-def _rules(published_in: str, benchmark: str) -> BenchmarkRules:
+def rules_of(published_in: str, benchmark: str) -> BenchmarkRules:
+    """The rules of a round such as `v1.1`."""
     return ruleset.load(f"training-{published_in.removeprefix('v')}.0").benchmark(benchmark)
 
 
 def family(
-    known: Sequence[Family], published_in: str, submitter: str, benchmark: str, accelerator: str
+    known: Sequence[Family], benchmark: str, submitter: str, accelerator: str, ruleset_name: str | None
 ) -> Family:
-    """The one family that was named. Raises `RequestError` where there is none."""
-    of_benchmark = [one for one in known if one.benchmark == benchmark and one.round == published_in]
+    """The one that is named, of the last round that has it where no ruleset says which. Raises `RequestError` where
+    there is none."""
+    of_benchmark = [one for one in known if one.benchmark == benchmark]
+    if ruleset_name is not None:
+        number = ruleset.full_name(ruleset_name).rpartition("-")[2].rpartition(".")[0]
+        of_benchmark = [one for one in of_benchmark if one.round == f"v{number}"]
     found = [one for one in of_benchmark if (one.submitter, one.accelerator) == (submitter, accelerator)]
     if not found:
-        others = "; ".join(sorted(f"{one.submitter}, {one.accelerator}" for one in of_benchmark))
+        others = sorted({f"{one.submitter} with {one.accelerator} ({one.round})" for one in of_benchmark})
         raise RequestError(
-            f"No published entries of {benchmark} in {published_in} by {submitter} with {accelerator} at two sizes or "
-            f"more; there are: {others or 'none in this round'}."
+            f"There are no published entries of {benchmark} by {submitter} with {accelerator} at two sizes or more; "
+            f"there are those of {'; '.join(others) or 'nobody in this table and round'}."
         )
-    return found[0]
+    return max(found, key=lambda one: [int(part) for part in one.round.removeprefix("v").split(".")])
 
 
 def pace(asked: Family, times: StepTimes, fitted: Sequence[Size], accelerators: int, batch_size: int) -> Pace:

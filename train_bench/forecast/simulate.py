@@ -28,7 +28,7 @@ LEVELS = (0.8, 0.95)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Seconds of training, as equally likely draws of what the machine does.
+    """Seconds of training, as equally likely draws of what the machine does: arrays of one length.
 
     opening      before the first block begins
     unit         of a unit of the benchmark's progress
@@ -54,6 +54,11 @@ class Interval:
 
     median: float
     within: Mapping[float, tuple[float, float]]
+
+    def times(self, factor: float) -> Interval:
+        """In another unit."""
+        within = {level: (factor * low, factor * high) for level, (low, high) in self.within.items()}
+        return Interval(median=factor * self.median, within=within)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, for example {"median": 2.1, "80%": [1.9, 2.4], "95%": [1.8, 2.6]}."""

@@ -1,0 +1,134 @@
+"""The pace of a machine from logs: of a few blocks that were run to find out, or of whole runs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from train_bench.errors import RequestError
+from train_bench.event import Event
+from train_bench.forecast.simulate import Pace
+from train_bench.judge.log import Log
+from train_bench.judge.record import RunRecord
+from train_bench.rules.ruleset import BenchmarkRules
+
+DRIFT = 0.03
+"""Standard deviation of ln(time of a run / time at the pace that another run had), on a machine that nobody shares."""
+
+_DRAWS = 1000
+
+_BLOCKS = ("block_start", "epoch_start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one log says, in seconds: before the first block, of a unit in each stretch from one evaluation to the
+    next, and of each evaluation that the log gives a time for."""
+
+    opening: float
+    units: tuple[float, ...]
+    evaluations: tuple[float, ...]
+
+
+def measure(record: RunRecord, log: Log, rules: BenchmarkRules) -> Measured:
+    """Read the pace of one run. Raises `RequestError` where its clock never ran as far as the first evaluation."""
+    start = record.started_ms
+    due = rules.schedule_at(record.global_batch_size)
+    before = due.start if due else 0.0
+    evaluated = [(one.position, one.time_ms) for one in record.evaluations if one.position is not None]
+    if start is None or not evaluated or not evaluated[0][0] > before or evaluated[-1][1] <= start:
+        raise RequestError(
+            f"{record.file} has no evaluation after its run_start that says where training is, so it tells no pace; "
+            f"give a log with at least one."
+        )
+    began = next(
+        (event.time_ms for event in log.events if event.key in _BLOCKS and event.time_ms >= start), start
+    )
+    spans = _evaluations(log.events, start)
+    marks = [(before, began), *evaluated]
+    units = [
+        max(0.0, (until - since) / 1000 - sum(_inside(span, since, until) for span in spans)) / (to - at)
+        for (at, since), (to, until) in pairwise(marks)
+        if to > at
+    ]
+    lengths = tuple((stop - begin) / 1000 for begin, stop in spans)
+    return Measured(opening=(began - start) / 1000, units=tuple(units), evaluations=lengths)
+
+
+def pace(measured: Sequence[Measured], source: str, what: str) -> Pace:
+    """The pace of one or more runs; `what` says where they are from. A first stretch of several counts no more than
+    any other: half of what is measured decides, the median."""
+    of_runs = [statistics.median(one.units[1:] or one.units) for one in measured]
+    unit = statistics.fmean(of_runs)
+    if unit <= 0:
+        raise RequestError(
+            f"{what}: a unit of training takes {unit:g} s by these logs; nothing can be forecast."
+        )
+    stretches = [value for one in measured for value in (one.units[1:] or one.units)]
+    evaluations = [value for one in measured for value in one.evaluations]
+    between = max(DRIFT, _spread(of_runs)) if len(of_runs) > 1 else DRIFT
+    error = between / math.sqrt(len(of_runs))
+    within = _spread(stretches) / math.sqrt(len(stretches)) if len(stretches) > 1 else between
+    notes = []
+    if len(stretches) == 1:
+        notes.append(
+            "one block was measured, its first, which may be slower than others; more blocks are surer"
+        )
+    factor = np.exp(math.hypot(error, within) * np.random.default_rng(20160229).standard_normal(_DRAWS))
+    return Pace(
+        opening=np.full(_DRAWS, statistics.fmean([one.opening for one in measured])),
+        unit=unit * factor,
+        evaluation=np.full(_DRAWS, statistics.median(evaluations) if evaluations else 0.0),
+        between_runs=between,
+        source=source,
+        message=f"{what}: {sum(len(one.units) for one in measured)} block(s) of {len(measured)} run(s)",
+        notes=tuple(notes),
+    )
+
+
+def stated(samples_per_second: float, evaluation_seconds: float | None, samples_per_unit: float) -> Pace:
+    """The pace that somebody states, taken as it is."""
+    for name, value in (
+        ("throughput", samples_per_second),
+        ("evaluation seconds", evaluation_seconds or 0.0),
+    ):
+        if not math.isfinite(value) or value < 0 or (name == "throughput" and value == 0):
+            raise RequestError(f"The {name} stated is {value:g}; give a finite number above 0.")
+    notes = (
+        ()
+        if evaluation_seconds is not None
+        else ("evaluations are taken to cost nothing; state their seconds",)
+    )
+    return Pace(
+        opening=np.zeros(1),
+        unit=np.array([samples_per_unit / samples_per_second]),
+        evaluation=np.array([evaluation_seconds or 0.0]),
+        between_runs=0.0,
+        source="stated",
+        message=f"{samples_per_second:g} samples per second, as stated, without an error of its own",
+        notes=notes,
+    )
+
+
+def _evaluations(events: Sequence[Event], start: int) -> list[tuple[int, int]]:
+    spans, opened = [], None
+    for event in events:
+        if event.key == "eval_start" and opened is None and event.time_ms >= start:
+            opened = event.time_ms
+        elif event.key == "eval_stop" and opened is not None:
+            spans.append((opened, event.time_ms))
+            opened = None
+    return spans
+
+
+def _inside(span: tuple[int, int], since: int, until: int) -> float:
+    return max(0, min(span[1], until) - max(span[0], since)) / 1000
+
+
+def _spread(values: Sequence[float]) -> float:
+    return statistics.stdev([math.log(value) for value in values]) if min(values) > 0 else 0.0

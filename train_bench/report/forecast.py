@@ -1,0 +1,104 @@
+"""A forecast for a terminal. Takes the object of `forecast --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+LEAST_SURE = {
+    "convergence": "how much training the seeds of these runs need",
+    "pace": "how fast the machine is",
+}
+
+
+def show(forecast: Mapping[str, Any], console: Console) -> None:
+    """The answer, then where it is from and what it rests on."""
+    for line in in_sentences(forecast):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if forecast["advice"] is not None:
+        _show_advice(forecast["advice"], console)
+
+
+def in_sentences(forecast: Mapping[str, Any]) -> Iterator[str]:
+    """The answer first."""
+    unit, runs, dropped = forecast["unit"], forecast["runs"], forecast["drop"]
+    score = _interval(forecast["score"], "min")
+    where = "" if forecast["ranks"] is None else f" on {forecast['ranks']} rank(s)"
+    yield f"{forecast['benchmark']} at batch size {forecast['batch_size']}{where}: score of {runs} run(s) {score}"
+    yield f"one run     {_interval(forecast['run'], 'min')}"
+    if runs <= 2 * dropped:
+        yield f"score       the mean of all: {runs} run(s) are too few to leave out {dropped} at either end"
+    yield (
+        f"convergence {_interval(forecast['position'], unit)}, {forecast['evaluations']} evaluation(s); "
+        f"{forecast['convergence']['message']}"
+    )
+    yield f"pace        {forecast['pace']['message']}"
+    shares = ", ".join(f"{part} {share * 100:.0f} %" for part, share in forecast["shares"].items())
+    yield f"time        {shares}"
+    deviations = forecast["deviation_of_ln_score"]
+    least = max(deviations, key=lambda name: deviations[name])
+    parts = ", ".join(f"{name} {value * 100:.1f} %" for name, value in deviations.items())
+    yield f"least sure  {LEAST_SURE[least]} (standard deviation of the score by {parts})"
+    if forecast["cost"] is not None:
+        yield f"cost        of all {runs} run(s) {_interval(forecast['cost'], '')}"
+    if forecast["unfinished"] >= 0.005:
+        share = forecast["unfinished"] * 100
+        yield f"note        {share:.0f} % of runs do not reach the target before the schedule ends"
+    for note in forecast["pace"]["notes"]:
+        yield f"note        {note}"
+
+
+def _interval(value: Mapping[str, Any], unit: str) -> str:
+    within = ", ".join(
+        f"{level}: {_number(bounds[0])} to {_number(bounds[1])}"
+        for level, bounds in value.items()
+        if level != "median"
+    )
+    return f"{_number(value['median'])}{f' {unit}' if unit else ''} ({within.replace('%', ' %')})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _show_advice(advice: Mapping[str, Any], console: Console) -> None:
+    """A row for each batch size on each number of ranks."""
+    table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
+    for heading in ("ranks", "batch size", "samples", "steps", "evaluations", "minutes", "cost"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for row in advice["rows"]:
+        table.add_row(
+            str(row["ranks"]),
+            str(row["batch_size"]),
+            f"{row['samples']:.4g}",
+            f"{row['steps']:.4g}",
+            str(row["evaluations"]),
+            _number(row["minutes"]),
+            "-" if row["cost"] is None else _number(row["cost"]),
+            ", ".join(_marks(row, advice)),
+        )
+    console.print(table)
+    law = advice["law"]
+    console.print(
+        f"law: {law['e_min']:.4g} (1 + B / {law['b_crit']:.4g}), from which points deviate by "
+        f"{law['log_residual'] * 100:.1f} %; how a step grows with batch and ranks is learned from published systems",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _marks(row: Mapping[str, Any], advice: Mapping[str, Any]) -> Iterator[str]:
+    if row["point"] is not None:
+        yield "reference point"
+    if row["where"] != "within":
+        yield f"extrapolated, {row['where']} the points"
+    if row == advice["fastest"]:
+        yield "fastest"
+    if row == advice["cheapest"]:
+        yield "cheapest"
