@@ -251,8 +251,13 @@ def _of_published(options: argparse.Namespace, overrides: Sequence[str]) -> Aske
 
 def _stated(request: Request, options: argparse.Namespace) -> Asked:
     planned = campaigns.plan_of(request, to_be_run=False)
-    pace = log_pace.stated(options.throughput, options.evaluation_seconds, _samples_per_unit(planned))
-    return _planned(planned, pace)
+    per_unit = _samples_per_unit(planned)
+    if per_unit is None:
+        raise RequestError(
+            f"{planned.variant} counts {planned.jobs[0].unit.value}s, of which nothing says how many samples they "
+            f"train on; leave --throughput out, and a probe measures the pace."
+        )
+    return _planned(planned, log_pace.stated(options.throughput, options.evaluation_seconds, per_unit))
 
 
 def _probed(request: Request, options: argparse.Namespace) -> Asked:
@@ -304,11 +309,11 @@ def _expected(planned: Plan) -> Samples:
     return replace(samples.expect(points, rules, size), schedule=planned.jobs[0].schedule)
 
 
-def _samples_per_unit(planned: Plan) -> float:
+def _samples_per_unit(planned: Plan) -> float | None:
     job = planned.jobs[0]
     if job.unit is Unit.STEP:
         return float(job.config["hyperparameters"]["global_batch_size"])
-    return float(job.schedule.samples_per_unit)
+    return float(job.schedule.samples_per_unit) if job.unit in (Unit.EPOCH, Unit.SAMPLE) else None
 
 
 def _tell(asked: Asked, options: argparse.Namespace) -> int:

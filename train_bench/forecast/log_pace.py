@@ -61,8 +61,8 @@ def measure(record: RunRecord, log: Log, rules: BenchmarkRules) -> Measured:
 
 
 def pace(measured: Sequence[Measured], source: str, what: str) -> Pace:
-    """The pace of one or more runs; `what` says where they are from. A first stretch of several counts no more than
-    any other: half of what is measured decides, the median."""
+    """The pace of one or more runs; `what` says where they are from. The first stretch of a run, which may start
+    loaders, counts only where there is no other."""
     of_runs = [statistics.median(one.units[1:] or one.units) for one in measured]
     unit = statistics.fmean(of_runs)
     if unit <= 0:
@@ -75,10 +75,8 @@ def pace(measured: Sequence[Measured], source: str, what: str) -> Pace:
     error = between / math.sqrt(len(of_runs))
     within = _spread(stretches) / math.sqrt(len(stretches)) if len(stretches) > 1 else between
     notes = []
-    if len(stretches) == 1:
-        notes.append(
-            "one block was measured, its first, which may be slower than others; more blocks are surer"
-        )
+    if all(len(one.units) == 1 for one in measured):
+        notes.append("only the first block of a run was measured, which may be slower than the others")
     factor = np.exp(math.hypot(error, within) * np.random.default_rng(20160229).standard_normal(_DRAWS))
     return Pace(
         opening=np.full(_DRAWS, statistics.fmean([one.opening for one in measured])),
