@@ -54,7 +54,12 @@ class Asked:
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    options, overrides = _parser().parse_known_args(arguments)
+    parser = _parser()
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        campaigns.with_request("forecast", arguments, lambda _: VALID)
+        print(f"\n{parser.format_help()}", end="")
+        return VALID
+    options, overrides = parser.parse_known_args(arguments)
     _refuse(options)
     if options.logs is not None:
         _refuse_overrides(overrides, (), "--from takes benchmark, batch size and ranks from the logs")
@@ -72,11 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "train-bench forecast",
-        usage="train-bench forecast [OVERRIDE ...] [OPTION ...]",
-        description=__doc__,
-        epilog="An OVERRIDE is one of those of train-bench run, for example benchmark=resnet_mini launcher=torchrun.",
-        allow_abbrev=False,
+        "train-bench forecast", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False
     )
     sources = parser.add_mutually_exclusive_group()
     sources.add_argument(
