@@ -316,6 +316,7 @@ def test_the_verb_tells_that_other_points_are_compared_with_than_before(
     after = rcp.digest(rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), [tmp_path / "rcp"]))
     out = capsys.readouterr().out
     assert f"had the digest {before[:12]} and have {after[:12]} now" in out
+    assert "a submission that is equal to the reference fails with a probability of" in out
     assert before != after
 
 

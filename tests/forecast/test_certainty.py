@@ -45,9 +45,10 @@ def share_that_fails(points, rules, batch_size, *, less, submissions=3_000):
     return failed / submissions
 
 
+@pytest.mark.parametrize("values", [SCATTERED, (4,) * 10])
 @pytest.mark.parametrize("less", [0.0, 0.1, 0.2])
-def test_a_submission_fails_as_often_as_by_the_verdict_of_the_judge(less):
-    points = [point(64, *SCATTERED)]
+def test_a_submission_fails_as_often_as_by_the_verdict_of_the_judge(less, values):
+    points = [point(64, *values)]
 
     answer = certainty.of_point(points, MASKRCNN, 64, less or certainty.LESS)
 

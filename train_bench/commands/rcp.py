@@ -13,6 +13,7 @@ from train_bench.compose import Request
 from train_bench.errors import RequestError
 from train_bench.exit_codes import VALID
 from train_bench.forecast import certainty
+from train_bench.job import jobs_of
 from train_bench.judge import published, rcp
 from train_bench.plan import discover
 from train_bench.report import certainty as report
@@ -49,8 +50,11 @@ def _point(folder: Path, *, replace: bool, append: bool) -> int:
     rules = ruleset.load(plan["ruleset"]).benchmark(plan["benchmark"])
     before = rcp.digest(rcp.load(rules, discover.rcp_folders()))
     path = reference_point.add(judged, folder, to, discover.rcp_folders(), replace=replace, append=append)
-    after = rcp.digest(rcp.load(rules, discover.rcp_folders()))
+    points = rcp.load(rules, discover.rcp_folders())
+    after = rcp.digest(points)
     print(f"The reference convergence point is in {path}.")
+    batch_size = jobs_of(plan)[0]["config"]["hyperparameters"]["global_batch_size"]
+    print(report.sentence(certainty.of_point(points, rules, batch_size).as_json(), rules.name))
     if before is not None and after != before:
         print(
             f"The points of {rules.name} had the digest {before[:12]} and have {str(after)[:12]} now: results are "

@@ -34,6 +34,15 @@ def show(described: Mapping[str, Any], console: Console) -> None:
         _say(console, line)
 
 
+def sentence(point: Mapping[str, Any], benchmark: str) -> str:
+    """The most of it about a point that was made."""
+    return (
+        f"Against it, a submission that is equal to the reference fails with a probability of "
+        f"{_percent(point['false_alarm'])}, and one that leaves out {_percent(point['smallest_caught'])} of the "
+        f"training with 80 %; train-bench rcp --certainty benchmark={benchmark} says what further runs would change."
+    )
+
+
 def _table(points: list[Mapping[str, Any]], unit: str, less: str) -> Table:
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     headings = (
