@@ -39,8 +39,12 @@ class Task(TrainingTask[Config, data.Batch]):
         return model, optimizer_of(model, config.hyperparameters)
 
     def _warm_up(self) -> None:
-        self._rehearse(data.synthetic(self.config, self._local_batch_size))
+        self._rehearse(self.synthetic(self._local_batch_size))
         self._count(data.synthetic(self.config, self.config.data.eval_batch_size))
+
+    def synthetic(self, samples: int) -> data.Batch:
+        """A look-alike of a micro-batch, read nowhere."""
+        return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:
         """Find and check the examples, start the loaders."""

@@ -60,14 +60,18 @@ class Task(TrainingTask[Config, data.Batch]):
     @contextmanager
     def _without_trace(self) -> Iterator[None]:
         """Of the tables, the rows of the synthetic batch are put back; all ranks look up the same ones."""
-        rows = data.synthetic(self.config, self._local_batch_size)[2].to(self._parallel.device)
+        rows = self.synthetic(self._local_batch_size)[2].to(self._parallel.device)
         dense = self._model.dense
         with self._model.tables.kept(rows), without_trace(dense, self._optimizer, self._parallel):
             yield
 
     def _warm_up(self) -> None:
-        self._rehearse(data.synthetic(self.config, self._local_batch_size))
+        self._rehearse(self.synthetic(self._local_batch_size))
         self._score(data.synthetic(self.config, self.config.data.eval_batch_size))
+
+    def synthetic(self, samples: int) -> data.Batch:
+        """A look-alike of a micro-batch, read nowhere."""
+        return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:
         """Find and check the records, start the loaders."""

@@ -43,9 +43,13 @@ class Task(TrainingTask[Config, Batch]):
         return model, optimizer_of(model, config)
 
     def _warm_up(self) -> None:
-        batch = data.synthetic(self.config, self._local_batch_size)
+        batch = self.synthetic(self._local_batch_size)
         self._rehearse(batch)
         self._infer(self._images(batch), batch.sizes)
+
+    def synthetic(self, samples: int) -> Batch:
+        """A look-alike of a micro-batch, read nowhere."""
+        return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:
         """Find and check images and annotations, start the loaders."""

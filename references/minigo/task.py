@@ -74,11 +74,11 @@ class Task:
         """Steps and inference on synthetic data, undone, and a game on the smallest board, which compiles the
         engine and the search."""
         config, parallel = self.config, self._parallel
-        with without_trace(self._model, self._optimizer, parallel):
-            micro = data.synthetic(config, self._local_batch_size)
-            for _ in range(config.warm_up_steps):
-                self._train_step(iter([micro] * self._microbatches))
-            if config.warm_up_steps:
+        if config.warm_up_steps:
+            with without_trace(self._model, self._optimizer, parallel):
+                micro = self.synthetic(self._local_batch_size)
+                for _ in range(config.warm_up_steps):
+                    self.iterate(micro)
                 self._forward.eval()
                 points = config.model.board_size**2
                 self._infer(self._forward)(
@@ -92,6 +92,15 @@ class Task:
     def initialized_tensors(self) -> Sequence[str]:
         """All variables, as the rules name them (48 for the full model)."""
         return tensor_names(self._model)
+
+    def synthetic(self, samples: int) -> data.Batch:
+        """A look-alike of a micro-batch, read nowhere."""
+        return data.synthetic(self.config, samples)
+
+    def iterate(self, batch: data.Batch) -> None:
+        """One iteration, each of whose micro-batches is this one."""
+        self._forward.train()
+        self._train_step(iter([batch] * self._microbatches))
 
     def open_data(self) -> DataFacts:
         """Read the target model. Games are made on the clock."""

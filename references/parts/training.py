@@ -191,6 +191,11 @@ class TrainingTask(ABC, Generic[C, B]):
             self._train_step(iter([batch] * self._microbatches))
         self._forward.eval()
 
+    def iterate(self, batch: B) -> None:
+        """One iteration, each of whose micro-batches is this one."""
+        self._forward.train()
+        self._train_step(iter([batch] * self._microbatches))
+
     def _sampler(self, order: stream.Order) -> stream.Sampler:
         """This rank's micro-batches of `order` from the present iteration on."""
         return stream.Sampler(

@@ -49,9 +49,13 @@ class Task(TrainingTask[Config, data.Batch]):
         return model, optimizer_of(model, hyperparameters)
 
     def _warm_up(self) -> None:
-        batch = data.synthetic(self.config, self._local_batch_size)
+        batch = self.synthetic(self._local_batch_size)
         self._rehearse(batch)
         self._decoded(*batch[:2])
+
+    def synthetic(self, samples: int) -> data.Batch:
+        """A look-alike of a micro-batch, read nowhere."""
+        return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:
         """Find and check the utterances, start the loaders."""

@@ -47,10 +47,14 @@ class Task(TrainingTask[Config, data.Batch]):
         return model, optimizer_of(model, config.hyperparameters)
 
     def _warm_up(self) -> None:
-        self._rehearse(data.synthetic(self.config, self._local_batch_size))
+        self._rehearse(self.synthetic(self._local_batch_size))
         images = data.synthetic(self.config, self.config.data.eval_batch_size)[0]
         offsets, logits = self._infer(self._normalized(images))
         detect(offsets[0], logits[0], self._prior_there)
+
+    def synthetic(self, samples: int) -> data.Batch:
+        """A look-alike of a micro-batch, read nowhere."""
+        return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:
         """Find and check the images, start the loaders; rank 0 reads the truth of the evaluation."""

@@ -38,9 +38,13 @@ class Task(TrainingTask[Config, data.Batch]):
         return model, optimizer_of(model, hyperparameters)
 
     def _warm_up(self) -> None:
-        self._rehearse(data.synthetic(self.config, self._local_batch_size))
+        self._rehearse(self.synthetic(self._local_batch_size))
         windows = (self.config.data.eval_windows, 1, *self.config.hyperparameters.validation_input_shape)
         self._infer(torch.zeros(windows, device=self._parallel.device))
+
+    def synthetic(self, samples: int) -> data.Batch:
+        """A look-alike of a micro-batch, read nowhere."""
+        return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:
         """Find and check the volumes, start the loaders."""

@@ -1,0 +1,35 @@
+"""A batch without memory, from what two small ones look like."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def grown(one: Any, two: Any, samples: int) -> Any:
+    """A batch of so many samples whose tensors are empty, from a batch of one sample and one of two: a side of a
+    tensor that differs between these grows with the samples, and so does a list. Numbers are those of the second."""
+    if isinstance(two, Tensor):
+        sides = [
+            small + (large - small) * (samples - 1) for small, large in zip(one.shape, two.shape, strict=True)
+        ]
+        return torch.empty(sides, dtype=two.dtype)
+    if dataclasses.is_dataclass(two) and not isinstance(two, type):
+        values = {
+            field.name: grown(getattr(one, field.name), getattr(two, field.name), samples)
+            for field in dataclasses.fields(two)
+        }
+        return dataclasses.replace(two, **values)
+    if isinstance(two, dict):
+        return {key: grown(one[key], value, samples) for key, value in two.items()}
+    if isinstance(two, list):
+        if len(one) == len(two):
+            return [grown(first, second, samples) for first, second in zip(one, two, strict=True)]
+        return [grown(two[0], two[0], samples) for _ in range(samples)]
+    if isinstance(two, tuple):
+        parts = [grown(first, second, samples) for first, second in zip(one, two, strict=True)]
+        return type(two)(*parts) if hasattr(two, "_fields") else tuple(parts)
+    return two

@@ -1,0 +1,258 @@
+"""One training step of a benchmark at full size without its memory: what it would compute, hold and exchange."""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from train_bench.dry_run.batch import grown
+from train_bench.dry_run.parallel import DryParallel
+from train_bench.dry_run.watch import OUTSIDE, Watch
+from train_bench.errors import RequestError
+from train_bench.job import Device, Precision
+from train_bench.task import BenchmarkConfig
+
+MICRO_BATCHES = 2
+"""More of an accumulation are like the second one."""
+
+START_WEIGHTS = "start_weights"
+"""The field of a configuration, at any level, that names a file of weights: none is read."""
+
+KINDS = ("weights", "gradients", "optimizer", "besides", "inputs", "activations", "temporary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a step of one rank takes. Bytes, and FLOP of a sample, of which a multiplication and an addition are two.
+
+    samples        of a micro-batch of this rank
+    trainable, frozen  parameters that this rank holds
+    flop           by part of the model, forward and backward
+    memory         by kind: weights (buffers with them), gradients, state of the optimizer, what else the benchmark
+                   keeps between steps, inputs, and activations, which a forward pass leaves for the backward pass
+    peak           by the same kinds and what is temporary, when they are most
+    peak_phase     when that is: forward, backward or update
+    reduced        bytes of gradients that are averaged over ranks, once a step
+    exchanged      bytes that the ranks exchange of what they hold for each other, over all micro-batches of a step:
+                   what this one sends
+    real_flop      FLOP of a sample without padding, if it was told how much that is
+    notes          what the numbers leave out, in sentences
+    """
+
+    device: str
+    precision: str
+    ranks: int
+    rank: int
+    samples: int
+    micro_batches: int
+    global_batch_size: int
+    trainable: int
+    frozen: int
+    flop: Mapping[str, tuple[float, float]]
+    real_flop: float | None
+    memory: Mapping[str, int]
+    peak: Mapping[str, int]
+    peak_phase: str
+    reduced: int
+    exchanged: int
+    notes: tuple[str, ...]
+
+    @property
+    def flop_per_sample(self) -> float:
+        """Forward and backward, padding included."""
+        return sum(forward + backward for forward, backward in self.flop.values())
+
+
+def step_of(
+    make: Callable[[Any], Any],
+    config: BenchmarkConfig,
+    *,
+    ranks: int,
+    device: Device,
+    precision: Precision,
+    real_share: float | None = None,
+) -> Step:
+    """Take a step of `make`'s task as rank 0 of `ranks` does. `real_share` is the part of a padded sample that is no
+    padding.
+
+    Raises `RequestError` for a task that does not say what its batches look like, or whose step depends on values.
+    """
+    config, micro_batches = _without_files(config.for_ranks(ranks), ranks)
+    where = torch.device("cuda" if device is Device.cuda else "cpu")
+    samples = config.hyperparameters.global_batch_size // (
+        ranks * config.hyperparameters.gradient_accumulation_steps
+    )
+    task = make(config)
+    for needed in ("synthetic", "iterate"):
+        if not hasattr(task, needed):
+            raise RequestError(
+                f"{config.benchmark} cannot be planned dry, because its Task has no {needed}(); "
+                f"docs/a-benchmark-of-your-own.md says what a dry run asks for."
+            )
+    watch = Watch()
+    with _no_memory(config.benchmark), watch, _exchanges() as exchanges:
+        parallel = DryParallel(rank=0, size=ranks, device=where, precision=precision, phase=watch.phase)
+        task.build(1, parallel)
+        watch.name((list(parallel.model.parameters()), list(parallel.model.buffers())), "weights")
+        watch.name_all("temporary", "besides")
+        watch.follow(parallel.model)
+        batch = _batch(task, samples, where)
+        watch.name(batch, "inputs")
+        reduced = sum(
+            weight.numel() * weight.element_size()
+            for weight in parallel.model.parameters()
+            if weight.requires_grad and id(weight) not in parallel.local
+        )
+        with watch.phase("between"):
+            task.iterate(batch)
+        _name_state(watch, parallel.optimizer)
+        watch.flop.clear()
+        watch.forget_peak()
+        exchanges.clear()
+        with watch.phase("between"):
+            task.iterate(batch)
+        flop, peak, peak_phase = dict(watch.flop), watch.peak, watch.peak_phase
+        gradients = watch.gradients
+        memory = {kind: watch.alive.get(kind, 0) for kind in KINDS}
+        memory |= {"gradients": gradients, "activations": watch.activations}
+        exchanged = sum(exchanges) // config.hyperparameters.gradient_accumulation_steps * micro_batches
+        real_flop = _real_flop(task, watch, samples, where, real_share)
+    trained = config.hyperparameters.gradient_accumulation_steps * samples
+    weights = list(parallel.model.parameters())
+    return Step(
+        device=where.type,
+        precision=precision.value,
+        ranks=ranks,
+        rank=0,
+        samples=samples,
+        micro_batches=micro_batches,
+        global_batch_size=samples * ranks * micro_batches,
+        trainable=sum(weight.numel() for weight in weights if weight.requires_grad),
+        frozen=sum(weight.numel() for weight in weights if not weight.requires_grad),
+        flop=_by_part(flop, trained),
+        real_flop=None if real_flop is None else real_flop / trained,
+        memory={kind: size for kind, size in memory.items() if kind != "temporary"},
+        peak={kind: peak.get(kind, 0) for kind in KINDS},
+        peak_phase=peak_phase,
+        reduced=reduced if ranks > 1 else 0,
+        exchanged=exchanged,
+        notes=tuple(task.dry_notes()) if hasattr(task, "dry_notes") else (),
+    )
+
+
+def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig, int]:
+    """With as few micro-batches as show what accumulation takes, and how many there really are; without what reads
+    files or compiles."""
+    hyperparameters = config.hyperparameters
+    micro_batches = hyperparameters.gradient_accumulation_steps
+    if hyperparameters.global_batch_size % (ranks * micro_batches):
+        raise RequestError(
+            f"A global batch of {hyperparameters.global_batch_size} cannot be divided among {ranks} ranks x "
+            f"{micro_batches} micro-batches."
+        )
+    local = hyperparameters.global_batch_size // (ranks * micro_batches)
+    few = min(micro_batches, MICRO_BATCHES)
+    hyperparameters = replace(
+        hyperparameters, global_batch_size=local * few * ranks, gradient_accumulation_steps=few
+    )
+    changes: dict[str, Any] = {"hyperparameters": hyperparameters, "compile": False}
+    if "warm_up_steps" in {field.name for field in fields(config)}:
+        changes["warm_up_steps"] = 0
+    changed: BenchmarkConfig = _starting_anew(replace(config, **changes))
+    return changed, micro_batches
+
+
+def _starting_anew(value: Any) -> Any:
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changes = {
+        field.name: None if field.name == START_WEIGHTS else _starting_anew(getattr(value, field.name))
+        for field in fields(value)
+        if field.init
+    }
+    return replace(value, **changes)
+
+
+@contextmanager
+def _no_memory(benchmark: str) -> Iterator[None]:
+    """Tensors that have shapes and no values, on any device."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of kernels that a machine without a GPU lacks
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        known = mode.fake_tensor_converter.meta_converter.tensor_memo
+        swap = torch.utils.swap_tensors
+
+        def swap_unknown(one: Tensor, other: Tensor) -> None:
+            """As torch does when a model is moved, which is refused for tensors that anybody remembers."""
+            if (one.device, one.stride()) != (other.device, other.stride()):
+                known.clear()
+                swap(one, other)
+
+        try:
+            with mode, patch.object(torch.utils, "swap_tensors", swap_unknown):
+                yield
+        except DataDependentOutputException as error:
+            raise RequestError(
+                f"{benchmark} cannot be planned dry: its step looks at the values of tensors ({error.func}), and tensors "
+                "without memory have none."
+            ) from error
+
+
+@contextmanager
+def _exchanges() -> Iterator[list[int]]:
+    """Bytes that this rank sends to others in each all-to-all; nothing is sent."""
+    sent: list[int] = []
+
+    def all_to_all(_into: Tensor, source: Tensor, *_: Any, **__: Any) -> None:
+        sent.append(source.numel() * source.element_size())
+
+    with patch.object(torch.distributed, "all_to_all_single", all_to_all):
+        yield sent
+
+
+def _batch(task: Any, samples: int, where: torch.device, **how: Any) -> Any:
+    """A micro-batch without memory. The two that it is like are made with values, which drawing them may need."""
+    with torch.utils._python_dispatch._disable_current_modes():
+        one, two = task.synthetic(1, **how), task.synthetic(2, **how)
+    batch = grown(one, two, samples)
+    return torch.utils._pytree.tree_map(
+        lambda leaf: leaf.to(where) if isinstance(leaf, Tensor) else leaf, batch
+    )
+
+
+def _name_state(watch: Watch, optimizer: torch.optim.Optimizer) -> None:
+    for state in optimizer.state.values():
+        watch.name(list(state.values()), "optimizer")
+
+
+def _real_flop(
+    task: Any, watch: Watch, samples: int, where: torch.device, share: float | None
+) -> float | None:
+    """FLOP of an iteration on samples of which only what is no padding is computed."""
+    if share is None:
+        return None
+    batch = _batch(task, samples, where, share=share)
+    watch.flop.clear()
+    task.iterate(batch)
+    return float(sum(watch.flop.values()))
+
+
+def _by_part(flop: Mapping[tuple[str, str], int], samples: int) -> dict[str, tuple[float, float]]:
+    """Forward and backward FLOP of a sample, by part in the order in which they are computed."""
+    parts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for (phase, part), count in flop.items():
+        parts[part][phase == "backward"] += count / samples
+    return {
+        part: (forward, backward)
+        for part, (forward, backward) in sorted(parts.items(), key=lambda item: item[0] == OUTSIDE)
+    }

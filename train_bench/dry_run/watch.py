@@ -1,0 +1,170 @@
+"""What a training step takes, seen from below autograd: FLOP by part of the model, and which memory is alive."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from train_bench.dry_run.lstm import LSTM_FORMULAS, workspace
+
+PART = "part of the model"
+"""Under which key a node of the graph knows where it comes from."""
+
+OUTSIDE = "outside the parts"
+"""What belongs to no part: losses, and what the model computes between its parts."""
+
+FORMULAS = {**flop_registry, **LSTM_FORMULAS}
+
+
+class Watch(TorchDispatchMode):
+    """Active from before a model is built until its steps have been taken.
+
+    flop         by phase and part, a multiplication and an addition being two
+    alive        bytes by kind, now
+    peak         the same when they were most since `forget_peak`
+    peak_phase   where the step was then
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flop: dict[tuple[str, str], int] = defaultdict(int)
+        self.alive: dict[str, int] = defaultdict(int)
+        self._phase, self._part = "build", OUTSIDE
+        self._known: dict[int, tuple[weakref.ref[Any], int, str]] = {}
+        self._sparse: list[Any] = []
+        self.forget_peak()
+
+    def forget_peak(self) -> None:
+        """The most from now on."""
+        self.peak, self.peak_phase = dict(self.alive), self._phase
+        self._most = self._total = sum(self.alive.values())
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default and self._phase == "build":
+            return 0.0  # start weights have no values, and what is drawn of one is not looked at
+        if func.overloadpacket is torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors:
+            self._sparse.append((args, kwargs))  # tensors without memory forget what they are made of
+            self.name(tree_leaves((args, kwargs)), "gradients")
+        result = func(*args, **kwargs)
+        if func.overloadpacket is torch.ops.aten.mkldnn_rnn_layer:
+            steps, samples, inputs = args[0].shape
+            kept = torch.empty(workspace(steps, samples, inputs, args[2].shape[1]), dtype=torch.uint8)
+            result = (*result[:3], kept)
+        formula = FORMULAS.get(func.overloadpacket)
+        if formula is not None:
+            node = torch._C._current_autograd_node()
+            part = self._part if node is None else node.metadata.get(PART, OUTSIDE)
+            self.flop[self._phase, part] += formula(*args, **kwargs, out_val=result)
+        self._see(result)
+        return result
+
+    def _see(self, result: Any) -> None:
+        for tensor in tree_leaves(result):
+            if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
+                continue
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._known:
+                self._begin(storage, "temporary")
+        if self._total > self._most:
+            self._most, self.peak, self.peak_phase = self._total, dict(self.alive), self._phase
+
+    def _begin(self, storage: Any, kind: str) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        self._known[key] = (weakref.ref(storage, lambda _: self._end(key)), size, kind)
+        self.alive[kind] += size
+        self._total += size
+
+    def _end(self, key: int) -> None:
+        _, size, kind = self._known.pop(key)
+        self.alive[kind] -= size
+        self._total -= size
+
+    def name(self, values: Any, kind: str, *, of: str | None = None) -> None:
+        """From now on the memory of these tensors is of this kind; with `of`, that which was of another."""
+        for tensor in tree_leaves(values):
+            if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
+                continue
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._known:
+                self._begin(storage, kind)
+            reference, size, before = self._known[storage._cdata]
+            if of is None or before == of:
+                self._known[storage._cdata] = (reference, size, kind)
+                self.alive[before] -= size
+                self.alive[kind] += size
+
+    def name_all(self, before: str, kind: str) -> None:
+        """All that is alive of one kind is of another from now on."""
+        for key, (reference, size, old) in self._known.items():
+            if old == before:
+                self._known[key] = (reference, size, kind)
+        self.alive[kind] += self.alive.pop(before, 0)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Where the step is. What a forward pass has left in memory when a backward pass begins are its activations."""
+        if name == "backward":
+            self.name_all("temporary", "activations")
+            self.activations = self.alive["activations"]
+        before, self._phase = self._phase, name
+        if name == "update":
+            self.gradients = self.alive["gradients"]
+        yield
+        self._phase = before
+        if name == "update":
+            self._sparse.clear()
+
+    def follow(self, model: nn.Module) -> None:
+        """Know parts of the model by the outermost modules below it that are called; gradients, once a weight has
+        them, are gradients."""
+        for name, module in model.named_modules():
+            if module is not model:
+                module.register_forward_pre_hook(self._enter(part_of(name)), with_kwargs=True)
+                module.register_forward_hook(self._leave, always_call=True)
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight.register_post_accumulate_grad_hook(lambda one: self.name(one.grad, "gradients"))
+        self._depth = 0
+
+    def _enter(self, part: str) -> Any:
+        def enter(_module: nn.Module, args: Any, kwargs: Any) -> None:
+            if self._depth == 0:
+                self._part = part
+                mark(tree_leaves((args, kwargs)), OUTSIDE)
+            self._depth += 1
+
+        return enter
+
+    def _leave(self, _module: nn.Module, _args: Any, result: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            mark(tree_leaves(result), self._part)
+            self._part = OUTSIDE
+
+
+def part_of(name: str) -> str:
+    """The layers of a list are one part."""
+    return re.sub(r"\.\d+$", "", name)
+
+
+def mark(tensors: list[Any], part: str) -> None:
+    """The nodes from these tensors back to the ones that are known belong to a part."""
+    nodes = [tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None]
+    while nodes:
+        node = nodes.pop()
+        if PART not in node.metadata:
+            node.metadata[PART] = part
+            nodes += [following for following, _ in node.next_functions if following is not None]

@@ -1,0 +1,73 @@
+"""What a benchmark would take at full size, for a terminal. Takes the object that `plan --dry --json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+
+PHASES = {"forward": "the forward pass", "backward": "the backward pass", "update": "the optimizer's step"}
+BESIDES = {"besides": "kept besides", "optimizer": "optimizer's state"}
+
+
+def show(dry: Mapping[str, Any], console: Console) -> None:
+    """A line per fact, the parts of the model below the FLOP."""
+    for line in _lines(dry):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _lines(dry: Mapping[str, Any]) -> Iterator[str]:
+    split = f"{dry['samples']} samples" + f" x {dry['micro_batches']} micro-batches" * (dry["micro_batches"] > 1)
+    yield (
+        f"{dry['variant']}, dry: global batch {dry['global_batch_size']}, rank {dry['rank']} of {dry['ranks']} with "
+        f"{split}, {dry['precision']}, device={dry['device']}"
+    )
+    yield f"parameters  {dry['trainable']:,} trained, {dry['frozen']:,} fixed"
+    forward, backward = (sum(part[way] for part in dry["flop"].values()) for way in (0, 1))
+    yield f"FLOP        of a sample {short(forward)} forward, {short(backward)} backward, {short(forward + backward)} in all"
+    width = max((len(part) for part in dry["flop"]), default=0)
+    for part, (ahead, back) in dry["flop"].items():
+        yield f"            {part:{width}} {short(ahead):>8} {short(back):>8}"
+    if dry["real_flop"] is not None:
+        yield f"            without padding {short(dry['real_flop'])} in all"
+    yield f"memory      {_kinds(dry['memory'])}"
+    total = sum(dry["peak"].values())
+    yield f"peak        {short(total, 'B')} in {PHASES.get(dry['peak_phase'], 'between')}: {_kinds(dry['peak'])}"
+    yield f"exchange    {_exchange(dry)}"
+    yield from _bound(dry)
+    for note in dry["notes"]:
+        yield f"note        {note}"
+
+
+def _kinds(memory: Mapping[str, int]) -> str:
+    return ", ".join(f"{BESIDES.get(kind, kind)} {short(size, 'B')}" for kind, size in memory.items() if size)
+
+
+def _exchange(dry: Mapping[str, Any]) -> str:
+    if dry["ranks"] == 1:
+        return "none, of one rank"
+    told = f"all-reduce of {short(dry['reduced'], 'B')} of gradients a step"
+    return told + (f", all-to-all of {short(dry['exchanged'], 'B')}" if dry["exchanged"] else "")
+
+
+def _bound(dry: Mapping[str, Any]) -> Iterator[str]:
+    bound = dry["bound"]
+    if bound["fits"] is not None:
+        yield f"fits        {'yes' if bound['fits'] else 'no'}, the device has {dry['machine']['memory_gb']:g} GB"
+    if bound["step_seconds"] is None:
+        return
+    each = ", ".join(f"{name} {1e3 * value:.4g}" for name, value in bound["seconds"].items())
+    real = "" if bound["seconds_real"] is None else f", compute without padding {1e3 * bound['seconds_real']:.4g}"
+    yield f"bound       a step takes {1e3 * bound['step_seconds']:.4g} ms at least, of {bound['term']} (ms: {each}{real})"
+    if dry["minutes"] is not None:
+        yield f"            {dry['minutes']['about']}: {dry['minutes']['value']:.4g} minutes of training at least"
+
+
+def short(value: float, unit: str = "") -> str:
+    """Four digits and a decimal prefix."""
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if abs(value) < 1000 or prefix == "P":
+            return f"{value:.4g} {prefix}{unit}".rstrip()
+        value /= 1000
+    raise AssertionError
