@@ -21,11 +21,13 @@ DROP = Path("/proc/sys/vm/drop_caches")
 
 
 def refuse_missing_packages(job: Job) -> None:
-    """Raises `RequestError` where what a reference imports is not installed here. Nothing of it is imported. What a
-    command imports is its own affair."""
-    if job.command is not None:
-        return
-    reference = job.reference
+    """As `refuse_missing`. What a command imports is its own affair."""
+    if job.command is None:
+        refuse_missing(job.reference)
+
+
+def refuse_missing(reference: str) -> None:
+    """Raises `RequestError` where what a reference imports is not installed here. Nothing of it is imported."""
     needed = discover.reference_config(reference).REQUIRES
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:

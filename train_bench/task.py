@@ -210,6 +210,20 @@ class Task(Protocol):
         """Free what was opened (workers, files). Called once, also after a failure."""
 
 
+class DryTask(Task, Protocol):
+    """What `plan --dry` asks of a task besides; one without it can be run all the same. Called after `build`, whose
+    tensors have no memory and no values then. A task may also have `dry_notes()`, sentences on what the numbers of a
+    dry run leave out, and, where it pads samples, a keyword `share` of `synthetic`: samples that are shorter by it."""
+
+    def synthetic(self, samples: int) -> Any:
+        """A look-alike of a micro-batch of so many samples, read nowhere. It is asked for 1 and for 2, with values;
+        what a larger one looks like follows from both."""
+
+    def iterate(self, batch: Any) -> None:
+        """One iteration, each of whose micro-batches is `batch`: forward passes, losses, `backward` and `step` of the
+        `Parallel`. May not depend on values of tensors."""
+
+
 class Prepare(Protocol):
     """`references/<name>/data.py` has a function `prepare` of this shape: everything that may be done
     to the dataset before any run, once and for all. Never timed, resumable, verified. It writes `MANIFEST` into the

@@ -239,11 +239,12 @@ def _between(starts: Tensor, ends: Tensor, length: int) -> Tensor:
     return ((places >= starts.unsqueeze(1)) & (places < ends.unsqueeze(1))).long()
 
 
-def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch at full length, from a generator of its own: at every masked position stands the
-    word that precedes it, which can be learnt. Reads nothing."""
+def synthetic(config: Config, samples: int, *, share: float = 1.0, seed: int = 0) -> Batch:
+    """Look-alike of a batch, from a generator of its own: at every masked position stands the word that precedes
+    it, which can be learnt. Reads nothing. Examples have their full length or a share of it, without padding."""
     rng = np.random.default_rng(seed)
-    length, predictions = config.data.sequence_length, config.data.predictions
+    length = max(4, round(share * config.data.sequence_length))
+    predictions = max(1, round(share * config.data.predictions))
     rows = np.zeros(samples, dtype=packed.row_type(length, predictions))
     rows["tokens"] = rng.integers(config.model.vocabulary, size=(samples, length))
     rows["length"], rows["first"], rows["masked"] = length, length // 2, predictions

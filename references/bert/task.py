@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -42,9 +42,20 @@ class Task(TrainingTask[Config, data.Batch]):
         self._rehearse(self.synthetic(self._local_batch_size))
         self._count(data.synthetic(self.config, self.config.data.eval_batch_size))
 
-    def synthetic(self, samples: int) -> data.Batch:
-        """A look-alike of a micro-batch, read nowhere."""
-        return data.synthetic(self.config, samples)
+    def synthetic(self, samples: int, *, share: float = 1.0) -> data.Batch:
+        """A look-alike of a micro-batch, read nowhere, of the longest samples or of a share of their length."""
+        return data.synthetic(self.config, samples, share=share)
+
+    def dry_notes(self) -> Sequence[str]:
+        """What the numbers of a dry run are not."""
+        length = self.config.data.sequence_length
+        return (
+            f"Examples are padded to {length} tokens; the mean length of Wikipedia's is not known here.",
+            *(
+                ("Packed rows hold several short examples; here every row is one of full length.",)
+                * self.config.data.pack
+            ),
+        )
 
     def open_data(self) -> DataFacts:
         """Find and check the examples, start the loaders."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -96,18 +98,9 @@ class Detector(nn.Module):
             truths.append(logits.new_zeros(len(negative)))
             chosen_codes.append(codes[image, positive])
             wanted.append(encode(truth.boxes[matches[positive]], anchors[positive], RPN_WEIGHTS))
-        sampled = torch.cat(chosen_logits)
-        count = max(len(sampled), 1)
-        return {
-            "objectness": functional.binary_cross_entropy_with_logits(
-                sampled, torch.cat(truths), reduction="sum"
-            )
-            / count,
-            "rpn_box": functional.smooth_l1_loss(
-                torch.cat(chosen_codes), torch.cat(wanted), beta=RPN_BETA, reduction="sum"
-            )
-            / count,
-        }
+        return _losses_of_anchors(
+            torch.cat(chosen_logits), torch.cat(truths), torch.cat(chosen_codes), torch.cat(wanted)
+        )
 
     def _region_losses(
         self,
@@ -129,61 +122,120 @@ class Detector(nn.Module):
             wanted.append(encode(truth.boxes[which], every[positive], BOX_WEIGHTS))
             masks.append(mask_targets(truth, which, every[positive]))
         label = torch.cat(labels)
-        positive = (label > 0).nonzero().squeeze(1)
-        placed = _placed(rois)
-        logits, codes = self.network.box(self._pool(levels, placed, BOX_SIDE))
-        mask_logits = self.network.mask(self._pool(levels, placed[positive], MASK_SIDE // 2))
-        target = torch.cat(masks)
+        return self._losses_of_regions(
+            levels,
+            _placed(rois),
+            self._by_size,
+            label=label,
+            positive=(label > 0).nonzero().squeeze(1),
+            wanted=torch.cat(wanted),
+            target=torch.cat(masks),
+        )
+
+    def _losses_of_regions(
+        self,
+        levels: list[Tensor],
+        placed: Tensor,
+        by_level: Callable[[Tensor, int], list[Tensor]],
+        *,
+        label: Tensor,
+        positive: Tensor,
+        wanted: Tensor,
+        target: Tensor,
+    ) -> Losses:
+        """From sampled RoIs; `positive` are the indices of those with an object, `wanted` their codes, `target` their
+        masks."""
+        logits, codes = self.network.box(self._pool(levels, placed, by_level, BOX_SIDE))
+        mask_logits = self.network.mask(self._pool(levels, placed[positive], by_level, MASK_SIDE // 2))
         mask_sum = functional.binary_cross_entropy_with_logits(
             _of_class(mask_logits, label[positive]), target, reduction="sum"
         )
         count = max(len(label), 1)
         return {
             "class": functional.cross_entropy(logits, label, reduction="sum") / count,
-            "box": functional.smooth_l1_loss(
-                codes[positive, label[positive]], torch.cat(wanted), reduction="sum"
-            )
+            "box": functional.smooth_l1_loss(codes[positive, label[positive]], wanted, reduction="sum")
             / count,
             "mask": mask_sum / max(target.numel(), 1),
         }
 
     def _detect(self, levels: list[Tensor], proposed: list[Tensor], sizes: list[Size]) -> list[Detected]:
-        logits, codes = self.network.box(self._pool(levels, _placed(proposed), BOX_SIDE))
+        logits, codes = self.network.box(self._pool(levels, _placed(proposed), self._by_size, BOX_SIDE))
         counts = [len(rois) for rois in proposed]
         parts = zip(logits.split(counts), codes.split(counts), proposed, sizes, strict=True)
         detected = [detect(*part, self.detection) for part in parts]
         placed = _placed([boxes for boxes, _, _ in detected])
         every = torch.cat([labels for _, _, labels in detected])
-        masks = _of_class(self.network.mask(self._pool(levels, placed, MASK_SIDE // 2)), every).sigmoid()
+        pooled = self._pool(levels, placed, self._by_size, MASK_SIDE // 2)
+        masks = _of_class(self.network.mask(pooled), every).sigmoid()
         split = masks.split([len(labels) for _, _, labels in detected])
         return [
             Detected(boxes=boxes, scores=scores, labels=labels, masks=mask)
             for (boxes, scores, labels), mask in zip(detected, split, strict=True)
         ]
 
-    def _pool(self, levels: list[Tensor], placed: Tensor, side: int) -> Tensor:
-        """RoIAlign (not aligned, as in the reference) of all images' RoIs, each from the level of its size:
-        floor(4 + log2(sqrt(area) / 224 + 1e-6)) in the full benchmark."""
-        sides = placed[:, 3:] - placed[:, 1:3] + 1
-        relative = sides.prod(dim=1).sqrt() / self.shape.canonical_size
-        number = (CANONICAL_LEVEL + torch.log2(relative + 1e-6)).floor().clamp(0, len(levels) - 1)
+    def _pool(
+        self,
+        levels: list[Tensor],
+        placed: Tensor,
+        by_level: Callable[[Tensor, int], list[Tensor]],
+        side: int,
+    ) -> Tensor:
+        """RoIAlign (not aligned, as in the reference) of all images' RoIs, each from the level that `by_level` says."""
         finest = 4 if self.shape.stem_pool else 2
-        pooled, order = [], []
-        for index, level in enumerate(levels):
-            mine = (number == index).nonzero().squeeze(1)
-            scale = 1.0 / (finest * 2**index)
+        pooled, order = [], by_level(placed, len(levels))
+        for index, (level, mine) in enumerate(zip(levels, order, strict=True)):
             pooled.append(
                 ops.roi_align(
                     level,
                     placed[mine].to(level.dtype),
                     side,
-                    scale,
+                    1.0 / (finest * 2**index),
                     self.detection.sampling_ratio,
                     aligned=False,
                 )
             )
-            order.append(mine)
         return torch.cat(pooled)[torch.cat(order).argsort()]
+
+    def _by_size(self, placed: Tensor, levels: int) -> list[Tensor]:
+        """The RoIs of each level: floor(4 + log2(sqrt(area) / 224 + 1e-6)) in the full benchmark."""
+        sides = placed[:, 3:] - placed[:, 1:3] + 1
+        relative = sides.prod(dim=1).sqrt() / self.shape.canonical_size
+        number = (CANONICAL_LEVEL + torch.log2(relative + 1e-6)).floor().clamp(0, levels - 1)
+        return [(number == index).nonzero().squeeze(1) for index in range(levels)]
+
+    def any_losses(self, images: Tensor) -> Losses:
+        """Losses like those of training that depend on no value: of as many anchors and RoIs as are sampled at most,
+        whichever come first, for what a step takes. Proposing, matching and drawing is left out."""
+        levels = self.network.fpn(self.network.backbone(images))
+        outputs = self.network.rpn(levels)
+        logits, codes = (torch.cat(parts, 1) for parts in outputs)
+        samples, anchors = len(images), min(self.detection.anchors_sampled, logits.shape[1])
+        positives = int(anchors * RPN_POSITIVE)
+        first = torch.arange(anchors, device=images.device)
+        sampled = torch.cat([logits[image, first] for image in range(samples)])
+        moved = torch.cat([codes[image, first[:positives]] for image in range(samples)])
+        losses = _losses_of_anchors(sampled, torch.ones_like(sampled), moved, torch.zeros_like(moved))
+        count = self.detection.rois_sampled
+        label = torch.arange(samples * count, device=images.device) % self.shape.num_classes
+        positive = torch.arange(samples * int(count * ROI_POSITIVE), device=images.device)
+        return losses | self._losses_of_regions(
+            [level.contiguous() for level in levels[:-1]],
+            _placed([images.new_zeros(count, 4) for _ in range(samples)]),
+            lambda placed, number: list(torch.arange(len(placed), device=placed.device).chunk(number)),
+            label=label,
+            positive=positive,
+            wanted=images.new_zeros(len(positive), 4),
+            target=images.new_zeros(len(positive), MASK_SIDE, MASK_SIDE),
+        )
+
+
+def _losses_of_anchors(sampled: Tensor, truth: Tensor, codes: Tensor, wanted: Tensor) -> Losses:
+    """From the logits of sampled anchors and whether there is an object, the codes of those with one and what they are
+    to be."""
+    count = max(len(sampled), 1)
+    objectness = functional.binary_cross_entropy_with_logits(sampled, truth, reduction="sum")
+    box = functional.smooth_l1_loss(codes, wanted, beta=RPN_BETA, reduction="sum")
+    return {"objectness": objectness / count, "rpn_box": box / count}
 
 
 def _placed(rois: list[Tensor]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -24,6 +24,8 @@ from train_bench.task import DataFacts
 
 class Task(TrainingTask[Config, Batch]):
     """The benchmark `maskrcnn` and its smaller scales."""
+
+    _model: Detector
 
     def _build_model(self) -> tuple[Detector, torch.optim.Optimizer]:
         config = self.config
@@ -50,6 +52,25 @@ class Task(TrainingTask[Config, Batch]):
     def synthetic(self, samples: int) -> Batch:
         """A look-alike of a micro-batch, read nowhere."""
         return data.synthetic(self.config, samples)
+
+    def iterate(self, batch: Batch) -> None:
+        """Without what depends on values: proposals, matches and draws. As many anchors and RoIs as may be."""
+        self._forward.train()
+        for micro_batch in self._micro_batches(iter([batch] * self._microbatches)):
+            losses = self._model.any_losses(self._images(micro_batch))
+            self._backward(torch.stack(list(losses.values())).sum())
+        self._optimizer_step()
+
+    def dry_notes(self) -> Sequence[str]:
+        """What the numbers of a dry run are not."""
+        detection, hyperparameters = self.config.detection, self.config.hyperparameters
+        return (
+            f"Images are padded to the largest of their batch, here all to {hyperparameters.min_image_size} x "
+            f"{hyperparameters.max_image_size} pixels, the largest there is; their mean size is not known.",
+            f"Of every image {detection.anchors_sampled} anchors and {detection.rois_sampled} regions, a quarter of "
+            "them with an object, the most there may be. Left out: proposing regions (sorting, suppression), matching "
+            "them with objects, targets of masks.",
+        )
 
     def open_data(self) -> DataFacts:
         """Find and check images and annotations, start the loaders."""

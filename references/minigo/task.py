@@ -102,6 +102,17 @@ class Task:
         self._forward.train()
         self._train_step(iter([batch] * self._microbatches))
 
+    def dry_notes(self) -> Sequence[str]:
+        """What the numbers of a dry run are not."""
+        search, games = self.config.search, self.config.hyperparameters.min_selfplay_games_per_generation
+        fast = search.fast_frequency
+        evaluations = fast * search.fast_readouts + (1 - fast) * search.readouts
+        return (
+            f"A step learns from positions that were played. Of self-play, which is not counted, a move takes about "
+            f"{evaluations:g} evaluations of the network, each a forward pass of one position, and a generation "
+            f"{games} games; how many moves a game has is not known before it is played.",
+        )
+
     def open_data(self) -> DataFacts:
         """Read the target model. Games are made on the clock."""
         self._opponent = self._target_model()

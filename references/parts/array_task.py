@@ -34,6 +34,10 @@ class ArrayTask(TrainingTask[C, Batch]):
     def _measure(self, batch: Batch) -> Tensor:
         """What an evaluation adds up, of one batch; made in `self._parallel.inference()`."""
 
+    def synthetic(self, samples: int) -> Batch:
+        """As `_synthetic`."""
+        return self._synthetic(samples)
+
     def _warm_up(self) -> None:
         self._rehearse(self._synthetic(self._local_batch_size))
         self._measure(self._synthetic(self.config.data.eval_batch_size))

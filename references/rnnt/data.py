@@ -293,11 +293,11 @@ def _stacked(utterances: list[Tensor], data: Data) -> Tensor:
     return torch.tensor([-(-len(seen) // data.frame_stack) for seen in utterances])
 
 
-def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch of the longest utterances, from a generator of its own: a tone per label in noise,
-    which can be learnt. Reads nothing."""
+def synthetic(config: Config, samples: int, *, share: float = 1.0, seed: int = 0) -> Batch:
+    """Look-alike of a batch of the longest utterances, or of such that last a share of it, from a generator of its
+    own: a tone per label in noise, which can be learnt. Reads nothing."""
     generator = torch.Generator().manual_seed(seed)
-    data, seconds = config.data, config.hyperparameters.data_train_max_duration
+    data, seconds = config.data, share * config.hyperparameters.data_train_max_duration
     frames = max(1, round(seconds / data.hop) // data.frame_stack)
     count = max(1, round(seconds * LABELS_PER_SECOND))
     channels = data.frame_stack * data.mel_filters

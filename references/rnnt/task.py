@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -53,9 +53,17 @@ class Task(TrainingTask[Config, data.Batch]):
         self._rehearse(batch)
         self._decoded(*batch[:2])
 
-    def synthetic(self, samples: int) -> data.Batch:
-        """A look-alike of a micro-batch, read nowhere."""
-        return data.synthetic(self.config, samples)
+    def synthetic(self, samples: int, *, share: float = 1.0) -> data.Batch:
+        """A look-alike of a micro-batch, read nowhere, of the longest samples or of a share of their length."""
+        return data.synthetic(self.config, samples, share=share)
+
+    def dry_notes(self) -> Sequence[str]:
+        """What the numbers of a dry run are not."""
+        seconds = self.config.hyperparameters.data_train_max_duration
+        return (
+            f"Utterances are padded to the longest of their batch, here all to {seconds:g} s, the longest there is, "
+            f"with {data.LABELS_PER_SECOND} labels a second; their mean length is not known here.",
+        )
 
     def open_data(self) -> DataFacts:
         """Find and check the utterances, start the loaders."""

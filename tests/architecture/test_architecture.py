@@ -55,6 +55,7 @@ MAY_SEE = {
     "run": SHARED | CONTRACTS,
     "own_trainer": SHARED | {"run", "rules", "Benchmark"},
     "check": SHARED | CONTRACTS | {"run"},
+    "dry_run": SHARED | CONTRACTS,
     "judge": SHARED | {"rules"},
     "forecast": SHARED | {"judge", "rules"},
     "report": SHARED | {"forecast", "judge", "rules"},
@@ -79,6 +80,7 @@ MAY_IMPORT_TORCH = (
     "references/",
     "train_bench/run/",
     "train_bench/check/",
+    "train_bench/dry_run/",
     "train_bench/template/",
     "train_bench/warm_up.py",
     "launchers/parts/ddp.py",
@@ -272,7 +274,7 @@ def test_yaml_holds_values_and_no_arithmetic():
 def test_every_verb_is_a_file_of_its_name():
     from train_bench.cli import VERBS
 
-    shared = {"__init__", "campaigns", "conclusion", "naming", "reading"}
+    shared = {"__init__", "campaigns", "conclusion", "dry", "naming", "reading"}
     assert {path.stem for path in (ROOT / "train_bench" / "commands").glob("*.py")} == {*VERBS} | shared
 
 

@@ -1,21 +1,38 @@
-"""What a run would do: the decided values and the exact commands; --json for programs."""
+"""What a run would do: the decided values and the exact commands.
+
+--json             one object for programs
+--dry              instead, what a training step at full size computes, holds and exchanges, found without its memory
+                   (no data, no weights, no GPU): parameters, FLOP of a sample by part of the model, memory of a rank
+                   by kind and at its peak, bytes between ranks; with the following, whether a rank fits its device
+                   and how long a step and training take at least. device=cuda: attention as GPUs compute it
+--ranks N          how many ranks share the global batch; else those of the launcher
+--memory-gb X      memory of a rank's device, a GB being 10^9 bytes
+--peak-tflops X    10^12 FLOP a second that the device does at most, in the job's precision
+--memory-gb-s X    GB a second between the device and its memory
+--network-gb-s X   GB a second that a rank sends to others
+--real-share X     share of a padded sample that is no padding, mean length over longest (bert, rnnt): FLOP of real
+                   tokens are told besides and are what the bound counts
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from train_bench import campaign, submit
-from train_bench.commands import campaigns
+from train_bench.commands import campaigns, dry
 from train_bench.compose import Request
 from train_bench.exit_codes import VALID
 from train_bench.job import Job
 from train_bench.plan import discover, earlier
 from train_bench.plan.launch import rank_argv
 from train_bench.plan.plan import Plan, as_json
+from train_bench.report import dry as dry_report
 from train_bench.report import plan as report
 from train_bench.report import table
 from train_bench.rules import ruleset
@@ -23,19 +40,31 @@ from train_bench.rules import ruleset
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    overrides = [word for word in arguments if word != "--json"]
+    options, overrides = dry.parsed(arguments)
 
     def act(request: Request) -> int:
         both = (request, *([request.against] if request.against else []))
-        plans = [_as_json(campaigns.plan_of(one, to_be_run=False)) for one in both]
-        if len(overrides) < len(arguments):
-            print(json.dumps({"plans": plans}, indent=2))
+        if options.dry:
+            _tell("dry", [dry.of_request(one, options) for one in both], options, dry_report.show)
         else:
-            for plan in plans:
-                report.show(plan, table.console())
+            plans = [_as_json(campaigns.plan_of(one, to_be_run=False)) for one in both]
+            _tell("plans", plans, options, report.show)
         return VALID
 
     return campaigns.with_request("plan", overrides, act)
+
+
+def _tell(
+    name: str,
+    values: list[dict[str, Any]],
+    options: dry.Options,
+    show: Callable[[Mapping[str, Any], Console], None],
+) -> None:
+    if options.json:
+        print(json.dumps({name: values}, indent=2))
+    else:
+        for value in values:
+            show(value, table.console())
 
 
 def _as_json(planned: Plan) -> dict[str, Any]:

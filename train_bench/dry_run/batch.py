@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """All tensors of a batch."""
+    if isinstance(value, Tensor):
+        yield value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_of([getattr(value, field.name) for field in dataclasses.fields(value)])
+    elif isinstance(value, dict):
+        yield from tensors_of(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_of(part)
 
 
 def grown(one: Any, two: Any, samples: int) -> Any:

@@ -63,5 +63,5 @@ def _asked(inputs: int, units: int) -> int:
         weights = (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)
         state = torch.zeros(SAMPLES, units)
         x = torch.zeros(STEPS, SAMPLES, inputs)
-        how = (False, [], LSTM_MODE, units, 1, True, False, False, True)
+        how: tuple[Any, ...] = (False, [], LSTM_MODE, units, 1, True, False, False, True)
         return int(aten.mkldnn_rnn_layer(x, *weights, state, state, *how)[3].numel())

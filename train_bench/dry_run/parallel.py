@@ -67,9 +67,8 @@ class DryParallel:
 
     def backward(self, loss: torch.Tensor) -> None:
         """Not scaled: a factor takes no memory."""
-        with self._phase("backward"):
-            with torch.autograd.set_multithreading_enabled(False):
-                loss.backward()
+        with self._phase("backward"), torch.autograd.set_multithreading_enabled(False):
+            loss.backward()
 
     def step(self, *, clip_norm: float | None = None) -> bool:
         """Clip, update, zero."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -13,9 +14,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import _disable_current_modes
 
-from train_bench.dry_run.batch import grown
+from train_bench.dry_run.attention import attention_of
+from train_bench.dry_run.batch import grown, tensors_of
 from train_bench.dry_run.parallel import DryParallel
 from train_bench.dry_run.watch import OUTSIDE, Watch
 from train_bench.errors import RequestError
@@ -35,6 +37,7 @@ KINDS = ("weights", "gradients", "optimizer", "besides", "inputs", "activations"
 class Step:
     """What a step of one rank takes. Bytes, and FLOP of a sample, of which a multiplication and an addition are two.
 
+    device         whose kernels they would be; others need other memory between forward and backward pass
     samples        of a micro-batch of this rank
     trainable, frozen  parameters that this rank holds
     flop           by part of the model, forward and backward
@@ -87,8 +90,8 @@ def step_of(
 
     Raises `RequestError` for a task that does not say what its batches look like, or whose step depends on values.
     """
+    kernels = Device.cuda if device is Device.cuda else Device.cpu
     config, micro_batches = _without_files(config.for_ranks(ranks), ranks)
-    where = torch.device("cuda" if device is Device.cuda else "cpu")
     samples = config.hyperparameters.global_batch_size // (
         ranks * config.hyperparameters.gradient_accumulation_steps
     )
@@ -96,18 +99,20 @@ def step_of(
     for needed in ("synthetic", "iterate"):
         if not hasattr(task, needed):
             raise RequestError(
-                f"{config.benchmark} cannot be planned dry, because its Task has no {needed}(); "
-                f"docs/a-benchmark-of-your-own.md says what a dry run asks for."
+                f"{config.benchmark} cannot be planned dry, because its Task has no {needed}(); DryTask in "
+                "train_bench/task.py says what a dry run asks for."
             )
     watch = Watch()
-    with _no_memory(config.benchmark), watch, _exchanges() as exchanges:
-        parallel = DryParallel(rank=0, size=ranks, device=where, precision=precision, phase=watch.phase)
+    with _no_memory(config.benchmark), watch, _exchanges() as exchanges, attention_of(kernels):
+        parallel = DryParallel(
+            rank=0, size=ranks, device=torch.device("cpu"), precision=precision, phase=watch.phase
+        )
         task.build(1, parallel)
         watch.name((list(parallel.model.parameters()), list(parallel.model.buffers())), "weights")
         watch.name_all("temporary", "besides")
         watch.follow(parallel.model)
-        batch = _batch(task, samples, where)
-        watch.name(batch, "inputs")
+        batch = _batch(task, samples)
+        watch.name(list(tensors_of(batch)), "inputs")
         reduced = sum(
             weight.numel() * weight.element_size()
             for weight in parallel.model.parameters()
@@ -126,11 +131,11 @@ def step_of(
         memory = {kind: watch.alive.get(kind, 0) for kind in KINDS}
         memory |= {"gradients": gradients, "activations": watch.activations}
         exchanged = sum(exchanges) // config.hyperparameters.gradient_accumulation_steps * micro_batches
-        real_flop = _real_flop(task, watch, samples, where, real_share)
+        real_flop = _real_flop(task, watch, samples, real_share)
     trained = config.hyperparameters.gradient_accumulation_steps * samples
     weights = list(parallel.model.parameters())
     return Step(
-        device=where.type,
+        device=kernels.value,
         precision=precision.value,
         ranks=ranks,
         rank=0,
@@ -190,7 +195,7 @@ def _no_memory(benchmark: str) -> Iterator[None]:
         warnings.simplefilter("ignore")  # of kernels that a machine without a GPU lacks
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         known = mode.fake_tensor_converter.meta_converter.tensor_memo
-        swap = torch.utils.swap_tensors
+        swap: Any = torch.utils.swap_tensors
 
         def swap_unknown(one: Tensor, other: Tensor) -> None:
             """As torch does when a model is moved, which is refused for tensors that anybody remembers."""
@@ -203,8 +208,8 @@ def _no_memory(benchmark: str) -> Iterator[None]:
                 yield
         except DataDependentOutputException as error:
             raise RequestError(
-                f"{benchmark} cannot be planned dry: its step looks at the values of tensors ({error.func}), and tensors "
-                "without memory have none."
+                f"{benchmark} cannot be planned dry: its step looks at the values of tensors ({error.func}), and "
+                "tensors without memory have none."
             ) from error
 
 
@@ -220,14 +225,11 @@ def _exchanges() -> Iterator[list[int]]:
         yield sent
 
 
-def _batch(task: Any, samples: int, where: torch.device, **how: Any) -> Any:
+def _batch(task: Any, samples: int, **how: Any) -> Any:
     """A micro-batch without memory. The two that it is like are made with values, which drawing them may need."""
-    with torch.utils._python_dispatch._disable_current_modes():
+    with _disable_current_modes():
         one, two = task.synthetic(1, **how), task.synthetic(2, **how)
-    batch = grown(one, two, samples)
-    return torch.utils._pytree.tree_map(
-        lambda leaf: leaf.to(where) if isinstance(leaf, Tensor) else leaf, batch
-    )
+    return grown(one, two, samples)
 
 
 def _name_state(watch: Watch, optimizer: torch.optim.Optimizer) -> None:
@@ -235,13 +237,13 @@ def _name_state(watch: Watch, optimizer: torch.optim.Optimizer) -> None:
         watch.name(list(state.values()), "optimizer")
 
 
-def _real_flop(
-    task: Any, watch: Watch, samples: int, where: torch.device, share: float | None
-) -> float | None:
+def _real_flop(task: Any, watch: Watch, samples: int, share: float | None) -> float | None:
     """FLOP of an iteration on samples of which only what is no padding is computed."""
     if share is None:
         return None
-    batch = _batch(task, samples, where, share=share)
+    if "share" not in inspect.signature(task.synthetic).parameters:
+        raise RequestError(f"{task.config.benchmark} pads no samples; leave --real-share out.")
+    batch = _batch(task, samples, share=share)
     watch.flop.clear()
     task.iterate(batch)
     return float(sum(watch.flop.values()))

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from train_bench.dry_run.attention import ATTENTION_FORMULAS
 from train_bench.dry_run.lstm import LSTM_FORMULAS, workspace
 
 PART = "part of the model"
@@ -23,7 +24,7 @@ PART = "part of the model"
 OUTSIDE = "outside the parts"
 """What belongs to no part: losses, and what the model computes between its parts."""
 
-FORMULAS = {**flop_registry, **LSTM_FORMULAS}
+FORMULAS = {**flop_registry, **LSTM_FORMULAS, **ATTENTION_FORMULAS}
 
 
 class Watch(TorchDispatchMode):
@@ -36,7 +37,7 @@ class Watch(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.flop: dict[tuple[str, str], int] = defaultdict(int)
         self.alive: dict[str, int] = defaultdict(int)
         self._phase, self._part = "build", OUTSIDE
@@ -57,7 +58,7 @@ class Watch(TorchDispatchMode):
             return 0.0  # start weights have no values, and what is drawn of one is not looked at
         if func.overloadpacket is torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors:
             self._sparse.append((args, kwargs))  # tensors without memory forget what they are made of
-            self.name(tree_leaves((args, kwargs)), "gradients")
+            self.name(tree_leaves((args, kwargs)), "gradients", of="temporary")
         result = func(*args, **kwargs)
         if func.overloadpacket is torch.ops.aten.mkldnn_rnn_layer:
             steps, samples, inputs = args[0].shape
@@ -66,7 +67,7 @@ class Watch(TorchDispatchMode):
         formula = FORMULAS.get(func.overloadpacket)
         if formula is not None:
             node = torch._C._current_autograd_node()
-            part = self._part if node is None else node.metadata.get(PART, OUTSIDE)
+            part = self._part if node is None else _metadata(node).get(PART, OUTSIDE)
             self.flop[self._phase, part] += formula(*args, **kwargs, out_val=result)
         self._see(result)
         return result
@@ -162,9 +163,18 @@ def part_of(name: str) -> str:
 
 def mark(tensors: list[Any], part: str) -> None:
     """The nodes from these tensors back to the ones that are known belong to a part."""
-    nodes = [tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None]
+    nodes = [
+        tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None
+    ]
     while nodes:
         node = nodes.pop()
-        if PART not in node.metadata:
-            node.metadata[PART] = part
+        metadata = _metadata(node)
+        if PART not in metadata:
+            metadata[PART] = part
             nodes += [following for following, _ in node.next_functions if following is not None]
+
+
+def _metadata(node: Any) -> dict[str, str]:
+    """What may be noted at a node; torch declares it as a method."""
+    noted: dict[str, str] = node.metadata
+    return noted

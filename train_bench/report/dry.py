@@ -18,14 +18,17 @@ def show(dry: Mapping[str, Any], console: Console) -> None:
 
 
 def _lines(dry: Mapping[str, Any]) -> Iterator[str]:
-    split = f"{dry['samples']} samples" + f" x {dry['micro_batches']} micro-batches" * (dry["micro_batches"] > 1)
+    split = f"{dry['samples']} samples" + f" x {dry['micro_batches']} micro-batches" * (
+        dry["micro_batches"] > 1
+    )
     yield (
         f"{dry['variant']}, dry: global batch {dry['global_batch_size']}, rank {dry['rank']} of {dry['ranks']} with "
         f"{split}, {dry['precision']}, device={dry['device']}"
     )
     yield f"parameters  {dry['trainable']:,} trained, {dry['frozen']:,} fixed"
     forward, backward = (sum(part[way] for part in dry["flop"].values()) for way in (0, 1))
-    yield f"FLOP        of a sample {short(forward)} forward, {short(backward)} backward, {short(forward + backward)} in all"
+    every = short(forward + backward)
+    yield f"FLOP        of a sample {short(forward)} forward, {short(backward)} backward, {every} in all"
     width = max((len(part) for part in dry["flop"]), default=0)
     for part, (ahead, back) in dry["flop"].items():
         yield f"            {part:{width}} {short(ahead):>8} {short(back):>8}"
@@ -36,6 +39,12 @@ def _lines(dry: Mapping[str, Any]) -> Iterator[str]:
     yield f"peak        {short(total, 'B')} in {PHASES.get(dry['peak_phase'], 'between')}: {_kinds(dry['peak'])}"
     yield f"exchange    {_exchange(dry)}"
     yield from _bound(dry)
+    training = dry["training"]
+    if training["samples"] is not None:
+        minutes = training["minutes"]
+        at_least = "" if minutes is None else f", {minutes:.4g} minutes at least, evaluations left out"
+        yield f"training    {training['samples']:,} samples{at_least}"
+    yield f"            {training['message']}"
     for note in dry["notes"]:
         yield f"note        {note}"
 
@@ -58,10 +67,13 @@ def _bound(dry: Mapping[str, Any]) -> Iterator[str]:
     if bound["step_seconds"] is None:
         return
     each = ", ".join(f"{name} {1e3 * value:.4g}" for name, value in bound["seconds"].items())
-    real = "" if bound["seconds_real"] is None else f", compute without padding {1e3 * bound['seconds_real']:.4g}"
-    yield f"bound       a step takes {1e3 * bound['step_seconds']:.4g} ms at least, of {bound['term']} (ms: {each}{real})"
-    if dry["minutes"] is not None:
-        yield f"            {dry['minutes']['about']}: {dry['minutes']['value']:.4g} minutes of training at least"
+    real = (
+        ""
+        if bound["seconds_real"] is None
+        else f", compute without padding {1e3 * bound['seconds_real']:.4g}"
+    )
+    least = f"{1e3 * bound['step_seconds']:.4g} ms at least, of {bound['term']}"
+    yield f"bound       a step takes {least} (ms: {each}{real})"
 
 
 def short(value: float, unit: str = "") -> str:

@@ -1,0 +1,95 @@
+"""What real steps compute and hold, found in other ways than a dry run's."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.references.configs import composed
+from train_bench.check.one_rank import OneRank
+from train_bench.dry_run.step import Step, step_of
+from train_bench.job import Device, Precision
+from train_bench.plan import discover
+
+MINIS = [f"{name}_mini" for name in discover.references()]
+MEASURED = "the iteration that is measured"
+
+
+def dry(config: Any, **how: Any) -> Step:
+    """A dry step of a configuration, of one rank in fp32 unless it is said."""
+    how = {"ranks": 1, "device": Device.cpu, "precision": Precision.fp32} | how
+    return step_of(discover.task(config.reference), config, **how)
+
+
+@contextmanager
+def task_of(config: Any):
+    """The task with its weights."""
+    task = discover.task(config.reference)(config)
+    task.build(1, OneRank())
+    yield task
+    task.close()
+
+
+def mini(name: str, *overrides: str) -> Any:
+    """Without warm-up."""
+    return composed(name, "warm_up_steps=0", *overrides)
+
+
+def counted(task: Any, samples: int) -> FlopCounterMode:
+    """torch's count of an iteration."""
+    batch = task.synthetic(samples)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        task.iterate(batch)
+    return counter
+
+
+def peak_of(config: Any, samples: int) -> int:
+    """Bytes that torch's allocator has given out when they were most in the second of two iterations, from the trace
+    of torch's profiler, which began before the weights were made."""
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+    with profiler, task_of(config) as task:
+        batch = task.synthetic(samples)
+        task.iterate(batch)
+        with record_function(MEASURED):
+            task.iterate(batch)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(file))
+        events = json.loads(file.read_text())["traceEvents"]
+    begin = next(event["ts"] for event in events if event.get("name") == MEASURED)
+    held = most = 0
+    allocations = [event for event in events if event.get("name") == "[memory]"]
+    for event in sorted(allocations, key=lambda event: event["ts"]):
+        held += event["args"]["Bytes"]
+        if event["ts"] >= begin:
+            most = max(most, held)
+    return most
+
+
+def lstm_flop(config: Any) -> int:
+    """Forward FLOP of a sample in the LSTMs of RNN-T, which torch's counter leaves out: two products with the weights
+    of four gates, for every frame or label."""
+    model, data = config.model, config.data
+    seconds = config.hyperparameters.data_train_max_duration
+    frames = round(seconds / data.hop) // data.frame_stack
+    joined = -(-frames // model.time_stack)
+    labels = round(seconds * 5) + 1
+    layers = [(frames, data.frame_stack * data.mel_filters, model.encoder)]
+    layers += [(frames, model.encoder, model.encoder)] * (model.pre_rnn - 1)
+    layers += [(joined, model.time_stack * model.encoder, model.encoder)]
+    layers += [(joined, model.encoder, model.encoder)] * (model.post_rnn - 1)
+    layers += [(labels, model.prediction, model.prediction)] * model.prediction_rnn
+    return sum(2 * steps * 4 * units * (inputs + units) for steps, inputs, units in layers)
+
+
+def local_batch(config: Any) -> int:
+    """Samples of a micro-batch of the only rank."""
+    hyperparameters = config.hyperparameters
+    return hyperparameters.global_batch_size // hyperparameters.gradient_accumulation_steps

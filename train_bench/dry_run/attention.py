@@ -1,0 +1,65 @@
+"""Attention as GPUs compute it: scores are not kept for the backward pass but computed again. torch's CPU keeps them
+where there is dropout, and tensors without memory need a CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from train_bench.job import Device
+
+aten = torch.ops.aten
+
+
+@contextmanager
+def attention_of(device: Device) -> Iterator[None]:
+    """`scaled_dot_product_attention` is that of this device."""
+    if device is Device.cuda:
+        with patch.object(functional, "scaled_dot_product_attention", _on_a_gpu):
+            yield
+    else:
+        yield
+
+
+def _on_a_gpu(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    bias = attn_mask
+    if bias is not None:
+        if bias.dtype is torch.bool:
+            bias = torch.empty_like(bias, dtype=query.dtype)
+        bias = bias.expand(*query.shape[:3], key.shape[2])
+    kernel = aten._scaled_dot_product_efficient_attention
+    mixed: Tensor = kernel(query, key, value, bias, True, dropout_p, is_causal, scale=scale)[0]
+    return mixed
+
+
+def _backward(
+    gradient: Any, query: Any, key: Any, value: Any, *_: Any, out_val: Any = None, **__: Any
+) -> int:
+    """Four products. Kernels that keep no scores compute them once more, which is their work and not that of attention;
+    torch's table counts it."""
+    batch, heads, queries, width = query.shape
+    products = 2 * batch * heads * queries * key.shape[2]
+    return int(2 * products * width + 2 * products * value.shape[3])
+
+
+ATTENTION_FORMULAS: dict[Any, Callable[..., int]] = dict.fromkeys(
+    (
+        aten._scaled_dot_product_efficient_attention_backward,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward,
+    ),
+    _backward,
+)
