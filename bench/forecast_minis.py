@@ -3,9 +3,9 @@
     python bench/forecast_minis.py [RUNS] [BENCHMARK ...]
 
 Of each mini benchmark of `references/` (or of those named) a probe is run, a fifth of a run or less where evaluations
-are that close, a campaign is forecast from it, and then run with RUNS runs (3). Printed: how long the probe trained beside a run, the forecast
-score with its 80 % interval, the score, their ratio, and whether the interval holds it. `of runs` says how many of the
-single runs lie in the interval for one run.
+are that close, a campaign is forecast from it, and then run with RUNS runs (3). Printed: how long the probe trained
+beside a run, the forecast score with its 80 % interval, the score, their ratio, and whether the interval holds it. `of
+runs` says how many of the single runs lie in the interval for one run.
 
 `resampled`: 40 campaigns of each benchmark whose convergence is that of one random half of the runs of its reference
 convergence point, forecast from the other half, at the pace of runs that were measured; how many scores lie in the 80 %
