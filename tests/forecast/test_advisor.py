@@ -9,7 +9,7 @@ from rich.console import Console
 from train_bench.errors import RequestError
 from train_bench.forecast import advisor
 from train_bench.judge import rcp
-from train_bench.report import advice as page
+from train_bench.report import forecast as page
 from train_bench.rules import ruleset
 
 MASKRCNN = ruleset.load("training-3.1.0").benchmark("maskrcnn")
@@ -95,14 +95,13 @@ def test_steps_of_a_benchmark_that_counts_steps_are_steps() -> None:
 def test_the_page_names_the_best_and_what_is_extrapolated(capsys: pytest.CaptureFixture[str]) -> None:
     advice = advise(ranks=[64], batch_sizes=[64, 128, 256], price=2.0)
 
-    page.show(json.loads(json.dumps(advice.as_json())), "epoch", Console(width=200))
+    page.show_advice(json.loads(json.dumps(advice.as_json())), Console(width=200))
 
     out = capsys.readouterr().out
-    assert "law: E(B) = 10 (1 + B / 64) epochs, worst error of a point by the law of the others 0 %" in out
-    assert "fastest: batch size 128 on 64 ranks" in out
-    assert "cheapest: batch size 128 on 64 ranks" in out
-    assert out.count("extrapolated: above the largest point") == 1
-    assert "no result passes" in out
+    assert "law: 10 (1 + B / 64), from which points deviate by 0.0 %" in out
+    assert "reference point +0 %, fastest, cheapest" in out
+    assert out.count("extrapolated, above the points") == 1
+    assert "batch size 256 on 64 ranks would be faster still" in out
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def show(forecast: Mapping[str, Any], console: Console) -> None:
     for line in in_sentences(forecast):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if forecast["advice"] is not None:
-        _show_advice(forecast["advice"], console)
+        show_advice(forecast["advice"], console)
 
 
 def in_sentences(forecast: Mapping[str, Any]) -> Iterator[str]:
@@ -65,10 +65,10 @@ def _number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _show_advice(advice: Mapping[str, Any], console: Console) -> None:
+def show_advice(advice: Mapping[str, Any], console: Console) -> None:
     """A row for each batch size on each number of ranks."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
-    for heading in ("ranks", "batch size", "samples", "steps", "evaluations", "minutes", "cost"):
+    for heading in ("ranks", "batch size", "samples", "steps", "evaluations", "minutes", "+-", "cost"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
     for row in advice["rows"]:
@@ -79,23 +79,32 @@ def _show_advice(advice: Mapping[str, Any], console: Console) -> None:
             f"{row['steps']:.4g}",
             str(row["evaluations"]),
             _number(row["minutes"]),
+            f"{row['log_error'] * 100:.0f} %",
             "-" if row["cost"] is None else _number(row["cost"]),
             ", ".join(_marks(row, advice)),
         )
     console.print(table)
-    law = advice["law"]
-    console.print(
+    for line in _of_the_law(advice):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _of_the_law(advice: Mapping[str, Any]) -> Iterator[str]:
+    law, beyond = advice["law"], advice["faster_beyond"]
+    yield (
         f"law: {law['e_min']:.4g} (1 + B / {law['b_crit']:.4g}), from which points deviate by "
-        f"{law['log_residual'] * 100:.1f} %; how a step grows with batch and ranks is learned from published systems",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"{law['log_residual'] * 100:.1f} %; how a step grows with batch and ranks is learned from published systems"
     )
+    yield "+-: of the training by the law; a reference point says by how much its own runs need more than the law"
+    if beyond is not None:
+        yield (
+            f"extrapolated: batch size {beyond['batch_size']} on {beyond['ranks']} ranks would be faster still, "
+            f"{_number(beyond['minutes'])} min, but above the largest reference point no result passes"
+        )
 
 
 def _marks(row: Mapping[str, Any], advice: Mapping[str, Any]) -> Iterator[str]:
     if row["point"] is not None:
-        yield "reference point"
+        yield f"reference point {round(100 * (row['point'] / row['training'] - 1)):+d} %"
     if row["where"] != "within":
         yield f"extrapolated, {row['where']} the points"
     if row == advice["fastest"]:
