@@ -24,6 +24,7 @@ from train_bench import (
 from train_bench.compose import Request
 from train_bench.errors import RequestError
 from train_bench.exit_codes import VALID, guarded
+from train_bench.forecast.watcher import ForecastWatcher
 from train_bench.job import Job
 from train_bench.judge import rcp
 from train_bench.judge.campaign_checks import differences
@@ -158,7 +159,7 @@ def each_run(planned: Plan, request: Request, *, side: str = "") -> Generator[Jo
     return campaign.run_each(
         planned,
         discover.launcher(campaign.launcher_config(planned)),
-        _watcher(planned, side=side),
+        _watcher(planned, only=config.only, side=side),
         retry_failed=config.retry_failed,
         go_on=config.on_failure is OnFailure["continue"],
         strictly=config.on_violation is OnViolation.stop,
@@ -166,9 +167,12 @@ def each_run(planned: Plan, request: Request, *, side: str = "") -> Generator[Jo
     )
 
 
-def _watcher(planned: Plan, *, side: str = "") -> Watcher:
-    """The console, and the trackers that the plan asks for."""
+def _watcher(planned: Plan, *, only: Sequence[int] | None, side: str = "") -> Watcher:
+    """The forecast, the console, and the trackers that the plan asks for."""
     console = PlainConsole()
+    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
+    points = rcp.load(rules, discover.rcp_folders())
+    expected = ForecastWatcher(planned.jobs, rules, points, only=only)
     trackers = [
         Tracking(
             name,
@@ -178,12 +182,15 @@ def _watcher(planned: Plan, *, side: str = "") -> Watcher:
             online=planned.request["tracking_online"],
             limit_seconds=planned.request["tracking_limit_seconds"],
             say=lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True),
+            forecast=lambda: expected.latest,
         )
         for name in named(planned.request.get("tracking", "none"))  # older plans know no tracking
     ]
     job, alone = sweep.side()
-    terminal = Terminal(console, side=job + side, alone=alone)
-    return Together([terminal, *trackers]) if trackers else terminal
+    terminal = Terminal(
+        console, side=job + side, alone=alone, turns=side != "", forecast=lambda: expected.latest
+    )
+    return Together([expected, terminal, *trackers])
 
 
 def tell_differences(planned: Plan) -> None:

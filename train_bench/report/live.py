@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from rich.console import Console
@@ -11,8 +12,15 @@ from rich.live import Live
 from rich.text import Text
 
 from train_bench.event import Event
+from train_bench.forecast.live import Forecast, Interval
 from train_bench.job import Job
 from train_bench.judge.finding import BREAKS, WAIVED, Finding
+
+TOLD_AFTER = 3
+"""Evaluations of the first run after which a pipe is told once when all is expected to end."""
+
+BY_THE_SECOND = 600.0
+"""Ends that are so many seconds off are told to the second, later ones to the minute."""
 
 
 class Watcher(Protocol):
@@ -80,7 +88,9 @@ class Terminal:
 
     On a terminal the current run is one line that is redrawn, unless campaigns that run at the same time share
     it (`alone=False`); otherwise every evaluation is a plain line. `clock` gives seconds. `side` names the
-    campaign where two take turns, or several are one sweep.
+    campaign where two take turns, or several are one sweep; where they take `turns`, its end is not that of its own
+    runs, and what is told is how long those take. `forecast` is asked when the campaign ends, and `now` what time it
+    is.
     """
 
     def __init__(
@@ -90,14 +100,18 @@ class Terminal:
         *,
         side: str = "",
         alone: bool = True,
+        turns: bool = False,
+        forecast: Callable[[], Forecast | None] = lambda: None,
+        now: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._console = console
+        self._forecast, self._now, self._turns = forecast, now, turns
         self._redrawn = console.is_terminal and alone
         self._clock = clock
         self._side = side
         self._live: Live | None = None
         self._total = self._done = 0
-        self._durations: list[float] = []
+        self._evaluations = 0
         self._job: Job | None = None
         self._started = 0.0
         self._doing = ""
@@ -109,6 +123,8 @@ class Terminal:
         self._total, self._done = total, done
         if done:
             self._say(f"{done} of {total} runs have a result already")
+            if not self._redrawn:
+                self._say_forecast()
 
     def run_started(self, job: Job) -> None:
         """A run is being launched."""
@@ -136,6 +152,9 @@ class Terminal:
             self._quality = f"{job.unit.value} {number} | {_against_target(job, event.value)}"
             if not self._redrawn:
                 self._say(f"{self._name(job)}: {self._doing}, {_duration(self._elapsed())}")
+                self._evaluations += 1
+                if self._evaluations == TOLD_AFTER and self._done == 0:
+                    self._say_forecast()
 
     def finding(self, job: Job, finding: Finding) -> None:
         """The growing log breaks a rule for good, or does what a reviewer would look at."""
@@ -152,15 +171,14 @@ class Terminal:
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
         """A run has ended, well or with the `failure` of its processes."""
-        self._durations.append(self._elapsed())
+        duration = _duration(self._elapsed())
         self._done += 1
         self._job = None
         self._clear()
         outcome = f"failed ({failure})" if failure else "finished"
-        self._say(f"{self._name(job)}: {outcome}, {self._doing}, {_duration(self._durations[-1])} in all")
-        left = self._time_left()
-        if left and not self._redrawn:
-            self._say(left)
+        self._say(f"{self._name(job)}: {outcome}, {self._doing}, {duration} in all")
+        if not self._redrawn:
+            self._say_forecast()
 
     def campaign_ended(self) -> None:
         """No more runs."""
@@ -178,21 +196,64 @@ class Terminal:
         return self._clock() - self._started
 
     def _time_left(self) -> str:
-        """From the mean of finished runs; before there is one, the longest that this run may take."""
-        remaining = self._total - self._done
-        if self._durations and remaining:
-            mean = sum(self._durations) / len(self._durations)
-            spent = self._elapsed() if self._job is not None else 0.0
-            return f"about {_duration(max(0.0, remaining * mean - spent))} left"
+        """What is expected; before anything can be, the longest that this run may take."""
+        forecast = self._forecast()
+        if forecast is not None:
+            return self._end(forecast.campaign)
         if self._job is not None and self._evaluated is not None and self._evaluated[0] > 0:
             number, when = self._evaluated
             last = self._job.schedule.points()[-1]
             per_unit = (when - self._started) / number
-            return f"at most {_duration(per_unit * (last - number) + per_unit * last * (remaining - 1))} left"
+            others = self._total - self._done - 1
+            return f"at most {_duration(per_unit * (last - number) + per_unit * last * others)} left"
         return ""
+
+    def _say_forecast(self) -> None:
+        forecast = self._forecast()
+        if forecast is not None:
+            self._say(f"{self._side}{in_a_sentence(forecast, self._now(), turns=self._turns)}")
+
+    def _end(self, campaign: Interval) -> str:
+        return _end(campaign, self._now(), turns=self._turns)
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def in_a_sentence(forecast: Forecast, now: datetime, *, turns: bool = False) -> str:
+    """When the campaign ends, and how likely its reference check passes."""
+    what = "its runs take" if turns else "expected to"
+    passes = forecast.passes
+    chance = "" if passes is None else f"; its reference check passes with a chance of {_percent(passes)}"
+    return f"{what} {_end(forecast.campaign, now, turns=turns)}{chance}"
+
+
+def _percent(share: float) -> str:
+    """A share of simulations: none of them is no certainty."""
+    return (
+        "below 1 %" if share < 0.01 else "above 99 %" if share > 0.99 else f"{share:.0%}".replace("%", " %")
+    )
+
+
+def _end(campaign: Interval, now: datetime, *, turns: bool) -> str:
+    """`end at 14:05 (80 %: 13:58 to 14:20)`; of campaigns that take turns, how much longer their own runs take."""
+    now_ms = now.timestamp() * 1000
+    if campaign.high < now_ms:
+        late = _time_of_day(campaign.high, now, exact=now_ms - campaign.high < BY_THE_SECOND * 1000)
+        return "longer than was expected" if turns else f"end later than {late}"
+    ends = [max(now_ms, value) for value in campaign]
+    if turns:
+        expected, low, high = (_duration((end - now_ms) / 1000) for end in ends)
+        return f"about {expected} more (80 %: {low} to {high})"
+    exact = max(ends) - now_ms < BY_THE_SECOND * 1000
+    expected, low, high = (_time_of_day(end, now, exact=exact) for end in ends)
+    return f"end at {expected} (80 %: {low} to {high})"
+
+
+def _time_of_day(end_ms: float, now: datetime, *, exact: bool) -> str:
+    end = datetime.fromtimestamp(end_ms / 1000, tz=now.tzinfo)
+    day = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
+    return f"{day}{end:%H:%M:%S}" if exact else f"{day}{end:%H:%M}"
 
 
 def _against_target(job: Job, logged: object) -> str:

@@ -23,6 +23,8 @@ class Tracker(Protocol):
 
     def run(self, run: int, seed: int) -> None: ...
 
+    def forecast(self, count: int, values: Mapping[str, float], when: float) -> None: ...
+
     def failure(self, run: int, how: str) -> None: ...
 
     def score(self, score: Mapping[str, Any], files: list[Path]) -> None: ...
@@ -31,8 +33,9 @@ class Tracker(Protocol):
 
 
 class Wandb:
-    """One W&B run per campaign: `run_N/METRIC` over `run_N/position`, the score in the summary, the result files as
-    an artifact. Offline unless `online`: then nothing leaves the machine until `wandb sync`."""
+    """One W&B run per campaign: `run_N/METRIC` over `run_N/position`, `forecast/minutes_left` with its 80 % interval,
+    the score in the summary, the result files as an artifact. Offline unless `online`: then nothing leaves the machine
+    until `wandb sync`."""
 
     def __init__(self, folder: Path, config: dict[str, Any], *, online: bool) -> None:
         files = folder / "tracking"
@@ -64,6 +67,10 @@ class Wandb:
         values = {**metrics, "position": position, "count": count, "minutes": minutes, "time": when}
         self._run.log({f"run_{run}/{name}": value for name, value in values.items()})
 
+    def forecast(self, count: int, values: Mapping[str, float], when: float) -> None:
+        """What is expected of the rest of the campaign, after its evaluation number `count`."""
+        self._run.log({f"forecast/{name}": value for name, value in values.items()})
+
     def failure(self, run: int, how: str) -> None:
         """The processes of a run died."""
         self._run.summary[f"run_{run}/failure"] = how
@@ -84,8 +91,9 @@ class Wandb:
 
 
 class TensorBoard:
-    """One folder of events per run: `quality/METRIC` over samples (or generations), at the time of the
-    log; configuration and score are texts in the folder above. The result files lie beside them."""
+    """One folder of events per run: `quality/METRIC` over samples (or generations), at the time of the log; in the
+    folder above `forecast/minutes_left` over the campaign's evaluations, and configuration and score as texts. The
+    result files lie beside them."""
 
     def __init__(self, folder: Path, config: dict[str, Any], *, online: bool) -> None:
         self._folder = folder / "tracking" / "tensorboard"
@@ -100,12 +108,14 @@ class TensorBoard:
         self, run: int, position: float, count: int, metrics: Mapping[str, float], minutes: float, when: float
     ) -> None:
         """One evaluation."""
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
         values = {f"quality/{name}": value for name, value in metrics.items()}
-        values |= {"progress/position": position, "progress/minutes": minutes}
-        content = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-        self._write(f"run_{run}", Summary(value=content), count, when)
+        self._scalars(
+            f"run_{run}", values | {"progress/position": position, "progress/minutes": minutes}, count, when
+        )
+
+    def forecast(self, count: int, values: Mapping[str, float], when: float) -> None:
+        """What is expected of the rest of the campaign, after its evaluation number `count`."""
+        self._scalars("", {f"forecast/{name}": value for name, value in values.items()}, count, when)
 
     def failure(self, run: int, how: str) -> None:
         """The processes of a run died."""
@@ -119,6 +129,12 @@ class TensorBoard:
         """Write what is left."""
         for writer in self._writers.values():
             writer.close()
+
+    def _scalars(self, below: str, values: Mapping[str, float], count: int, when: float) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        content = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        self._write(below, Summary(value=content), count, when)
 
     def _text(self, tag: str, content: Any, below: str = "") -> None:
         import time

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.event import Event
+from train_bench.forecast.live import Forecast
 from train_bench.job import Job
 from train_bench.judge.finding import Finding
 from train_bench.judge.log import read
@@ -50,7 +51,8 @@ class Tracking:
     """A watcher that tells one tracker what happens in the campaign of `jobs`, that of finished runs first.
 
     `config` is told as the configuration. `say` is given the warnings. The runs wait until the tracker is ready,
-    because its start would take processor time from the first. The tracker judges the finished campaign. It has
+    because its start would take processor time from the first. `forecast` is asked at each evaluation of a run that
+    goes on. The tracker judges the finished campaign. It has
     `limit_seconds` until it is ready and again for all that it does after the last run; then it is ended.
     """
 
@@ -64,12 +66,14 @@ class Tracking:
         online: bool,
         limit_seconds: float,
         say: Callable[[str], None],
+        forecast: Callable[[], Forecast | None] = lambda: None,
         target: Callable[..., None] = track,
     ) -> None:
         self._name, self._jobs, self._say, self._limit = name, jobs, say, limit_seconds
         self._messages: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._job: Job | None = None
         self._started_ms = 0
+        self._forecast, self._evaluations, self._goes_on = forecast, 0, False
         self._given_up = False
         self._why: str | None = None
         context = multiprocessing.get_context("spawn")
@@ -95,6 +99,7 @@ class Tracking:
                 self.run_started(job)
                 for event in read(job.result_file).events:
                     self.event(event)
+        self._goes_on = True
 
     def run_started(self, job: Job) -> None:
         """A run is being launched."""
@@ -111,6 +116,11 @@ class Tracking:
         if evaluation is not None:
             minutes = (event.time_ms - self._started_ms) / 60_000
             self._messages.put(("quality", self._job.index, *evaluation, minutes, event.time_ms / 1000))
+            self._evaluations += 1
+            forecast = self._forecast() if self._goes_on else None
+            if forecast is not None:
+                values = _expected(forecast, event.time_ms)
+                self._messages.put(("forecast", self._evaluations, values, event.time_ms / 1000))
 
     def finding(self, job: Job, finding: Finding) -> None:
         """The judgement at the end has them all."""
@@ -151,6 +161,15 @@ class Tracking:
             if self._ours.poll():
                 return cast("str | None", self._ours.recv())
         return None
+
+
+def _expected(forecast: Forecast, time_ms: int) -> dict[str, float]:
+    """Of a forecast: the minutes that the campaign still takes, and the chance that its reference check passes."""
+    names = ("minutes_left", "lower", "upper")
+    values = {
+        name: max(0.0, end - time_ms) / 60_000 for name, end in zip(names, forecast.campaign, strict=True)
+    }
+    return values if forecast.passes is None else values | {"reference_check_passes": forecast.passes}
 
 
 def _evaluation(job: Job, event: Event) -> tuple[float, int, dict[str, float]] | None:

@@ -1,0 +1,348 @@
+"""When a run that goes on reaches the target, and when its campaign ends: from the evaluations so far, the runs of the
+campaign that are finished, and what the reference needs.
+
+A run needs as much training as the reference does, times a factor of the campaign that is not known: the finished runs,
+and that the current one has not reached the target yet, say which factors are likely. Training is turned into time by
+the pace of the evaluations, in which those of other runs count as far as runs agree. The curve of the quality is not
+looked at. All of it takes a few milliseconds, in the launching process, at events that come seconds apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from train_bench.errors import RequestError
+from train_bench.event import Event
+from train_bench.forecast.samples import Samples, expect
+from train_bench.judge import rcp
+from train_bench.judge.record import EVALUATION, SUCCESS, TRAIN_SAMPLES
+from train_bench.progress import EvalSchedule
+from train_bench.rules.ruleset import BenchmarkRules
+
+Array = NDArray[np.float64]
+
+SIMULATIONS = 1000
+
+LOW, HIGH = 0.1, 0.9
+"""The interval that is told holds 80 %."""
+
+# Standard deviations of logarithms.
+OF_CAMPAIGNS = (
+    0.03  # of what campaigns need on average, against the reference: 5 % hold 80 % of published entries
+)
+OF_OTHERS = 0.15  # of the same, for one campaign in ten
+OF_SEEDS = 0.1  # of what runs need, where there are no points; counts as two runs
+OF_PACE = 0.03  # of the time from one evaluation to the next; counts as two of them
+OF_RUNS = 0.01  # of the pace of runs in a campaign; counts as two runs
+OF_FIRST = 0.1  # of the pace until the first evaluation, in which the data are opened
+OF_TIMES = 0.002  # of what remains of a run, however even its pace is
+
+FROM_THE_TAIL = 0.1
+"""Share of runs that need what no run of the reference did."""
+
+ODD = 0.02
+"""Share of runs that tell nothing of others: mostly such as never reach the target."""
+
+
+class Interval(NamedTuple):
+    """The median and the 80 % interval, in milliseconds since the epoch or in minutes."""
+
+    expected: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """When the current run and the campaign end, in milliseconds since the epoch, and the chance that its reference
+    check passes; None where there is no current run, or no check to come."""
+
+    run: Interval | None
+    campaign: Interval
+    passes: float | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What the log of one run has told so far; `positions` and `times_ms` are of its evaluations."""
+
+    schedule: EvalSchedule
+    counted: str
+    started_ms: int | None = None
+    stopped_ms: int | None = None
+    reached: bool = False
+    positions: list[float] = field(default_factory=list)
+    times_ms: list[int] = field(default_factory=list)
+
+    def event(self, event: Event) -> None:
+        """The next line."""
+        if event.key == "run_start":
+            self.started_ms = event.time_ms
+        elif event.key == "run_stop" and self.stopped_ms is None:
+            self.stopped_ms, self.reached = event.time_ms, event.metadata.get("status") == SUCCESS
+        elif event.key in EVALUATION and self.started_ms is not None and self.stopped_ms is None:
+            self._evaluated(event)
+
+    def _evaluated(self, event: Event) -> None:
+        logged = event.metadata.get("epoch_num" if self.counted == TRAIN_SAMPLES else self.counted)
+        number = float(logged) if isinstance(logged, (int, float)) else math.nan
+        if "metric" in event.metadata and self.positions and number == self.positions[-1]:
+            return  # another metric of the same evaluation
+        last = self.positions[-1] if self.positions else self.schedule.start + self.schedule.first / 4
+        due = self.schedule.first + len(self.positions) * self.schedule.period
+        # Logs of BERT in rounds 1.0 and 1.1 give 1 at each evaluation.
+        self.positions.append(number if last < number < math.inf else due)
+        self.times_ms.append(event.time_ms)
+
+    @property
+    def seconds(self) -> Array:
+        """From the start of the clock to each evaluation."""
+        return (np.array(self.times_ms, dtype=float) - (self.started_ms or 0)) / 1000
+
+    def paces(self) -> tuple[float, float] | None:
+        """ln of the seconds per unit from the first evaluation to the last, and its variance; None before the
+        second."""
+        if len(self.positions) < 2 or self.times_ms[-1] <= self.times_ms[0]:
+            return None
+        gaps, times = np.diff(self.positions), np.diff(self.seconds)
+        pace = times.sum() / gaps.sum()
+        deviations = np.log(np.maximum(times / gaps, pace * 1e-3) / pace)
+        spread = (2 * OF_PACE**2 + (deviations**2).sum()) / (1 + len(gaps))
+        return math.log(pace), spread / len(gaps)
+
+    def opening(self, pace: float) -> float:
+        """Seconds until the first evaluation beyond what its training takes at that pace; less than none where
+        evaluations come more often later."""
+        return float(self.seconds[0]) - (self.positions[0] - self.schedule.start) * pace
+
+
+class Crossing:
+    """How likely a run has not reached the target by a position, given the campaign's factor on what the reference
+    needs, exp(shift). `spread` is of the tails, `common` of the shift, both standard deviations of logarithms."""
+
+    def __init__(
+        self, values: Array, width: float, spread: float, common: float, *, tail: float = FROM_THE_TAIL
+    ) -> None:
+        values = np.maximum(values, width / 4)
+        self._at = np.linspace(math.log(values.min() / 4), math.log(values.max() * 6), 600)
+        trained = np.exp(self._at)[:, None]
+        within = np.clip((values + width / 2 - trained) / width, 0.0, 1.0)
+        scale = spread * math.sqrt(3) / math.pi
+        around = 1 / (1 + np.exp(np.clip((self._at[:, None] - np.log(values)) / scale, -500, 500)))
+        self._surviving = ((1 - tail) * within + tail * around).mean(axis=1)
+        self.shifts = np.linspace(-0.5, 0.5, 201)
+        usual, other = (
+            np.exp(-0.5 * (self.shifts / deviation) ** 2) / deviation
+            for deviation in (common, max(common, OF_OTHERS))
+        )
+        self.weights = 0.9 * usual + 0.1 * other
+
+    def surviving(self, trained: float, shifts: Array) -> Array:
+        """The share of runs that have not reached the target after so much training."""
+        at = math.log(max(trained, 1e-300)) - shifts
+        surviving: Array = np.interp(at, self._at, self._surviving, left=1.0)
+        return surviving
+
+    def told(self, before: float, after: float | None) -> None:
+        """A run has not reached the target before, and has after; None: nobody knows when."""
+        until = 0.0 if after is None else self.surviving(after, self.shifts)
+        self.weights = self.weights * (self.surviving(before, self.shifts) - until + ODD)
+
+    def likely_shifts(self, count: int) -> Array:
+        """So many, each as often as it is likely."""
+        cumulated = np.cumsum(self.weights) / self.weights.sum()
+        at = np.searchsorted(cumulated, (np.arange(count) + 0.5) / count)
+        return self.shifts[at]
+
+    def draw(self, uniform: Array, shifts: Array, beyond: float = 0.0) -> Array:
+        """Where runs reach the target that have not `beyond` a position, one for each number between 0 and 1."""
+        surviving = uniform * self.surviving(beyond, shifts)
+        trained = np.exp(np.interp(surviving, self._surviving[::-1], self._at[::-1]) + shifts)
+        return np.maximum(trained, beyond)
+
+
+class Campaign:
+    """What is known of a campaign while it goes on; `finished` are its runs that have ended, well or not."""
+
+    def __init__(
+        self,
+        schedule: EvalSchedule,
+        rules: BenchmarkRules,
+        points: Sequence[rcp.Point],
+        batch_size: int,
+        *,
+        limit_minutes: float | None = None,
+    ) -> None:
+        self.schedule = schedule
+        self.finished: list[Seen] = []
+        self._rules = rules
+        self._limit = math.inf if limit_minutes is None else limit_minutes * 60
+        self._samples = _expected(points, rules, batch_size)
+        self._bound = rcp.verdict(points, rules, batch_size, [1e30] * rules.runs).bound if points else None
+
+    def seen(self) -> Seen:
+        """Of a run that begins."""
+        return Seen(schedule=self.schedule, counted=self._rules.counted)
+
+    def forecast(
+        self, now_ms: int, current: Seen | None, *, to_do: int, around_seconds: float = 0.0
+    ) -> Forecast | None:
+        """When it all ends, with `to_do` runs to come after the current one, each of which takes `around_seconds`
+        besides its clock. `current` has not stopped. None while nothing says how fast runs are, or how much training
+        they need."""
+        crossing, pace = self._crossing(), self._pace(current)
+        if crossing is None or pace is None or (current is None and to_do == 0):
+            return None
+        start = self.schedule.start
+        if current is not None and current.positions:
+            crossing.told(current.positions[-1] - start, None)
+        rng = np.random.default_rng(0)
+        shifts = crossing.likely_shifts(SIMULATIONS)
+        of_pace, of_run, opening = pace
+        drift = of_pace.draw(rng)
+        closing = self._closing()
+        end_ms = np.full(SIMULATIONS, float(now_ms))
+        ends: list[Array] = []
+        run = None
+        if current is not None:
+            last = current.positions[-1] if current.positions else None
+            uniform = rng.permutation((np.arange(SIMULATIONS) + 0.5) / SIMULATIONS)
+            trained = start + crossing.draw(uniform, shifts, 0.0 if last is None else last - start)
+            position, missed = self._evaluation(trained, last)
+            own = np.exp(of_run.draw(rng) + OF_TIMES * rng.standard_normal(SIMULATIONS))
+            if last is not None:
+                seconds = current.seconds[-1] + (position - last) * own + closing
+            else:
+                seconds = opening + (position - start) * own + closing
+            began = current.started_ms if current.started_ms is not None else now_ms
+            end_ms = np.maximum(began + 1000 * np.minimum(seconds, self._limit), now_ms)
+            ends.append(np.where(missed | (seconds > self._limit), np.inf, position))
+            run = _interval(end_ms)
+        if to_do:
+            shape = (SIMULATIONS, to_do)
+            trained = start + crossing.draw(rng.random(shape), shifts[:, None])
+            position, missed = self._evaluation(trained, None)
+            speeds = np.exp(drift[:, None] + OF_RUNS * rng.standard_normal(shape))
+            seconds = opening + (position - start) * speeds + closing
+            ends.append(np.where(missed | (seconds > self._limit), np.inf, position))
+            end_ms = end_ms + 1000 * (np.minimum(seconds, self._limit) + around_seconds).sum(axis=1)
+        return Forecast(run=run, campaign=_interval(end_ms), passes=self._passing(ends))
+
+    def _crossing(self) -> Crossing | None:
+        """From the points, corrected by the finished runs; without points from the finished runs alone."""
+        start, period = self.schedule.start, self.schedule.period
+        if self._samples is not None:
+            values = self._samples.values - start
+            width = self._samples.resolution
+            spread = max(float(np.std(np.log(np.maximum(values, width / 4)))), 0.03)
+            crossing = Crossing(values, width, spread, math.hypot(OF_CAMPAIGNS, self._samples.log_error))
+            for seen in self.finished:
+                if seen.positions:
+                    last = seen.positions[-1] - start
+                    before = seen.positions[-2] - start if len(seen.positions) > 1 else 0.0
+                    crossing.told(before if seen.reached else last, last if seen.reached else None)
+            return crossing
+        needed = [seen.positions[-1] - start - period / 2 for seen in self.finished if seen.reached]
+        if not needed:
+            return None
+        logs = np.log(np.maximum(needed, period / 4))
+        spread = math.sqrt((2 * OF_SEEDS**2 + ((logs - logs.mean()) ** 2).sum()) / (1 + len(logs)))
+        center = np.exp(logs.mean(keepdims=True))
+        return Crossing(center, period, spread, spread / math.sqrt(len(logs)), tail=1.0)
+
+    def _pace(self, current: Seen | None) -> tuple[_Normal, _Normal, float] | None:
+        """ln of the seconds per unit, of runs of this campaign and of the current one, and the seconds that a run
+        takes before it trains."""
+        others = [
+            (seen, pace) for seen in self.finished if (pace := seen.paces()) is not None and seen.started_ms
+        ]
+        of_campaign = opening = None
+        if others:
+            logs = np.array([pace[0] for _, pace in others])
+            spread = (2 * OF_RUNS**2 + ((logs - logs.mean()) ** 2).sum()) / (1 + len(logs))
+            of_campaign = _Normal(mean=float(logs.mean()), variance=spread * (1 + 1 / len(logs)))
+            opening = float(np.mean([seen.opening(math.exp(pace[0])) for seen, pace in others]))
+        of_run = of_campaign
+        if current is not None and current.positions and current.started_ms is not None:
+            own = self._own_pace(current, opening)
+            of_run = own if of_campaign is None else of_campaign.and_also(own)
+            if opening is None:
+                opening = current.opening(math.exp(own.mean))
+        if of_run is None:
+            return None
+        return of_campaign or of_run, of_run, opening or 0.0
+
+    def _closing(self) -> float:
+        """Seconds from the last evaluation until the clock stops."""
+        seconds = [
+            (seen.stopped_ms - seen.times_ms[-1]) / 1000
+            for seen in self.finished
+            if seen.reached and seen.stopped_ms is not None and seen.times_ms
+        ]
+        return float(np.mean(seconds)) if seconds else 0.0
+
+    def _own_pace(self, current: Seen, opening: float | None) -> _Normal:
+        paces = current.paces()
+        if paces is not None:
+            return _Normal(*paces)
+        trained = current.positions[0] - self.schedule.start
+        seconds = max(float(current.seconds[0]) - (opening or 0.0), 1e-3)
+        return _Normal(
+            math.log(seconds / trained), (OF_FIRST if opening is None else OF_PACE * math.sqrt(2)) ** 2
+        )
+
+    def _evaluation(self, positions: Array, last: float | None) -> tuple[Array, NDArray[np.bool_]]:
+        """The evaluation that finds the target reached, after the `last`; and whether the schedule ends before."""
+        schedule = self.schedule
+        first = schedule.first if last is None else last + schedule.period
+        steps = np.maximum(np.ceil((positions - first) / schedule.period - 1e-9), 0.0)
+        found = first + steps * schedule.period
+        end = schedule.points()[-1] if math.isfinite(schedule.until) else math.inf
+        end = max(end, last or 0.0)
+        return np.minimum(found, end), found > end + 1e-6 * schedule.period
+
+    def _passing(self, ends: Sequence[Array]) -> float | None:
+        """The share of simulations in which the campaign's runs pass the reference check."""
+        rules = self._rules
+        known = [
+            seen.positions[-1] if seen.reached and seen.positions else math.inf for seen in self.finished
+        ]
+        to_come = [np.reshape(one, (SIMULATIONS, -1)) for one in ends]
+        if self._bound is None or len(known) + sum(one.shape[1] for one in to_come) != rules.runs:
+            return None
+        all_ends = np.hstack([np.tile(known, (SIMULATIONS, 1)), *to_come])
+        kept = np.sort(all_ends, axis=1)[:, rules.drop : rules.runs - rules.drop]
+        means = kept.mean(axis=1)
+        return float((np.isfinite(means) & (means >= self._bound)).mean())
+
+
+@dataclass(frozen=True, slots=True)
+class _Normal:
+    mean: float
+    variance: float
+
+    def and_also(self, other: _Normal) -> _Normal:
+        """Two independent estimates as one."""
+        total = 1 / self.variance + 1 / other.variance
+        mean = (self.mean / self.variance + other.mean / other.variance) / total
+        return _Normal(mean, 1 / total)
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        return self.mean + math.sqrt(self.variance) * rng.standard_normal(SIMULATIONS)
+
+
+def _expected(points: Sequence[rcp.Point], rules: BenchmarkRules, batch_size: int) -> Samples | None:
+    try:
+        return expect(points, rules, batch_size)
+    except RequestError:  # without points the finished runs tell
+        return None
+
+
+def _interval(values: Array) -> Interval:
+    return Interval(*(float(value) for value in np.quantile(values, (0.5, LOW, HIGH))))

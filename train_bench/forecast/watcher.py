@@ -1,0 +1,108 @@
+"""A watcher of a campaign that always knows when it is expected to end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from train_bench.event import Event
+from train_bench.forecast.live import Campaign, Forecast, Seen
+from train_bench.job import Job
+from train_bench.judge import log, rcp
+from train_bench.judge.finding import Finding
+from train_bench.judge.record import EVALUATION
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+def wall_clock_ms() -> int:
+    """Now, as logs count time."""
+    return time.time_ns() // 1_000_000
+
+
+class ForecastWatcher:
+    """`latest` is the forecast after what was told last: None before there is one, and where it goes wrong, which must
+    not matter to the campaign. `only` are the numbers of the runs that are carried out here, None all."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        rules: BenchmarkRules,
+        points: Sequence[rcp.Point],
+        *,
+        limit_minutes: float | None = None,
+        only: Sequence[int] | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.latest: Forecast | None = None
+        self._jobs, self._only, self._now_ms = jobs, only, now_ms
+        self._campaign = Campaign(
+            jobs[0].schedule,
+            rules,
+            points,
+            jobs[0].config["hyperparameters"]["global_batch_size"],
+            limit_minutes=limit_minutes,
+        )
+        self._to_do = 0
+        self._current: Seen | None = None
+        self._launched_ms = 0
+        self._around_ms: list[int] = []
+
+    def campaign_started(self, *, total: int, done: int) -> None:
+        """Runs that have a result already are evidence."""
+        for job in self._jobs:
+            if job.result_file.exists():
+                seen = self._campaign.seen()
+                for event in log.read(job.result_file).events:
+                    seen.event(event)
+                self._campaign.finished.append(seen)
+            elif self._only is None or job.index in self._only:
+                self._to_do += 1
+        self._look()
+
+    def run_started(self, job: Job) -> None:
+        """A run is being launched."""
+        self._current, self._launched_ms = self._campaign.seen(), self._now_ms()
+        self._to_do -= 1
+
+    def event(self, event: Event) -> None:
+        """A new line of the run's log; evaluations change what is expected."""
+        if self._current is not None:
+            self._current.event(event)
+            if event.key in EVALUATION:
+                self._look()
+
+    def finding(self, job: Job, finding: Finding) -> None:
+        """Rules cost no time."""
+
+    def tick(self) -> None:
+        """Nothing new."""
+
+    def run_ended(self, job: Job, *, failure: str | None) -> None:
+        """A run has ended: one more that tells of the others."""
+        seen, self._current = self._current, None
+        if seen is None:
+            return
+        if seen.started_ms is not None and seen.stopped_ms is not None:
+            self._around_ms.append(self._now_ms() - self._launched_ms - (seen.stopped_ms - seen.started_ms))
+        self._campaign.finished.append(seen)
+        self._look()
+
+    def campaign_ended(self) -> None:
+        """No more runs."""
+        self.latest = None
+
+    def _look(self) -> None:
+        current = self._current if self._current is not None and self._current.stopped_ms is None else None
+        try:
+            self.latest = self._campaign.forecast(
+                self._now_ms(), current, to_do=self._to_do, around_seconds=self._around()
+            )
+        except Exception:
+            self.latest = None
+
+    def _around(self) -> float:
+        """Seconds that a run takes besides its clock: launching, building and ending."""
+        if self._around_ms:
+            return max(0.0, sum(self._around_ms) / len(self._around_ms) / 1000)
+        started_ms = self._current.started_ms if self._current is not None else None
+        return 0.0 if started_ms is None else max(0.0, (started_ms - self._launched_ms) / 1000)
