@@ -22,10 +22,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from train_bench.forecast.samples import expect
-
 from train_bench.errors import TrainBenchError
 from train_bench.forecast.live import Campaign, Interval, Seen
+from train_bench.forecast.samples import expect
 from train_bench.judge import locate, log, rcp
 from train_bench.judge.entry import common_batch_size
 from train_bench.judge.record import RunRecord, make_record, number_of
@@ -124,15 +123,14 @@ def replay(location: locate.Location, evaluations: int) -> Iterator[tuple[str, R
     batch_size = common_batch_size(records, rules)
     points = rcp.load(rules, discover.rcp_folders())
     try:
-        due = rules.schedule_at(batch_size)
-        schedule = due.default() if due else expect(points, rules, batch_size or 0).schedule
+        reference = expect(points, rules, batch_size or 0)
     except TrainBenchError as error:
         print(
             f"left out: {location.folder.relative_to(location.folder.parents[4])}: {error}", file=sys.stderr
         )
         return
-    campaigns = [Campaign(schedule, rules, points, batch_size or 0) for _ in range(2)]
-    mean = rcp.verdict(points, rules, batch_size, [1e30] * rules.runs).mean if points else None
+    campaigns = [Campaign(reference.schedule, rules, points, batch_size or 0) for _ in range(2)]
+    mean = reference.mean() + reference.resolution / 2  # as its evaluations have seen it
     of_runs = sorted(zip(records, read, strict=True), key=lambda one: one[0].started_ms or 0)
     for record, one in of_runs:
         whole, early = campaigns[0].seen(), campaigns[0].seen()
@@ -155,9 +153,9 @@ def replay(location: locate.Location, evaluations: int) -> Iterator[tuple[str, R
         campaigns[1].finished.append(whole)
 
 
-def of_the_mean(early: Seen, mean: float | None) -> float:
+def of_the_mean(early: Seen, mean: float) -> float:
     """The baseline, in minutes; at least what has passed."""
-    if mean is None or early.started_ms is None or len(early.positions) < 2:
+    if early.started_ms is None or len(early.positions) < 2:
         return math.nan
     pace = (early.times_ms[-1] - early.times_ms[0]) / (early.positions[-1] - early.positions[0])
     to_come = max(0.0, mean - early.positions[-1]) * pace

@@ -38,7 +38,7 @@ OF_CAMPAIGNS = (
 )
 OF_OTHERS = 0.15  # of the same, for one campaign in ten
 OF_SEEDS = 0.1  # of what runs need, where there are no points; counts as two runs
-OF_PACE = 0.03  # of the time from one evaluation to the next; counts as two of them
+OF_PACE = 0.015  # of the time from one evaluation to the next; counts as two of them
 OF_RUNS = 0.01  # of the pace of runs in a campaign; counts as two runs
 OF_FIRST = 0.1  # of the pace until the first evaluation, in which the data are opened
 OF_TIMES = 0.002  # of what remains of a run, however even its pace is
@@ -204,10 +204,9 @@ class Campaign:
             crossing.told(current.positions[-1] - start, None)
         rng = np.random.default_rng(0)
         shifts = crossing.likely_shifts(SIMULATIONS)
-        of_pace, of_run, opening = pace
-        drift = of_pace.draw(rng)
+        of_campaign, of_run, opening = pace
         closing = self._closing()
-        end_ms = np.full(SIMULATIONS, float(now_ms))
+        at_usual_pace, end_ms = np.full((2, SIMULATIONS), float(now_ms))
         ends: list[Array] = []
         run = None
         if current is not None:
@@ -215,24 +214,34 @@ class Campaign:
             uniform = rng.permutation((np.arange(SIMULATIONS) + 0.5) / SIMULATIONS)
             trained = start + crossing.draw(uniform, shifts, 0.0 if last is None else last - start)
             position, missed = self._evaluation(trained, last)
-            own = np.exp(of_run.draw(rng) + OF_TIMES * rng.standard_normal(SIMULATIONS))
-            if last is not None:
-                seconds = current.seconds[-1] + (position - last) * own + closing
-            else:
-                seconds = opening + (position - start) * own + closing
+            passed = opening if last is None else float(current.seconds[-1])
+            left = position - (start if last is None else last)
+            noise = OF_TIMES * rng.standard_normal(SIMULATIONS)
             began = current.started_ms if current.started_ms is not None else now_ms
-            end_ms = np.maximum(began + 1000 * np.minimum(seconds, self._limit), now_ms)
-            ends.append(np.where(missed | (seconds > self._limit), np.inf, position))
-            run = _interval(end_ms)
+            at_usual_pace, end_ms = (
+                np.maximum(began + 1000 * np.minimum(passed + left * speed + closing, self._limit), now_ms)
+                for speed in (math.exp(of_run.mean), np.exp(of_run.draw(rng) + noise))
+            )
+            too_long = passed + left * math.exp(of_run.mean) > self._limit
+            ends.append(np.where(missed | too_long, np.inf, position))
+            run = _interval(at_usual_pace, end_ms)
         if to_do:
             shape = (SIMULATIONS, to_do)
             trained = start + crossing.draw(rng.random(shape), shifts[:, None])
             position, missed = self._evaluation(trained, None)
-            speeds = np.exp(drift[:, None] + OF_RUNS * rng.standard_normal(shape))
-            seconds = opening + (position - start) * speeds + closing
-            ends.append(np.where(missed | (seconds > self._limit), np.inf, position))
-            end_ms = end_ms + 1000 * (np.minimum(seconds, self._limit) + around_seconds).sum(axis=1)
-        return Forecast(run=run, campaign=_interval(end_ms), passes=self._passing(ends))
+            noise = of_campaign.draw(rng)[:, None] + OF_RUNS * rng.standard_normal(shape)
+            at_usual_pace, end_ms = (
+                before
+                + 1000 * np.minimum(opening + (position - start) * speed + closing, self._limit).sum(axis=1)
+                + 1000 * to_do * around_seconds
+                for before, speed in (
+                    (at_usual_pace, math.exp(of_campaign.mean)),
+                    (end_ms, np.exp(noise)),
+                )
+            )
+            too_long = opening + (position - start) * math.exp(of_campaign.mean) > self._limit
+            ends.append(np.where(missed | too_long, np.inf, position))
+        return Forecast(run=run, campaign=_interval(at_usual_pace, end_ms), passes=self._passing(ends))
 
     def _crossing(self) -> Crossing | None:
         """From the points, corrected by the finished runs; without points from the finished runs alone."""
@@ -344,5 +353,9 @@ def _expected(points: Sequence[rcp.Point], rules: BenchmarkRules, batch_size: in
         return None
 
 
-def _interval(values: Array) -> Interval:
-    return Interval(*(float(value) for value in np.quantile(values, (0.5, LOW, HIGH))))
+def _interval(at_usual_pace: Array, values: Array) -> Interval:
+    """The median at the pace that is most likely, on an evaluation where it is that of one run; the interval with all
+    that is not known."""
+    expected = float(np.quantile(at_usual_pace, 0.5, method="inverted_cdf"))
+    low, high = (float(value) for value in np.quantile(values, (LOW, HIGH)))
+    return Interval(expected, min(low, expected), max(high, expected))
