@@ -17,7 +17,7 @@ import cattrs
 from train_bench import attempts, files, lock, machine
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
-from train_bench.failures import RunWatchdog, deaths, failed_runs
+from train_bench.failures import BY_BUDGET, BudgetGuard, RunWatchdog, deaths, failed_runs
 from train_bench.hosts import HostsFile
 from train_bench.job import Job
 from train_bench.judge.finding import BREAKS
@@ -26,6 +26,7 @@ from train_bench.judge.log import parse_line
 from train_bench.judge.record import read_record
 from train_bench.launcher import Launcher, LauncherConfig
 from train_bench.own_trainer import leftovers
+from train_bench.own_trainer.program_log import ProgramLog
 from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
 from train_bench.report.live import Watcher
@@ -197,16 +198,18 @@ def _live_check(plan: Plan, job: Job) -> LiveCheck:
 def _run(
     job: Job, launcher: Launcher, watcher: Watcher, hosts_file: HostsFile, live: LiveCheck, *, strictly: bool
 ) -> str | None:
-    """Carry out one run and leave its files. Returns how its processes died, None if they did not."""
+    """Carry out one run and leave its files. Returns how its processes died; None if they did not, or by the run's
+    budget, which is a result like any other."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     watcher.run_started(job)
     follower = _Follower(job.growing_file)
-    watchdog = RunWatchdog(job)
+    watchdog, guard = RunWatchdog(job), BudgetGuard(job)
 
     def tick() -> str | None:
         findings = []
         for event in follower.new_events():
             watcher.event(event)
+            guard.event(event)
             findings += live.event(event)
         findings += live.waiting(time.time_ns() // 1_000_000)
         for finding in findings:
@@ -215,7 +218,7 @@ def _run(
         broken = next((finding.message for finding in findings if finding.grade == BREAKS), None)
         if strictly and broken:
             return f"it was stopped because its log breaks a rule (on_violation=stop): {broken}"
-        return watchdog.overdue() or hosts_file.failed_elsewhere(job)
+        return guard.spent() or watchdog.overdue() or hosts_file.failed_elsewhere(job)
 
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
     with attempts.attempt(job, rules.digest) as died:
@@ -224,17 +227,23 @@ def _run(
             ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
         finally:
             end_leftovers(job)
+        by_budget = ended.reason is not None and ended.reason == guard.reason
+        if by_budget:
+            ProgramLog.of(job.growing_file).end()
         tick()
         elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
         ended_by = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
         died += [str(death) for death in ended_by]
-        files.write_json(job.ranks_folder / "exit.json", {"exit_code": ended.exit_code, "deaths": died})
+        files.write_json(
+            job.ranks_folder / "exit.json",
+            {"exit_code": ended.exit_code, "deaths": died, BY_BUDGET: by_budget},
+        )
         _name_log(job)
     record, _ = read_record(job.result_file, rules)
     files.write_json(job.folder / f"record_{job.index}.json", record.as_json())
     failure = "; ".join(died) or None
     watcher.run_ended(job, failure=failure)
-    return failure
+    return None if by_budget else failure
 
 
 def end_leftovers(job: Job) -> None:

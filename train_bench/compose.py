@@ -37,6 +37,9 @@ SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
 """Launchers of Hydra that run jobs of a sweep at the same time on this machine."""
 
+IN_QUOTES = ("against", "stop_when")
+"""Options whose values have blanks and signs that Hydra takes in quotes only."""
+
 AS_THEY_ARE = " /:=,@+~.-_{}()[]<>*?!;&|^#"
 """Signs that Hydra leaves alone inside quotes. Backslashes, dollars and quotes mean something to it."""
 
@@ -189,7 +192,7 @@ def _quoted(word: str) -> str:
     name, sign, value = word.partition("=")
     if name == "command" and sign and value != "null":
         return f"{name}='{quote(value, AS_THEY_ARE, errors='surrogateescape')}'"
-    return f"{name}={value!r}" if name == "against" and value[:1] not in "'\"" else word
+    return f"{name}={value!r}" if name in IN_QUOTES and value[:1] not in "'\"" else word
 
 
 def _as_typed(word: str) -> str:

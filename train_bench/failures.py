@@ -10,12 +10,18 @@ from typing import Any
 
 from train_bench import files
 from train_bench.errors import LogError
+from train_bench.event import Event
 from train_bench.job import Job, exit_file
 from train_bench.launcher import Death, Launcher
+from train_bench.plan import budget
 from train_bench.plan.launch import Ended
 
 GRACE_SECONDS = 10.0
 """How much later than the ranks themselves their parent sees that they hang, so that they can say where."""
+
+
+BY_BUDGET = "ended_by_budget"
+"""What `exit.json` has of a run that its budget has ended."""
 
 
 class RunWatchdog:
@@ -60,6 +66,30 @@ class RunWatchdog:
         )
 
 
+class BudgetGuard:
+    """Ends a run whose clock has counted what `stop_when=` allows; seen from here, so that the clocks of other hosts do
+    not matter."""
+
+    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+        self.reason: str | None = None
+        self._budget = budget.of(job)
+        self._clock = clock
+        self._started: float | None = None
+
+    def event(self, event: Event) -> None:
+        """A new line of the run's log."""
+        if event.key == "run_start" and self._started is None:
+            self._started = self._clock()
+        elif event.key == "run_stop":
+            self._budget = None
+
+    def spent(self) -> str | None:
+        """Why the run has to be ended now, as a sentence; None while it may go on."""
+        if self._budget is not None and self._started is not None:
+            self.reason = self._budget.spent((self._clock() - self._started) / 60)
+        return self.reason
+
+
 def deaths(
     job: Job, launcher: Launcher, ended: Ended, elsewhere: Sequence[Death], *, whole: bool
 ) -> tuple[Death, ...]:
@@ -83,11 +113,12 @@ def deaths(
 
 
 def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
-    """Indices of the runs whose processes died."""
+    """Indices of the runs whose processes died. One that its budget has ended is none of them: it would be ended
+    again."""
     failed = []
     for job in jobs:
         path = exit_file(job.ranks_folder)
-        if path.exists() and _deaths_in(path):
+        if path.exists() and _deaths_in(path) and not files.read_json(path).get(BY_BUDGET):
             failed.append(job.index)
     return tuple(failed)
 

@@ -77,7 +77,8 @@ class Job:
     `announcement` holds further values to log before the clock, by mllog key. `start_limit_seconds` is how
     long it may take from the command until all ranks have answered, `stall_limit_seconds` how long a rank may
     say nothing afterwards; None is without a limit. `reference_folder` and `launcher_folder` are where their code lies
-    if that is in no package. With a `command`, its program trains, and not the reference.
+    if that is in no package. With a `command`, its program trains, and not the reference. `stop_when` is the budget of
+    the run as it was asked for (`minutes > 30`).
     """
 
     benchmark: str
@@ -103,6 +104,7 @@ class Job:
     reference_folder: str | None = None
     launcher_folder: str | None = None
     command: Command | None = None
+    stop_when: str | None = None
 
     @property
     def rank_module(self) -> str:

@@ -29,7 +29,7 @@ from train_bench.job import Job
 from train_bench.judge import rcp
 from train_bench.judge.campaign_checks import differences
 from train_bench.plain_text import plain
-from train_bench.plan import command, discover, options
+from train_bench.plan import budget, command, discover, options
 from train_bench.plan.config import OnFailure, OnViolation
 from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
 from train_bench.report import help as help_page
@@ -172,7 +172,10 @@ def _watcher(planned: Plan, *, only: Sequence[int] | None, side: str = "") -> Wa
     console = PlainConsole()
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     points = rcp.load(rules, discover.rcp_folders())
-    expected = ForecastWatcher(planned.jobs, rules, points, only=only)
+    limit = budget.of(planned.jobs[0])
+    expected = ForecastWatcher(
+        planned.jobs, rules, points, limit_minutes=None if limit is None else limit.minutes, only=only
+    )
     trackers = [
         Tracking(
             name,

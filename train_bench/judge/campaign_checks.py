@@ -71,6 +71,20 @@ def of_campaign(location: Location, rules: BenchmarkRules, points_digest: str | 
         yield _of_plan(location, "revision", message, revision)
 
 
+def under_budget(location: Location, records: Sequence[RunRecord]) -> Iterator[Finding]:
+    """A budget that runs were held to, and which of them it has ended; for review, because they count as runs that did
+    not converge and cost the campaign less time than those do."""
+    budgets = {job.get("stop_when") for job in jobs_of(location.plan)} - {None}
+    for budget in sorted(map(str, budgets)):
+        ended = [
+            str(record.index) for record in records if any("(stop_when=" in death for death in record.deaths)
+        ]
+        listed = ", ".join(ended)
+        what = f"{len(ended)} of them (index {listed}), counted as not converged" if ended else "none of them"
+        message = f"Runs were held to a budget, stop_when='{budget}'; it ended {what}."
+        yield _of_plan(location, "stop_when", message, budget)
+
+
 def redefined(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
     """What the planned configurations have changed of the benchmark that the plan does not call changed. Such a plan
     was made where the benchmark is defined otherwise, or was edited."""

@@ -100,6 +100,7 @@ def judge_entry(
     points = rcp.load(rules, rcp_folders)
     points_digest = rcp.digest(points)
     changed = tuple(campaign_checks.of_campaign(location, rules, points_digest))
+    changed += tuple(campaign_checks.under_budget(location, records))
     if of_command:
         told = [keys for _, _, keys in judged]
         changed += tuple(unknown.of_program(location.folder, told, world_size))

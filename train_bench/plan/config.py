@@ -77,6 +77,8 @@ class RunConfig:
     start_limit_seconds  how long it may take until all ranks have answered; then the run has failed
     stall_limit_seconds  how long a rank may do no step and no collective, or a command write nothing; then the run
                   has failed. null is 600, and for a command no limit
+    stop_when     'minutes > 30' ends a run whose clock has counted so many; it counts as one that did not converge.
+                  Nothing but the clock is asked. null is without a limit
     replace_point a reference convergence point of the same benchmark and batch size may be written over
     append_point  the runs of `rcp` are added to the reference convergence point of the same benchmark and batch size;
                   any number of them
@@ -108,6 +110,7 @@ class RunConfig:
     on_violation: OnViolation = OnViolation.warn
     start_limit_seconds: float = 600.0
     stall_limit_seconds: float | None = None
+    stop_when: str | None = None
     replace_point: bool = False
     append_point: bool = False
     drop_caches: bool = False

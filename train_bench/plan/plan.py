@@ -15,7 +15,7 @@ import cattrs
 from train_bench import files, seeds
 from train_bench.errors import RequestError
 from train_bench.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
-from train_bench.plan import command, discover
+from train_bench.plan import budget, command, discover
 from train_bench.plan.config import RunConfig
 from train_bench.plan.definition import changes
 from train_bench.progress import EvalSchedule, Unit
@@ -39,6 +39,7 @@ IN_THE_JOBS = (
     "precision",
     "drop_caches",
     "command",
+    "stop_when",
 )
 """What a plan says of its jobs, and need not say again of the request."""
 
@@ -133,6 +134,8 @@ def make_plan(
         if run_config.seed is None
         else seeds.from_base(run_config.seed, runs, purpose=purpose)
     )
+    if run_config.stop_when is not None:
+        budget.read(run_config.stop_when)
     folder = _folder(run_config, config, provenance)
     job = Job(
         benchmark=config.benchmark,
@@ -162,6 +165,7 @@ def make_plan(
         command=None
         if run_config.command is None
         else command.read(run_config.command, config.hyperparameters.logged(), provenance.cwd),
+        stop_when=run_config.stop_when,
     )
     return Plan(
         created=provenance.now.isoformat(timespec="seconds"),

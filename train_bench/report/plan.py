@@ -33,6 +33,8 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "numerics", f"{shared['precision']} on device={shared['device']}"
     if shared["command"] is not None:
         yield "command", f"{shlex.join(shared['command']['argv'])} in {shared['command']['cwd']}"
+    if shared["stop_when"] is not None:
+        yield "budget", f"a run is ended, and has not converged, where {shared['stop_when']}"
     yield "data", plan["data"]
     yield "time", plan["time"]
     yield "folder", plan["folder"]

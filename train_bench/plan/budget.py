@@ -1,0 +1,54 @@
+"""`stop_when=`: how long a run may take. A guard, and no stopping rule: a run that it ends has not converged."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from train_bench.errors import RequestError
+from train_bench.job import Job
+
+GRAMMAR = re.compile(r"\s*minutes\s*>\s*(\d+(?:\.\d*)?|\.\d+)\s*", re.ASCII)
+
+ALLOWED = "write stop_when='minutes > NUMBER', the minutes on the clock of one run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The most `minutes` that the clock of a run may count."""
+
+    minutes: float
+
+    def spent(self, minutes: float) -> str | None:
+        """Why a run whose clock counts so many has to end now, as a sentence; None if it may go on."""
+        if minutes <= self.minutes:
+            return None
+        return (
+            f"they were ended by the budget of the run, whose clock had counted {minutes:.2f} minutes "
+            f"(stop_when='minutes > {self.minutes:g}')"
+        )
+
+
+def read(text: str) -> Budget:
+    """The budget that `stop_when=` asks for. Raises `RequestError` for what is none, above all for anything that looks
+    at the result: what ends a run because of that is a target of its own."""
+    match = GRAMMAR.fullmatch(text)
+    if match is not None and 0 < float(match[1]) < math.inf:
+        return Budget(minutes=float(match[1]))
+    word = re.match(r"\s*(\w*)", text, re.ASCII)
+    asked = word[1] if word is not None else ""
+    if match is not None:
+        reason = "leaves a run no time"
+    elif asked == "minutes":
+        reason = "is no budget"
+    elif asked == "samples":
+        reason = "counts samples, for which benchmark.evaluation.until is there, the last evaluation of a run"
+    else:
+        reason = "does not look at the clock; by its result, a run ends at the target of its round alone"
+    raise RequestError(f"stop_when={text!r} {reason}: {ALLOWED}, or leave it out.")
+
+
+def of(job: Job) -> Budget | None:
+    """The budget of a run; None without one."""
+    return None if job.stop_when is None else read(job.stop_when)
