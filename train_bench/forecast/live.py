@@ -268,9 +268,7 @@ class Campaign:
     def _pace(self, current: Seen | None) -> tuple[_Normal, _Normal, float] | None:
         """ln of the seconds per unit, of runs of this campaign and of the current one, and the seconds that a run
         takes before it trains."""
-        others = [
-            (seen, pace) for seen in self.finished if (pace := seen.paces()) is not None and seen.started_ms
-        ]
+        others = [(seen, pace) for seen in self.finished if (pace := seen.paces()) is not None]
         of_campaign = opening = None
         if others:
             logs = np.array([pace[0] for _, pace in others])
