@@ -102,6 +102,30 @@ def test_a_run_that_breaks_a_rule_is_stopped_if_told(begun):
     assert "on_violation=stop" in judgement.verdicts[1].findings[0].message
 
 
+def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_converge(tmp_path):
+    plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "stop_when='minutes > 0.02'")
+    campaign.begin(plan)
+    watcher = Diary()
+    run(plan, FakeLauncher(run_2="hang"), watcher)
+    assert [failure is None for _, failure in watcher.ended] == [True, True, False, True, True]
+    judgement = judged(plan)
+    ended = judgement.score.runs[2]
+    assert (ended.status, ended.converged, ended.compliant, ended.dropped) == ("aborted", False, True, True)
+    assert "ended by the budget of the run" in judgement.verdicts[2].findings[0].message
+    (warning,) = judgement.score.warnings
+    assert "stop_when='minutes > 0.02'; it ended 1 of them (index 2), counted as not converged." in warning
+    assert campaign.todo(plan, retry_failed=True) == ()
+
+
+def test_two_runs_that_their_budget_ends_leave_no_score(tmp_path):
+    plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=2", "stop_when='minutes > 0.01'")
+    campaign.begin(plan)
+    run(plan, FakeLauncher(run_0="hang", run_1="hang"))
+    score = judged(plan).score
+    assert score.score_minutes is None
+    assert "2 runs did not converge (index 0, 1)" in " ".join(score.reasons)
+
+
 def test_resuming_completes_the_campaign_and_keeps_the_dead_run_as_failed(begun):
     with pytest.raises(LaunchError):
         run(begun, FakeLauncher(run_2="killed"))

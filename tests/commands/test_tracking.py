@@ -11,8 +11,12 @@ import pytest
 from tests.commands.conftest import FakeLauncher, judged, make
 from train_bench import campaign
 from train_bench.errors import LaunchError, RequestError
+from train_bench.forecast.live import Forecast, Interval
 from train_bench.report.live import Together
 from train_bench.report.tracking import Tracking, named
+
+END_MS = 1_800_000_000_000
+FORECAST = Forecast(run=None, campaign=Interval(END_MS, END_MS - 60_000, END_MS + 120_000), passes=0.75)
 
 
 def tracking(plan, name, said, *, limit=60, **more):
@@ -24,6 +28,7 @@ def tracking(plan, name, said, *, limit=60, **more):
         online=False,
         limit_seconds=limit,
         say=said.append,
+        forecast=lambda: FORECAST,
         **more,
     )
 
@@ -62,7 +67,7 @@ def test_wandb_holds_configuration_quality_score_and_files(tracked):
         item.key: json.loads(item.value_json) for record in records for item in record.run.config.update
     }
     assert config["benchmark"] == tracked.benchmark
-    seen = {}
+    seen, forecasts = {}, 0
     for record in records:
         row = {
             item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item
@@ -71,7 +76,12 @@ def test_wandb_holds_configuration_quality_score_and_files(tracked):
             name = f"run_{job_.index}"
             if f"{name}/top1" in row:
                 seen.setdefault(job_.index, {})[row[f"{name}/position"]] = row[f"{name}/top1"]
+        if "forecast/minutes_left" in row:
+            assert row["forecast/upper"] - row["forecast/lower"] == pytest.approx(3)
+            assert row["forecast/reference_check_passes"] == 0.75
+            forecasts += 1
     assert seen == evaluations(tracked)
+    assert forecasts == sum(len(seen[index]) for index in (2, 3, 4))  # those of finished runs come too late
     summary = {
         item.key or item.nested_key[0]: json.loads(item.value_json)
         for record in records
@@ -96,6 +106,10 @@ def test_tensorboard_holds_configuration_quality_and_score(tracked):
         quality = {item.step: item.value for item in read.Scalars("quality/top1")}
         assert quality == {at * per_unit: pytest.approx(value) for at, value in expected.items()}
     texts = EventAccumulator(str(folder)).Reload()
+    told = texts.Scalars("forecast/minutes_left")
+    assert told
+    for item in told:
+        assert item.value == pytest.approx((END_MS / 1000 - item.wall_time) / 60, rel=1e-5)
     score = json.loads(texts.Tensors("score")[-1].tensor_proto.string_val[0])
     assert score == json.loads(json.dumps(judged(tracked).score.as_json()))
     config = json.loads(texts.Tensors("config")[-1].tensor_proto.string_val[0])

@@ -61,8 +61,10 @@ def run_of(known, current):
 def test_a_run_of_known_pace_and_need_ends_when_both_say_so():
     expected, low, high = run_of(campaign([20] * 10), seen(5, opening=3.0))
     assert expected == pytest.approx(203.0)
-    assert low == pytest.approx(203.0, rel=0.02)
-    assert high == pytest.approx(208.0, rel=0.05)
+    assert low == pytest.approx(
+        193, rel=0.02
+    )  # the campaign may need 3 % less, and then ends one epoch earlier
+    assert high == pytest.approx(214, rel=0.03)
 
 
 def test_the_first_block_that_holds_the_opening_of_the_data_is_no_pace():

@@ -1,5 +1,6 @@
 """What is decided before anything runs."""
 
+import re
 import sys
 from dataclasses import replace
 
@@ -28,6 +29,33 @@ def test_a_campaign_has_as_many_runs_as_the_rules_ask_for():
 def test_fewer_runs_may_be_asked_for():
     assert [job.index for job in make("runs=2").jobs] == [0, 1]
     assert make("runs=2").runs_required == 5
+
+
+@pytest.mark.parametrize("text", ["minutes > 30", "minutes>.5", "  minutes  >  2.  "])
+def test_a_budget_of_minutes_is_in_the_plan(text):
+    assert make(f"stop_when='{text}'").jobs[0].stop_when == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("score < 3", "does not look at the clock"),
+        ("quality > 0.9", "does not look at the clock"),
+        ("top1 >= 0.9", "does not look at the clock"),
+        ("__import__", "does not look at the clock"),
+        ("", "does not look at the clock"),
+        ("samples > 1000", r"benchmark\.evaluation\.until"),
+        ("minutes < 30", "is no budget"),
+        ("minutes > 30 or score < 3", "is no budget"),
+        ("minutes > nan", "is no budget"),
+        ("minutes > 0", "no time"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused_with_what_is_allowed(text, why):
+    with pytest.raises(
+        RequestError, match=f"stop_when='{re.escape(text)}' .*{why}.*stop_when='minutes > NUMBER'"
+    ):
+        make(f"stop_when='{text}'")
 
 
 def test_reference_runs_are_twice_as_many():

@@ -3,14 +3,17 @@
 import io
 import os
 import pty
+from datetime import datetime
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from tests.run.fakes import job
 from train_bench.event import Event
+from train_bench.forecast.live import Forecast, Interval
 from train_bench.judge.finding import Finding
-from train_bench.report.live import Terminal
+from train_bench.report.live import Terminal, in_a_sentence
 
 
 class Seconds:
@@ -25,10 +28,18 @@ def evaluation(epoch, value):
     return Event(key="eval_accuracy", value=value, time_ms=0, metadata={"epoch_num": epoch})
 
 
-def watched(*, terminal, story):
+NOON = datetime(2026, 11, 22, 12, 0)
+
+
+def after_noon(*minutes, passes=None):
+    ends = Interval(*((NOON.timestamp() + 60 * one) * 1000 for one in minutes))
+    return Forecast(run=ends, campaign=ends, passes=passes)
+
+
+def watched(*, terminal, story, **options):
     screen, clock = io.StringIO(), Seconds()
     console = Console(file=screen, force_terminal=terminal, width=120, legacy_windows=False)
-    watcher = Terminal(console, clock)
+    watcher = Terminal(console, clock, now=lambda: NOON, **options)
     story(watcher, clock)
     return screen.getvalue()
 
@@ -73,17 +84,61 @@ def test_in_a_pipe_every_evaluation_is_a_plain_line():
     assert "\x1b" not in text
 
 
-def test_time_left_is_extrapolated_from_finished_runs():
-    text = watched(terminal=False, story=two_runs)
-    assert "about 1:00 left\n" in text
-    assert "about 0:30 left\n" in text
+def test_in_a_pipe_every_end_of_a_run_says_when_all_is_expected_to_end():
+    forecast = after_noon(125, 118, 140, passes=0.934)
+    lines = watched(terminal=False, story=two_runs, forecast=lambda: forecast).splitlines()
+    told = [number for number, line in enumerate(lines) if line.startswith("expected to")]
+    assert [lines[number - 1][:19] for number in told] == ["run 1 of 3: finishe", "run 2 of 3: finishe"]
+    assert lines[told[0]] == (
+        "expected to end at 14:05 (80 %: 13:58 to 14:20); its reference check passes with a chance of 93 %"
+    )
 
 
-def test_on_a_terminal_one_line_is_redrawn_with_the_time_left():
+def test_in_a_pipe_the_third_evaluation_of_the_first_run_says_it_once():
+    def story(watcher, clock):
+        watcher.campaign_started(total=3, done=0)
+        watcher.run_started(job(Path("out")))
+        for epoch in range(1, 6):
+            watcher.event(evaluation(epoch, 0.5))
+
+    lines = watched(terminal=False, story=story, forecast=lambda: after_noon(125, 118, 140)).splitlines()
+    assert lines[4] == "expected to end at 14:05 (80 %: 13:58 to 14:20)"
+    assert len(lines) == 7
+
+
+def test_without_a_forecast_only_what_is_sure_is_told():
     text = watched(terminal=True, story=two_runs)
     assert "at most 1:50 left" in text  # 3 more epochs of 10 s, and two runs of 4
-    assert "about 0:50 left" in text
+    assert "expected" not in text + watched(terminal=False, story=two_runs)
+
+
+def test_on_a_terminal_one_line_is_redrawn_with_the_expected_end():
+    text = watched(terminal=True, story=two_runs, forecast=lambda: after_noon(125, 118, 140))
+    assert "run 2 of 3 | epoch 1 | top1 0.500 of 0.9 | 0:10 | end at 14:05 (80 %: 13:58 to 14:20)" in text
     assert "\x1b" in text
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"),
+    [
+        ((4, 3, 5.5), "end at 12:04:00 (80 %: 12:03:00 to 12:05:30)"),
+        ((60 * 20, 60 * 11, 60 * 30), "end at 2026-11-23 08:00 (80 %: 23:00 to 2026-11-23 18:00)"),
+        ((2, -3, 15), "end at 12:02 (80 %: 12:00 to 12:15)"),
+        ((-4, -5, -2), "end later than 11:58:00"),
+    ],
+)
+def test_an_end_is_told_as_exactly_as_it_is_near(minutes, told):
+    assert in_a_sentence(after_noon(*minutes), NOON) == f"expected to {told}"
+
+
+def test_where_campaigns_take_turns_only_what_the_own_runs_take_is_told():
+    told = in_a_sentence(after_noon(12, 11, 14), NOON, turns=True)
+    assert told == "its runs take about 12:00 more (80 %: 11:00 to 14:00)"
+
+
+@pytest.mark.parametrize(("passes", "told"), [(0.0, "below 1 %"), (0.5, "50 %"), (1.0, "above 99 %")])
+def test_a_chance_is_never_certain(passes, told):
+    assert in_a_sentence(after_noon(1, 1, 1, passes=passes), NOON).endswith(f"a chance of {told}")
 
 
 def block(epoch):
