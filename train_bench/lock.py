@@ -39,6 +39,19 @@ def held(path: Path, what: str) -> Iterator[None]:
         os.close(file)
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock now, as far as what it wrote tells: one of another host is believed."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        holder = _holder(file)
+    finally:
+        os.close(file)
+    return bool(holder) and (holder.get("host") != socket.gethostname() or _alive(holder))
+
+
 def _take(file: int, path: Path, what: str) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ from train_bench.judge.statistics import (
     largest_acceptable_mean,
     olympic_interval,
     olympic_mean,
+    runs_for_half_width,
     smallest_acceptable_mean,
 )
 
@@ -18,6 +19,23 @@ from train_bench.judge.statistics import (
 def test_the_olympic_mean_drops_both_ends():
     assert olympic_mean([5, 1, 2, 3, 100], 1) == pytest.approx(10 / 3)
     assert olympic_mean(range(40), 4) == pytest.approx(19.5)
+
+
+@pytest.mark.parametrize("half_width", [0.2, 0.5, 1.0, 3.0])
+def test_so_many_runs_are_needed_for_a_half_width_and_no_fewer(half_width):
+    values = [9.0, 10.0, 11.5, 10.5, 8.0]
+    deviation = statistics.stdev(values)
+
+    def half(runs):
+        return scipy.stats.t.ppf(0.975, runs - 1) * deviation / math.sqrt(runs)
+
+    needed = runs_for_half_width(values, half_width)
+    assert half(needed) <= half_width < half(needed - 1)
+
+
+def test_runs_that_do_not_differ_need_no_more_than_two_and_wild_ones_more_than_anybody_does():
+    assert runs_for_half_width([10.0, 10.0, 10.0], 0.1) == 2
+    assert runs_for_half_width([1.0, 100.0], 0.1) is None
 
 
 def test_one_failed_run_is_the_slowest_that_is_dropped():

@@ -90,7 +90,7 @@ def test_in_a_pipe_every_end_of_a_run_says_when_all_is_expected_to_end():
     told = [number for number, line in enumerate(lines) if line.startswith("expected to")]
     assert [lines[number - 1][:19] for number in told] == ["run 1 of 3: finishe", "run 2 of 3: finishe"]
     assert lines[told[0]] == (
-        "expected to end at 14:05 (80 %: 13:58 to 14:20); its reference check passes with a chance of 93 %"
+        "expected to end at 14:05 (80 %: 13:58 to 14:20); the chance that its reference check passes is 93 %"
     )
 
 
@@ -138,7 +138,9 @@ def test_where_campaigns_take_turns_only_what_the_own_runs_take_is_told():
 
 @pytest.mark.parametrize(("passes", "told"), [(0.0, "below 1 %"), (0.5, "50 %"), (1.0, "above 99 %")])
 def test_a_chance_is_never_certain(passes, told):
-    assert in_a_sentence(after_noon(1, 1, 1, passes=passes), NOON).endswith(f"a chance of {told}")
+    assert in_a_sentence(after_noon(1, 1, 1, passes=passes), NOON).endswith(
+        f"reference check passes is {told}"
+    )
 
 
 def block(epoch):

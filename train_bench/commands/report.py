@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from train_bench.commands import reading
+from train_bench.commands import reading, rest
 from train_bench.errors import RequestError
 from train_bench.exit_codes import INVALID, VALID
 from train_bench.judge import summary
@@ -46,7 +46,13 @@ def main(arguments: Sequence[str]) -> int:
             scores = [entry.score for entry in tree.entries]
             summarised = asdict(summary.custom_summary(scores, weights, reference))
             summaries.append({"path": str(path), **summarised})
-    page_options = PageOptions(prices=prices, summaries=summaries)
+    expected = {
+        entry.location.folder: told
+        for _, tree in judged
+        for entry in tree.entries
+        if (told := rest.of_entry(entry)) is not None
+    }
+    page_options = PageOptions(prices=prices, summaries=summaries, expected=expected)
     write.write(judged, options.to, options=page_options, rcp_folders=discover.rcp_folders())
     print(f"The report is in {options.to}.")
     return VALID if all(tree.valid for _, tree in judged) else INVALID

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any
 
-from train_bench.commands import reading
+from train_bench.commands import reading, rest
 from train_bench.exit_codes import INVALID, VALID
-from train_bench.judge import summary
+from train_bench.judge import statistics, summary
+from train_bench.judge.score import Score
 from train_bench.report import results, table
 
 
@@ -17,6 +20,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = reading.parser_of_path("score", __doc__)
     parser.add_argument("--csv", action="store_true", help="the results table as comma-separated values")
     parser.add_argument("--markdown", action="store_true", help="the results table as Markdown")
+    parser.add_argument(
+        "--half-width",
+        type=_percent,
+        metavar="PERCENT",
+        help="say how many seeds the 95 %% interval of the mean needs to be give or take so much of it",
+    )
     reading.summary_options(parser)
     options = parser.parse_args(arguments)
     judged = reading.judged_tree(options.path, options.ruleset, options.published)
@@ -31,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     }
     for entry, one in zip(content["entries"], scores, strict=True):
         entry["normalised"] = summary.normalised(one, reference or {})
+        if options.half_width is not None:
+            entry["runs_for_half_width"] = _runs_needed(one, options.half_width)
     content["summary"] = None
     if options.summary is not None:
         weights = summary.read_weights(options.summary)
@@ -39,6 +50,33 @@ def main(arguments: Sequence[str]) -> int:
         print(results.as_csv(content) if options.csv else results.as_markdown(content), end="")
     elif judged.is_one_entry and not options.json and options.summary is None:
         reading.tell(content["entries"][0], False, table.show_score)
+        console = table.console()
+        if options.half_width is not None:
+            table.say(console, table.runs_needed(content["entries"][0], options.half_width))
+        told = rest.of_entry(judged.entries[0])
+        if told is not None:
+            table.say(console, told)
     else:
         reading.tell(content, options.json, results.show)
     return VALID if judged.valid else INVALID
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent < 100:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no half width; give a number of per cent, for example 2"
+        )
+    return percent
+
+
+def _runs_needed(score: Score, percent: float) -> int | None:
+    """How many runs the interval of their mean takes to be give or take so much of it; None where that cannot be told,
+    or nobody would do them."""
+    minutes = [run.minutes for run in score.runs if run.converged and run.minutes is not None]
+    if len(minutes) < 2:
+        return None
+    return statistics.runs_for_half_width(minutes, percent / 100 * fmean(minutes))

@@ -70,10 +70,12 @@ class Forecast:
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What the log of one run has told so far; `positions` and `times_ms` are of its evaluations."""
+    """What the log of one run has told so far; `positions` and `times_ms` are of its evaluations, `first_ms` is
+    when its first line was written."""
 
     schedule: EvalSchedule
     counted: str
+    first_ms: int | None = None
     started_ms: int | None = None
     stopped_ms: int | None = None
     reached: bool = False
@@ -82,6 +84,8 @@ class Seen:
 
     def event(self, event: Event) -> None:
         """The next line."""
+        if self.first_ms is None:
+            self.first_ms = event.time_ms
         if event.key == "run_start":
             self.started_ms = event.time_ms
         elif event.key == "run_stop" and self.stopped_ms is None:

@@ -101,8 +101,13 @@ class ForecastWatcher:
             self.latest = None
 
     def _around(self) -> float:
-        """Seconds that a run takes besides its clock: launching, building and ending."""
-        if self._around_ms:
-            return max(0.0, sum(self._around_ms) / len(self._around_ms) / 1000)
+        """Seconds that a run takes besides its clock, as far as they are known: launching, building and ending."""
+        known = self._around_ms or [
+            seen.started_ms - (seen.first_ms or seen.started_ms)
+            for seen in self._campaign.finished
+            if seen.started_ms is not None
+        ]
+        if known:
+            return max(0.0, sum(known) / len(known) / 1000)
         started_ms = self._current.started_ms if self._current is not None else None
         return 0.0 if started_ms is None else max(0.0, (started_ms - self._launched_ms) / 1000)

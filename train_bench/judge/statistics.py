@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 ALPHA = 0.05
 
+MOST_RUNS = 1000
+"""More runs than this are not counted: nobody would do them."""
+
 
 def olympic_mean(values: Sequence[float], drop: int) -> float:
     """Mean of what is left after the `drop` lowest and highest are taken away (rules, "Benchmark
@@ -31,6 +34,16 @@ def olympic_interval(values: Sequence[float], drop: int, level: float = 1 - ALPH
     spread = statistics.stdev(finite) / math.sqrt(len(finite))
     half = student_quantile(len(finite) - 1, (1 + level) / 2) * spread
     return max(0.0, center - half), center + half
+
+
+def runs_for_half_width(values: Sequence[float], half_width: float, level: float = 1 - ALPHA) -> int | None:
+    """How many runs like these finite ones, at least two, the interval of their mean takes to be give or take
+    `half_width`, if they go on to differ as they do; None if it takes more than `MOST_RUNS`."""
+    deviation = statistics.stdev(values)
+    for runs in range(2, MOST_RUNS + 1):
+        if student_quantile(runs - 1, (1 + level) / 2) * deviation / math.sqrt(runs) <= half_width:
+            return runs
+    return None
 
 
 def smallest_acceptable_mean(mean: float, deviation: float, n_reference: int, n_submission: int) -> float:

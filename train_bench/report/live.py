@@ -224,7 +224,7 @@ def in_a_sentence(forecast: Forecast, now: datetime, *, turns: bool = False) -> 
     """When the campaign ends, and how likely its reference check passes."""
     what = "its runs take" if turns else "expected to"
     passes = forecast.passes
-    chance = "" if passes is None else f"; its reference check passes with a chance of {_percent(passes)}"
+    chance = "" if passes is None else f"; the chance that its reference check passes is {_percent(passes)}"
     return f"{what} {_end(forecast.campaign, now, turns=turns)}{chance}"
 
 

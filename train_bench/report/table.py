@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.judge.statistics import MOST_RUNS
 from train_bench.report.console import PlainConsole
 
 
@@ -84,6 +85,23 @@ def summary(score: Mapping[str, Any]) -> list[str]:
     lines += [f"for review: {warning}" for warning in score.get("warnings", ())]
     lines.append(_verdict(score) if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
     return lines
+
+
+def runs_needed(score: Mapping[str, Any], percent: float) -> str:
+    """How many seeds make the interval as narrow as was asked, give or take so many per cent."""
+    needed, there = score["runs_for_half_width"], sum(run["converged"] for run in score["runs"])
+    if there < 2:
+        return (
+            f"How many seeds give or take {percent:g} % needs cannot be told from {there} converged run(s)."
+        )
+    if needed is None:
+        return f"An interval of give or take {percent:g} % needs more than {MOST_RUNS} seeds that differ as these do."
+    more = (
+        f"{needed - there} more than converged here"
+        if needed > there
+        else "as many as converged here or fewer"
+    )
+    return f"A 95 % interval of the mean of give or take {percent:g} % needs {needed} seeds, {more}."
 
 
 def _verdict(score: Mapping[str, Any]) -> str:

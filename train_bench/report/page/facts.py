@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,12 @@ MOST_VALUES = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOptions:
     """What the reader of a page adds: the price of a system per hour by its name (the empty name: of all),
-    and the custom summary, one value per path."""
+    and the custom summary, one value per path; and of campaigns that lack results, by their folder, when they are
+    `expected` to end."""
 
     prices: Mapping[str, float]
     summaries: Sequence[Mapping[str, Any]] = ()
+    expected: Mapping[Path, str] = field(default_factory=dict)
 
 
 def read_prices(text: str) -> dict[str, float]:
@@ -121,6 +123,7 @@ class Entry:
     size: int | None
     cost: float | None
     joules: float | None
+    expected: str | None = None
     apart: str = ""
     unit: TimeUnit = MINUTES
 
@@ -219,6 +222,7 @@ def entry_of(
         joules=kept_energy(
             judgement.records, [run["dropped"] or not run["counted"] for run in result["runs"]]
         ),
+        expected=options.expected.get(judgement.location.folder),
     )
 
 
