@@ -274,7 +274,7 @@ def test_yaml_holds_values_and_no_arithmetic():
 def test_every_verb_is_a_file_of_its_name():
     from train_bench.cli import VERBS
 
-    shared = {"__init__", "campaigns", "conclusion", "dry", "naming", "reading"}
+    shared = {"__init__", "campaigns", "conclusion", "dry", "naming", "reading", "rest"}
     assert {path.stem for path in (ROOT / "train_bench" / "commands").glob("*.py")} == {*VERBS} | shared
 
 
