@@ -110,8 +110,8 @@ def row(family: Family, times: StepTimes, fitted: Sequence[Size], asked: Size) -
     assert of_reference is not None  # families are made of entries with points
     pace = published_pace.pace(family, times, fitted, asked.accelerators, asked.batch_size)
     forecast = simulate(of_reference, pace, runs=RUNS, drop=1).score
-    needed = published_pace.to_the_target(of_reference, family.round, family.benchmark)
-    steps = needed / asked.batch_size / 60
+    unit = published_pace.unit(family.round, family.benchmark, asked.batch_size)
+    steps = published_pace.to_the_target(of_reference) * unit / asked.batch_size / 60
     minutes = steps * float(np.exp(asked.log_step + asked.log_samples))
     low, high = forecast.within[0.8]
     return Row(

@@ -107,6 +107,7 @@ def test_a_probe_runs_as_many_blocks_as_it_is_told_and_its_folder_can_be_asked_a
         (["benchmark=resnet", "--throughput", "0"], "throughput stated is 0"),
         (["benchmark=bert_wikitext", "--throughput", "9"], "has no reference convergence points"),
         (["benchmark=minigo_mini", "--throughput", "9"], "counts generations"),
+        (["launcher=slurm", "benchmark=resnet_mini"], "add launcher.wait=true"),
         (["--probe-blocks", "0"], "a probe has at least 1 block"),
         (["--runs", "0"], "--runs is 0"),
         (["--price", "-1"], "--price is -1"),
@@ -132,7 +133,7 @@ def test_a_probe_runs_as_many_blocks_as_it_is_told_and_its_folder_can_be_asked_a
     ],
 )
 def test_what_cannot_be_forecast_is_refused_with_a_sentence(arguments, sentence, capsys):
-    if any("throughput" in word for word in arguments) and "benchmark" in arguments[0]:
+    if arguments[0] == "launcher=slurm" or "--throughput" in arguments:
         answer = train_bench("forecast", *arguments)
         assert answer.returncode == 2
         assert sentence in answer.stderr

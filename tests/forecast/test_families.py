@@ -127,6 +127,18 @@ def test_a_family_that_trains_more_than_the_reference_is_expected_to_do_so_at_ot
     assert deviation > families.SAMPLES_ERROR
 
 
+def test_entries_that_are_counted_in_another_unit_than_the_reference_say_themselves_how_many_samples_that_is() -> (
+    None
+):
+    other = [
+        Size(accelerators=count, batch_size=64, log_step=0.0, log_samples=math.log(168)) for count in (1, 2)
+    ]
+
+    mean, _ = families.samples_beside_reference(other)
+
+    assert mean == pytest.approx(math.log(168))
+
+
 def test_a_forecast_for_published_systems_is_near_what_they_published() -> None:
     asked = published_pace.family(KNOWN, "resnet", "NVIDIA", "NVIDIA A100-SXM4-80GB", "2.1.0")
     others = [one for one in KNOWN if (one.submitter, one.benchmark) != ("NVIDIA", "resnet")]

@@ -263,6 +263,12 @@ def _stated(request: Request, options: argparse.Namespace) -> Asked:
 
 def _probed(request: Request, options: argparse.Namespace) -> Asked:
     """Run the first blocks of one run in a folder of their own; they are no result."""
+    batch = discover.batch(request.config.launcher)
+    if batch is not None and not batch.wait:
+        raise RequestError(
+            "A probe is measured at once, and this launcher hands it to a queue and returns; add launcher.wait=true, or "
+            "give a campaign that was run there with --from."
+        )
     planned = campaigns.plan_of(request, to_be_run=False)
     of_reference = _expected(planned)
     schedule = of_reference.schedule
@@ -271,11 +277,7 @@ def _probed(request: Request, options: argparse.Namespace) -> Asked:
     request.config.benchmark.evaluation.until = schedule.first + (blocks - 1) * schedule.period
     with contextlib.redirect_stdout(sys.stderr):  # what is printed is the forecast
         folder = campaigns.carry_out(request)
-    if folder is None:
-        raise RequestError(
-            "A probe is run at once, and this launcher hands it to a queue; run a campaign of one run there and give "
-            "it with --from."
-        )
+    assert folder is not None  # it was waited for
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     record, log = read_record(folder / "result_0.txt", rules)
     return _planned(planned, log_pace.pace([log_pace.measure(record, log, rules)], "probe", str(folder)))

@@ -36,6 +36,9 @@ SAMPLES_ERROR = 0.04
 """Standard deviation of ln(samples to the target) between families and between sizes of one, where the reference needs
 the same."""
 
+_OTHER_UNIT = math.log(3)
+"""No entry trains so much more or less than the reference: where it seems to, the two are counted in other units."""
+
 _DRAWS = 1000
 """Of the shapes, for each family that is learned from; and twenty times as many for one that is asked."""
 
@@ -127,9 +130,11 @@ def samples_beside_reference(sizes: Sequence[Size]) -> tuple[float, float]:
     """Mean and standard deviation of ln(samples to the target / those of the reference) at another size of a family,
     from those that are known."""
     count = len(sizes)
-    share = count / (count + 1)  # a family differs from the reference as much as one size from another
-    mean = share * sum(size.log_samples for size in sizes) / count
-    return mean, SAMPLES_ERROR * math.sqrt(1 + 1 / (count + 1))
+    mean = sum(size.log_samples for size in sizes) / count
+    if abs(mean) > _OTHER_UNIT:
+        return mean, SAMPLES_ERROR * math.sqrt(1 + 1 / count)
+    # A family differs from the reference as much as one size of it from another.
+    return mean * count / (count + 1), SAMPLES_ERROR * math.sqrt(1 + 1 / (count + 1))
 
 
 def learn(known: Sequence[Family], benchmark: str | None = None) -> Prior:

@@ -14,6 +14,7 @@ from train_bench.forecast.samples import Samples
 from train_bench.forecast.simulate import Pace
 from train_bench.judge import published, rcp
 from train_bench.judge.published import Entry
+from train_bench.progress import Unit
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -31,20 +32,25 @@ def expected(published_in: str, benchmark: str, batch_size: int) -> Samples | No
 def needed(entry: Entry) -> float | None:
     """Samples to the target that the reference needs at an entry's batch size: until the evaluation that ends a run.
     None where no points say it."""
-    of_reference = expected(entry.round, entry.benchmark, entry.global_batch) if entry.global_batch else None
-    return None if of_reference is None else to_the_target(of_reference, entry.round, entry.benchmark)
+    if not entry.global_batch:
+        return None
+    of_reference = expected(entry.round, entry.benchmark, entry.global_batch)
+    if of_reference is None:
+        return None
+    return to_the_target(of_reference) * unit(entry.round, entry.benchmark, entry.global_batch)
 
 
-def to_the_target(of_reference: Samples, published_in: str, benchmark: str) -> float:
-    """Mean samples of a run until the evaluation that ends it."""
+def to_the_target(of_reference: Samples) -> float:
+    """Mean training of a run until the evaluation that ends it, in the benchmark's unit."""
     stops = samples.next_evaluation(of_reference.schedule, of_reference.values)
-    return (float(stops.mean()) - of_reference.schedule.start) * unit(published_in, benchmark)
+    return float(stops.mean()) - of_reference.schedule.start
 
 
-def unit(published_in: str, benchmark: str) -> float:
+def unit(published_in: str, benchmark: str, batch_size: int) -> float:
     """Samples of what a benchmark counts its progress in; 1 where only its logs say it, so that a family's own entries
     have to."""
-    return published.samples_per_unit(rules_of(published_in, benchmark)) or 1.0
+    rules = rules_of(published_in, benchmark)
+    return float(batch_size) if rules.unit is Unit.STEP else published.samples_per_unit(rules) or 1.0
 
 
 def rules_of(published_in: str, benchmark: str) -> BenchmarkRules:
@@ -85,7 +91,7 @@ def pace(asked: Family, times: StepTimes, fitted: Sequence[Size], accelerators: 
     nothing = np.zeros(len(steps))
     return Pace(
         opening=nothing,
-        unit=np.exp(steps + more) / batch_size * unit(asked.round, asked.benchmark),
+        unit=np.exp(steps + more) / batch_size * unit(asked.round, asked.benchmark, batch_size),
         evaluation=nothing,
         between_runs=0.0,
         source="published",
