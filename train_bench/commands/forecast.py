@@ -266,8 +266,8 @@ def _probed(request: Request, options: argparse.Namespace) -> Asked:
     batch = discover.batch(request.config.launcher)
     if batch is not None and not batch.wait:
         raise RequestError(
-            "A probe is measured at once, and this launcher hands it to a queue and returns; add launcher.wait=true, or "
-            "give a campaign that was run there with --from."
+            "A probe is measured at once, and this launcher hands it to a queue and returns; add launcher.wait=true, "
+            "or give a campaign that was run there with --from."
         )
     planned = campaigns.plan_of(request, to_be_run=False)
     of_reference = _expected(planned)
