@@ -4,7 +4,7 @@ A volume looks like a scan: soft tissue, a slow drift of the intensity, noise, a
 and woven of threads along depth, so that their brightness waves in height and width. In a large organ of class 1 the
 waves follow the axes; in a lesion of class 2, inside it or on its rim, they follow the diagonals. A body as large as
 the organ and two as large as the lesion, all with the lesion's pattern, lie elsewhere and are background. Both patterns
-have the same mean and deviation, and the same slopes along every axis (squared differences of neighbours are a sixth
+have the same mean and deviation, and the same slopes along every axis (squared differences of neighbours are a ninth
 larger in that of the lesion), so that the organ is told by the directions of its pattern, and the lesion by what is
 around it. Place, size and form of everything vary.
 
@@ -25,10 +25,10 @@ SIDES = (20, 29)
 AIR, TISSUE, BODY = -200, 20, 120
 """Mean intensities, on the scale of Hounsfield units."""
 
-AMPLITUDE = 60.0
+AMPLITUDE = 50.0
 """Of each of the two waves of a pattern, on the same scale."""
 
-WAVELENGTH = 3.4
+WAVELENGTH = 4.0
 """Of a pattern, in voxels."""
 
 LARGE, SMALL = (4.5, 6.5), (2.5, 3.8)
