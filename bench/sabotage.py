@@ -50,8 +50,9 @@ LAUNCHERS = {
 SEED = 4711
 RUNS = 5
 
-# Findings that say nothing of a fault: a short run is short and misses its target, and a machine may be busy.
-BESIDES = {"target", "short", "processor_wait"}
+# Findings that say nothing of a fault: a short run is short and misses its target, a machine may be busy, and files
+# may not be committed yet.
+BESIDES = {"target", "short", "processor_wait", "revision"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
