@@ -7,7 +7,9 @@ evaluations, once as the first run of its campaign and once after the runs that 
 is |forecast / minutes - 1| with the median of the forecast; `80 %` is how often the 80 % interval holds the minutes.
 `seen` is the share of the run that had passed. The baseline takes the mean of the reference, not rounded up to an
 evaluation, and the pace from the first of these evaluations to the last; `published` is its median error over some
-12,000 published runs of all rounds. The last line is over all runs.
+12,000 published runs of all rounds. The last line of the table is over all runs.
+
+Below it, the same of campaigns: the minutes of all runs that remain after 1, 2 and 4 of them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import argparse
 import math
 import statistics
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ from pathlib import Path
 
 from train_bench.errors import TrainBenchError
 from train_bench.forecast.live import Campaign, Interval, Seen
-from train_bench.forecast.samples import expect
+from train_bench.forecast.samples import Samples, expect
 from train_bench.judge import locate, log, rcp
 from train_bench.judge.entry import common_batch_size
-from train_bench.judge.record import RunRecord, make_record, number_of
+from train_bench.judge.record import SUCCESS, RunRecord, make_record, number_of
 from train_bench.plan import discover
 from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
 
 PUBLISHED = {
     "bert": 7.1,
@@ -68,6 +70,25 @@ class Replayed:
         return self.expected.low - 1e-6 <= self.minutes <= self.expected.high + 1e-6
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The runs of one folder in the order of their starts, and what the reference says of them."""
+
+    rules: BenchmarkRules
+    points: tuple[rcp.Point, ...]
+    batch_size: int
+    reference: Samples
+    runs: tuple[tuple[RunRecord, log.Log], ...]
+
+    def campaign(self) -> Campaign:
+        return Campaign(self.reference.schedule, self.rules, self.points, self.batch_size)
+
+    @property
+    def mean(self) -> float:
+        """Of the reference, as its evaluations have seen it."""
+        return self.reference.mean() + self.reference.resolution / 2
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -77,22 +98,28 @@ def main() -> int:
     options = parser.parse_args()
     alone: dict[str, list[Replayed]] = defaultdict(list)
     after_others: dict[str, list[Replayed]] = defaultdict(list)
-    began, forecasts = time.perf_counter(), 0
+    remaining: dict[int, list[Replayed]] = {1: [], 2: [], 4: []}
     for location in locate.find(options.corpus, None).locations:
-        for benchmark, first, later in replay(location, options.evaluations):
-            alone[benchmark].append(first)
-            after_others[benchmark].append(later)
-            forecasts += 2
-    took = (time.perf_counter() - began) / max(1, forecasts)
-    print(f"{'':18}{'':6}{'':6}{'as the first run':>28}   {'after the runs before it':>28}")
+        entry = entry_of(location)
+        if entry is None:
+            continue
+        for first, later in replay(entry, options.evaluations):
+            alone[entry.rules.name].append(first)
+            after_others[entry.rules.name].append(later)
+        for done, replayed in remaining.items():
+            replayed += rest(entry, done)
+    headings = f"{'median':>8}{'p90':>7}{'80 %':>7}  "
+    print(f"{'':27}{'as the first run':>22}  {'after those before it':>22}  {'baseline':>15}")
     print(
-        f"{'benchmark':18}{'runs':>6}{'seen':>6}" + 2 * f"{'median':>10}{'p90':>9}{'80 %':>9}   " + "baseline"
+        f"{'benchmark':16}{'runs':>5}{'seen':>6}{headings}{headings}{'median':>8}{'p90':>7}{'published':>11}"
     )
     for benchmark in sorted(alone):
         row(benchmark, alone[benchmark], after_others[benchmark])
-    every = [one for of in alone.values() for one in of]
-    row("all", every, [one for of in after_others.values() for one in of])
-    print(f"{1000 * took:.1f} ms for each forecast, reading included", file=sys.stderr)
+    row("all", *([one for of in columns.values() for one in of] for columns in (alone, after_others)))
+    for done, replayed in remaining.items():
+        inside = sum(one.inside for one in replayed) / len(replayed)
+        errors = of_errors([one.error for one in replayed])
+        print(f"{len(replayed)} campaigns after {done} run(s){errors}{inside:7.0%}")
     return 0
 
 
@@ -111,46 +138,62 @@ def of_errors(errors: list[float]) -> str:
     return f"{statistics.median(errors):8.1%}{sorted(errors)[int(0.9 * (len(errors) - 1) + 0.5)]:7.1%}"
 
 
-def replay(location: locate.Location, evaluations: int) -> Iterator[tuple[str, Replayed, Replayed]]:
-    """The forecasts of the runs of one folder."""
-    rules = None
+def entry_of(location: locate.Location) -> Entry | None:
+    """None, and a line that says why, where nothing says what the reference needs."""
     read = [log.read(file) for file in sorted(location.files, key=number_of)]
-    for name in {event.value for one in read for event in one.events if event.key == "submission_benchmark"}:
-        rules = ruleset.load(location.ruleset).benchmark(name)
-    if rules is None:
-        return
-    records: list[RunRecord] = [make_record(one, index=at, rules=rules) for at, one in enumerate(read)]
-    batch_size = common_batch_size(records, rules)
-    points = rcp.load(rules, discover.rcp_folders())
+    named = [event.value for one in read for event in one.events if event.key == "submission_benchmark"]
     try:
-        reference = expect(points, rules, batch_size or 0)
+        rules = ruleset.load(location.ruleset).benchmark(str(named[0] if named else None))
+        records = [make_record(one, index=at, rules=rules) for at, one in enumerate(read)]
+        batch_size = common_batch_size(records, rules) or 0
+        points = rcp.load(rules, discover.rcp_folders())
+        reference = expect(points, rules, batch_size)
     except TrainBenchError as error:
-        print(
-            f"left out: {location.folder.relative_to(location.folder.parents[4])}: {error}", file=sys.stderr
-        )
-        return
-    campaigns = [Campaign(reference.schedule, rules, points, batch_size or 0) for _ in range(2)]
-    mean = reference.mean() + reference.resolution / 2  # as its evaluations have seen it
-    of_runs = sorted(zip(records, read, strict=True), key=lambda one: one[0].started_ms or 0)
-    for record, one in of_runs:
-        whole, early = campaigns[0].seen(), campaigns[0].seen()
-        for event in one.events:
-            whole.event(event)
+        print(f"left out: {location.folder}: {error}", file=sys.stderr)
+        return None
+    runs = sorted(zip(records, read, strict=True), key=lambda one: one[0].started_ms or 0)
+    return Entry(rules=rules, points=points, batch_size=batch_size, reference=reference, runs=tuple(runs))
+
+
+def replay(entry: Entry, evaluations: int) -> Iterator[tuple[Replayed, Replayed]]:
+    """The forecasts of the runs of one folder."""
+    fresh, campaign = entry.campaign(), entry.campaign()
+    for record, read in entry.runs:
+        early, whole = campaign.seen(), seen_of(campaign, read)
+        for event in read.events:
             if len(early.positions) < evaluations:
                 early.event(event)
-        usable = record.status == "success" and len(whole.positions) >= evaluations and early.started_ms
-        if usable and record.minutes:
-            both = [_forecast(campaign, early) for campaign in campaigns]
-            if None not in both:
-                seen = (early.times_ms[-1] - early.started_ms) / 60_000 / record.minutes
-                baseline = of_the_mean(early, mean)
-                first, later = (
-                    Replayed(minutes=record.minutes, seen=seen, expected=expected, baseline=baseline)
-                    for expected in both
-                    if expected
-                )
-                yield rules.name, first, later
-        campaigns[1].finished.append(whole)
+        usable = record.status == SUCCESS and len(whole.positions) >= evaluations
+        if usable and record.minutes and early.started_ms is not None:
+            passed = (early.times_ms[-1] - early.started_ms) / 60_000
+            facts = {
+                "minutes": record.minutes,
+                "seen": passed / record.minutes,
+                "baseline": of_the_mean(early, entry.mean),
+            }
+            first, later = (of_the_run(known, early) for known in (fresh, campaign))
+            if first is not None and later is not None:
+                yield Replayed(expected=first, **facts), Replayed(expected=later, **facts)
+        campaign.finished.append(whole)
+
+
+def rest(entry: Entry, done: int) -> Iterator[Replayed]:
+    """The minutes of all runs behind the first few, if there are any and something can be expected of them."""
+    campaign = entry.campaign()
+    campaign.finished = [seen_of(campaign, read) for _, read in entry.runs[:done]]
+    minutes = [record.minutes for record, _ in entry.runs[done:] if record.minutes]
+    forecast = campaign.forecast(0, None, to_do=len(minutes))
+    if forecast is not None:
+        expected = Interval(*(end / 60_000 for end in forecast.campaign))
+        yield Replayed(minutes=sum(minutes), seen=0.0, expected=expected, baseline=math.nan)
+
+
+def seen_of(campaign: Campaign, read: log.Log) -> Seen:
+    """All of a run."""
+    seen = campaign.seen()
+    for event in read.events:
+        seen.event(event)
+    return seen
 
 
 def of_the_mean(early: Seen, mean: float) -> float:
@@ -162,7 +205,7 @@ def of_the_mean(early: Seen, mean: float) -> float:
     return (early.times_ms[-1] - early.started_ms + to_come) / 60_000
 
 
-def _forecast(campaign: Campaign, early: Seen) -> Interval | None:
+def of_the_run(campaign: Campaign, early: Seen) -> Interval | None:
     forecast = campaign.forecast(early.times_ms[-1], early, to_do=0)
     if forecast is None or forecast.run is None or early.started_ms is None:
         return None

@@ -33,13 +33,11 @@ LOW, HIGH = 0.1, 0.9
 """The interval that is told holds 80 %."""
 
 # Standard deviations of logarithms.
-OF_CAMPAIGNS = (
-    0.03  # of what campaigns need on average, against the reference: 5 % hold 80 % of published entries
-)
+OF_CAMPAIGNS = 0.03  # of what campaigns need, against the reference: 5 % hold 80 % of published entries
 OF_OTHERS = 0.15  # of the same, for one campaign in ten
 OF_SEEDS = 0.1  # of what runs need, where there are no points; counts as two runs
 OF_PACE = 0.015  # of the time from one evaluation to the next; counts as two of them
-OF_RUNS = 0.01  # of the pace of runs in a campaign; counts as two runs
+OF_RUNS = 0.02  # of the pace of runs in a campaign; counts as two runs
 OF_FIRST = 0.1  # of the pace until the first evaluation, in which the data are opened
 OF_TIMES = 0.002  # of what remains of a run, however even its pace is
 

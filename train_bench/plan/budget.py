@@ -25,7 +25,7 @@ class Budget:
         if minutes <= self.minutes:
             return None
         return (
-            f"they were ended by the budget of the run, whose clock had counted {minutes:.2f} minutes "
+            f"ended by the budget of the run, whose clock had counted {minutes:.2f} minutes "
             f"(stop_when='minutes > {self.minutes:g}')"
         )
 
