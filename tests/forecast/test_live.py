@@ -88,6 +88,19 @@ def test_a_run_that_is_past_what_the_reference_needs_is_expected_soon_and_never_
         assert expected < 10 * (count + 6)
 
 
+def test_runs_of_the_reference_that_would_have_ended_already_tell_nothing():
+    assert run_of(campaign([10] * 40 + [30] * 20), seen(5))[0] < 150
+    assert run_of(campaign([10] * 40 + [30] * 20), seen(14))[0] > 250
+
+
+def test_what_a_program_does_behind_its_last_evaluation_is_learnt_from_finished_runs():
+    known = campaign([20] * 10)
+    finished = seen(20, stop=True)
+    finished.stopped_ms += 90_000
+    known.finished = [finished]
+    assert run_of(known, seen(5))[0] == pytest.approx(290)
+
+
 def test_no_run_is_expected_behind_the_end_of_its_schedule():
     assert run_of(campaign(), seen(39)) == pytest.approx([400, 400, 400], rel=0.001)
     assert run_of(campaign(), seen(40))[2] == pytest.approx(400, rel=0.001)
