@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -249,11 +250,12 @@ def loader(
     return loading.loader(dataset, data, device, batches, collate=_together)
 
 
-def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, from a generator of its own: noise, with a brighter rectangle as the object of
-    each image. Reads nothing."""
+def synthetic(config: Config, samples: int, *, share: float = 1.0, seed: int = 0) -> Batch:
+    """Look-alike of a batch of the largest images, or of such that have a share of their pixels, from a generator of
+    its own: noise, with a brighter rectangle as the object of each image. Reads nothing."""
     generator = torch.Generator().manual_seed(seed)
-    side, width = config.hyperparameters.min_image_size, config.hyperparameters.max_image_size
+    largest = config.hyperparameters.min_image_size, config.hyperparameters.max_image_size
+    side, width = (round(pixels * math.sqrt(share)) for pixels in largest)
     images = 60.0 * torch.randn(samples, 3, side, width, generator=generator)
     objects = []
     for image in images:

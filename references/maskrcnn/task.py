@@ -49,9 +49,9 @@ class Task(TrainingTask[Config, Batch]):
         self._rehearse(batch)
         self._infer(self._images(batch), batch.sizes)
 
-    def synthetic(self, samples: int) -> Batch:
-        """A look-alike of a micro-batch, read nowhere."""
-        return data.synthetic(self.config, samples)
+    def synthetic(self, samples: int, *, share: float = 1.0) -> Batch:
+        """A look-alike of a micro-batch, read nowhere, of the largest images or of a share of their pixels."""
+        return data.synthetic(self.config, samples, share=share)
 
     def iterate(self, batch: Batch) -> None:
         """Without what depends on values: proposals, matches and draws. As many anchors and RoIs as may be."""

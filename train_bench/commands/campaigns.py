@@ -61,7 +61,7 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
 
 
 def _help(verb: str) -> str:
-    about = sys.modules[f"train_bench.commands.{verb}"].__doc__ or ""
+    about = (sys.modules[f"train_bench.commands.{verb}"].__doc__ or "").rstrip()
     parts = {
         heading: [(option.name, option.default, option.about) for option in listed]
         for heading, listed in options.parts().items()

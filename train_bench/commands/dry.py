@@ -104,7 +104,8 @@ def _training(request: Request, step: Step, bound: Bound) -> dict[str, Any]:
     try:
         expected = samples.expect(rcp.load(rules, discover.rcp_folders()), rules, step.global_batch_size)
     except RequestError as error:
-        count, message = config.samples_per_epoch, f"{error} One epoch is counted."
+        count, message = config.samples_per_epoch, str(error)
+        message += "" if count is None else " One epoch is counted."
     else:
         done = expected.mean() - expected.schedule.start
         per_unit = {Unit.EPOCH: config.samples_per_epoch, Unit.SAMPLE: 1}.get(rules.unit)

@@ -10,8 +10,8 @@
 --peak-tflops X    10^12 FLOP a second that the device does at most, in the job's precision
 --memory-gb-s X    GB a second between the device and its memory
 --network-gb-s X   GB a second that a rank sends to others
---real-share X     share of a padded sample that is no padding, mean length over longest (bert, rnnt): FLOP of real
-                   tokens are told besides and are what the bound counts
+--real-share X     share of a padded sample that is no padding, mean length over longest (bert, rnnt) or mean pixels
+                   over most (maskrcnn): FLOP without padding are told besides and are what the bound counts
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def step_of(
     precision: Precision,
     real_share: float | None = None,
 ) -> Step:
-    """Take a step of `make`'s task as rank 0 of `ranks` does. `real_share` is the part of a padded sample that is no
-    padding.
+    """Take a step of `make`'s task as one of `ranks` does, of ranks that hold different parameters the fullest.
+    `real_share` is the part of a padded sample that is no padding.
 
     Raises `RequestError` for a task that does not say what its batches look like, or whose step depends on values.
     """
@@ -95,19 +95,10 @@ def step_of(
     samples = config.hyperparameters.global_batch_size // (
         ranks * config.hyperparameters.gradient_accumulation_steps
     )
-    task = make(config)
-    for needed in ("synthetic", "iterate"):
-        if not hasattr(task, needed):
-            raise RequestError(
-                f"{config.benchmark} cannot be planned dry, because its Task has no {needed}(); DryTask in "
-                "train_bench/task.py says what a dry run asks for."
-            )
     watch = Watch()
     with _no_memory(config.benchmark), watch, _exchanges() as exchanges, attention_of(kernels):
-        parallel = DryParallel(
-            rank=0, size=ranks, device=torch.device("cpu"), precision=precision, phase=watch.phase
-        )
-        task.build(1, parallel)
+        rank = _fullest(make, config, ranks)
+        task, parallel = _built(make, config, rank, ranks, precision, watch)
         watch.name((list(parallel.model.parameters()), list(parallel.model.buffers())), "weights")
         watch.name_all("temporary", "besides")
         watch.follow(parallel.model)
@@ -138,7 +129,7 @@ def step_of(
         device=kernels.value,
         precision=precision.value,
         ranks=ranks,
-        rank=0,
+        rank=rank,
         samples=samples,
         micro_batches=micro_batches,
         global_batch_size=samples * ranks * micro_batches,
@@ -153,6 +144,39 @@ def step_of(
         exchanged=exchanged,
         notes=tuple(task.dry_notes()) if hasattr(task, "dry_notes") else (),
     )
+
+
+def _built(
+    make: Callable[[Any], Any],
+    config: BenchmarkConfig,
+    rank: int,
+    ranks: int,
+    precision: Precision,
+    watch: Watch,
+) -> tuple[Any, DryParallel]:
+    task = make(config)
+    for needed in ("synthetic", "iterate"):
+        if not hasattr(task, needed):
+            raise RequestError(
+                f"{config.benchmark} cannot be planned dry, because its Task has no {needed}(); DryTask in "
+                "train_bench/task.py says what a dry run asks for."
+            )
+    parallel = DryParallel(
+        rank=rank, size=ranks, device=torch.device("cpu"), precision=precision, phase=watch.phase
+    )
+    task.build(1, parallel)
+    return task, parallel
+
+
+def _fullest(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: int) -> int:
+    """The rank that holds the most parameters; of ranks that all hold the same the first."""
+    if not config.SHARDED:
+        return 0
+    held = []
+    for rank in range(ranks):
+        _, parallel = _built(make, config, rank, ranks, Precision.fp32, Watch())
+        held.append(sum(weight.numel() for weight in parallel.model.parameters()))
+    return held.index(max(held))
 
 
 def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig, int]:
