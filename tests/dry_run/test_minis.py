@@ -135,6 +135,7 @@ def test_half_of_the_numerics_take_less_memory_between_the_passes():
     assert half.memory["activations"] < full.memory["activations"]
     assert half.memory["weights"] == full.memory["weights"]
     assert half.flop_per_sample == full.flop_per_sample
+    assert dry(mini("bert_mini"), precision=Precision.fp16).peak == half.peak
 
 
 def test_attention_of_a_gpu_keeps_no_scores_and_computes_as_much():

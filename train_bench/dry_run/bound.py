@@ -66,9 +66,9 @@ def bound_of(step: Step, machine: Machine) -> Bound:
 
 
 def _moved(step: Step) -> float:
-    """Bytes between the device and its memory, at least: activations and inputs are written once and read once in
-    every micro-batch; gradients are written and read, and the state of the optimizer and the weights that have
-    gradients are read and written, once a step."""
+    """Bytes between the device and its memory, at least, if no cache holds what a pass leaves: activations and inputs
+    are written once and read once in every micro-batch; gradients are written and read, and the state of the optimizer
+    and the weights that have gradients are read and written, once a step."""
     memory, updated = step.memory, min(step.memory["gradients"], step.memory["weights"])
     of_micro_batch = 2 * (memory["activations"] + memory["inputs"])
     return step.micro_batches * of_micro_batch + 2 * (memory["gradients"] + memory["optimizer"] + updated)

@@ -48,6 +48,7 @@ class Step:
     reduced        bytes of gradients that are averaged over ranks, once a step
     exchanged      bytes that the ranks exchange of what they hold for each other, over all micro-batches of a step:
                    what this one sends
+    padded         whether samples are padded, here all to the longest there is
     real_flop      FLOP of a sample without padding, if it was told how much that is
     notes          what the numbers leave out, in sentences
     """
@@ -62,6 +63,7 @@ class Step:
     trainable: int
     frozen: int
     flop: Mapping[str, tuple[float, float]]
+    padded: bool
     real_flop: float | None
     memory: Mapping[str, int]
     peak: Mapping[str, int]
@@ -136,6 +138,7 @@ def step_of(
         trainable=sum(weight.numel() for weight in weights if weight.requires_grad),
         frozen=sum(weight.numel() for weight in weights if not weight.requires_grad),
         flop=_by_part(flop, trained),
+        padded=_pads(task),
         real_flop=None if real_flop is None else real_flop / trained,
         memory={kind: size for kind, size in memory.items() if kind != "temporary"},
         peak={kind: peak.get(kind, 0) for kind in KINDS},
@@ -261,11 +264,15 @@ def _name_state(watch: Watch, optimizer: torch.optim.Optimizer) -> None:
         watch.name(list(state.values()), "optimizer")
 
 
+def _pads(task: Any) -> bool:
+    return "share" in inspect.signature(task.synthetic).parameters
+
+
 def _real_flop(task: Any, watch: Watch, samples: int, share: float | None) -> float | None:
     """FLOP of an iteration on samples of which only what is no padding is computed."""
     if share is None:
         return None
-    if "share" not in inspect.signature(task.synthetic).parameters:
+    if not _pads(task):
         raise RequestError(f"{task.config.benchmark} pads no samples; leave --real-share out.")
     batch = _batch(task, samples, share=share)
     watch.flop.clear()

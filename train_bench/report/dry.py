@@ -72,7 +72,8 @@ def _bound(dry: Mapping[str, Any]) -> Iterator[str]:
         if bound["seconds_real"] is None
         else f", compute without padding {1e3 * bound['seconds_real']:.4g}"
     )
-    least = f"{1e3 * bound['step_seconds']:.4g} ms at least, of {bound['term']}"
+    padding = " (if all padding is computed; see --real-share)" * (dry["padded"] and not real)
+    least = f"{1e3 * bound['step_seconds']:.4g} ms at least{padding}, of {bound['term']}"
     yield f"bound       a step takes {least} (ms: {each}{real})"
 
 
