@@ -24,7 +24,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   settle  DIR               record what became of a submitted campaign, judge it and score it
   judge   PATH [--json]     what the rules say of a log, a campaign or a tree of results
   score   PATH [--json]     the score of a campaign, the results table of a tree
-  compare A B ...           whether one campaign is faster than another, and how sure that is
+  compare A B ...           whether one campaign is faster than another, and how sure that is; --fail-if-slower 3%
   rules   benchmark=NAME    what a round allows: values, runs, target, schedule
   report  PATH ... --to F   one page about campaigns or trees of results
   index   published DIR ... the table of published entries (samples, minutes, accelerators) from checkouts of rounds
@@ -41,6 +41,7 @@ sentence for each, --cfg job prints the configuration, --multirun sweeps. Every 
 eval "$(train-bench -sc install=bash)" completes verbs and options in this shell (also zsh and fish).
 
 Exit code 0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong.
+3: runs cannot tell (compare --fail-if-slower).
 """
 
 

@@ -1,6 +1,7 @@
 """Where errors become text and an exit code: around a verb, and around each job of a sweep.
 
 0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong.
+3: the runs cannot tell (`compare --fail-if-slower`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from train_bench.errors import Interrupted, TrainBenchError, WriteError
 from train_bench.plain_text import plain
 
-VALID, INVALID = 0, 1
+VALID, INVALID, CANNOT_TELL = 0, 1, 3
 
 
 def guarded(act: Callable[[], int]) -> int:

@@ -1,24 +1,73 @@
-"""Whether the runs of other campaigns are faster than those of the first, and how sure that is."""
+"""Whether the runs of other campaigns are faster than those of the first, and how sure that is.
+
+With --fail-if-slower 3% the exit code is 1 if a campaign is slower than the first, or than its history, by more than
+3 %, 0 if it is not, and 3 if the runs cannot tell.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from train_bench import ab_campaign
+from train_bench import ab_campaign, files
 from train_bench.commands import reading
-from train_bench.exit_codes import VALID
-from train_bench.judge import comparison
-from train_bench.judge.score import Score
-from train_bench.judge.tree import judge_folder
+from train_bench.errors import LogError, RequestError
+from train_bench.exit_codes import CANNOT_TELL, INVALID, VALID, fail
+from train_bench.judge import comparison, gate
+from train_bench.judge.entry import Judgement
+from train_bench.judge.tree import judge_folder, judge_tree
 from train_bench.plan import definition, discover
 from train_bench.report import comparison as report
+from train_bench.report import gate as told
+
+CODES = {gate.SLOWER: INVALID, gate.NOT_SLOWER: VALID, gate.CANNOT_TELL: CANNOT_TELL}
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench compare", description=__doc__)
+    options = _parser().parse_args(arguments)
+    limit = None if options.fail_if_slower is None else gate.limit_of(options.fail_if_slower)
+    _refuse_contradictions(options)
+    try:
+        return _compare(options, limit)
+    except (LogError, OSError) as error:
+        if limit is None:
+            raise
+        fail(LogError(str(error)))
+        return CANNOT_TELL  # 1 would say that it is slower
+
+
+def _compare(options: argparse.Namespace, limit: float | None) -> int:
+    if options.against_history:
+        judged = [_judged(path, options.ruleset) for path in options.paths]
+        return _answer([], list(_beside_history(judged, options, limit or 0.0)), options.json)
+    paths = ab_campaign.to_compare(options.paths)
+    first, *others = (_judged(path, options.ruleset) for path in paths)
+    compared = []
+    for path, other in zip(paths[1:], others, strict=True):
+        with contextlib.suppress(comparison.TooFewRuns) if limit is not None else contextlib.nullcontext():
+            compared.append(comparison.compare(str(paths[0]), first.score, str(path), other.score))
+    answers = [report.in_sentences(one.as_json(), number) for number, one in enumerate(compared, start=1)]
+    if limit is None:
+        reading.tell({"comparisons": answers}, options.json, report.show)
+        return VALID
+    most = (options.pairs or first.score.runs_required) if options.sequential else None
+    gates = [
+        gate.against_one(
+            str(paths[0]), first.score, str(path), other.score, limit, others=len(others), most_pairs=most
+        )
+        for path, other in zip(paths[1:], others, strict=True)
+    ]
+    return _answer(answers, gates, options.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "train-bench compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "paths",
         type=Path,
@@ -28,19 +77,124 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args(arguments)
-    paths = ab_campaign.to_compare(options.paths)
-    first, *others = (_one_score(path, options.ruleset) for path in paths)
-    compared = [
-        comparison.compare(str(paths[0]), first, str(path), other)
-        for path, other in zip(paths[1:], others, strict=True)
+    parser.add_argument(
+        "--fail-if-slower", metavar="PERCENT", help="the slow-down that is allowed, such as 3%%"
+    )
+    parser.add_argument(
+        "--sequential",
+        action="store_true",
+        help="look after each pair of runs, as often as one likes, until it is known",
+    )
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        metavar="N",
+        help="(--sequential) how many pairs there will be at most, decided before the first; by default as many as the "
+        "round demands runs",
+    )
+    parser.add_argument(
+        "--against-history",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="compare each DIR with the last valid campaigns below this folder, of the same task and system, that "
+        "began before it; may be repeated",
+    )
+    parser.add_argument(
+        "--last", type=int, metavar="K", help="(--against-history) how many campaigns, 10 by default"
+    )
+    return parser
+
+
+def _refuse_contradictions(options: argparse.Namespace) -> None:
+    for option in ("sequential", "against_history"):
+        if getattr(options, option) and options.fail_if_slower is None:
+            raise RequestError(f"--{option.replace('_', '-')} needs --fail-if-slower PERCENT.")
+    if options.sequential and options.against_history:
+        raise RequestError(
+            "--sequential looks at pairs of runs; a history has none. Leave one of the two away."
+        )
+    if options.pairs is not None and not options.sequential:
+        raise RequestError("--pairs says how far --sequential goes; add that, or leave it away.")
+    if options.last is not None and not options.against_history:
+        raise RequestError(
+            "--last says how many campaigns of --against-history count; add that, or leave it away."
+        )
+    if options.last is not None and options.last < gate.LEAST_HISTORY:
+        raise RequestError(f"--last is {options.last}; a history has {gate.LEAST_HISTORY} campaigns or more.")
+
+
+def _answer(comparisons: Sequence[dict[str, Any]], gates: Sequence[gate.Gate], as_json: bool) -> int:
+    verdict = gate.together(gates)
+    labels = [
+        chr(ord("B") + number) if number < 25 else f"campaign {number + 2}" for number in range(len(gates))
     ]
-    answers = [report.in_sentences(one.as_json(), number) for number, one in enumerate(compared, start=1)]
-    reading.tell({"comparisons": answers}, options.json, report.show)
-    return VALID
+    sentences = [
+        told.sentence(
+            one.as_json(),
+            f"its history ({one.a})" if one.campaigns else "A",
+            one.b if one.campaigns else label,
+        )
+        for one, label in zip(gates, labels, strict=True)
+    ]
+    content = {
+        "verdict": verdict,
+        "exit_code": CODES[verdict],
+        "gates": [one.as_json() | {"sentence": text} for one, text in zip(gates, sentences, strict=True)],
+        "comparisons": comparisons,
+    }
+    reading.tell(content, as_json, _show)
+    return CODES[verdict]
 
 
-def _one_score(path: Path, ruleset: str | None) -> Score:
+def _show(content: dict[str, Any], console: Any) -> None:
+    told.show(content, console)
+    report.show(content, console)
+
+
+def _beside_history(
+    judged: Sequence[Judgement], options: argparse.Namespace, limit: float
+) -> Iterator[gate.Gate]:
+    there = [
+        entry
+        for folder in options.against_history
+        for entry in judge_tree(
+            folder,
+            ruleset_name=options.ruleset,
+            rcp_folders=discover.rcp_folders(),
+            changes=definition.changes,
+        ).entries
+    ]
+    for one in judged:
+        began = _began(one)
+        earlier = {
+            entry.location.folder.resolve(): entry
+            for entry in there
+            if entry.score.valid and _began(entry) < began and _what(entry) == _what(one)
+        }
+        last = sorted(earlier.values(), key=_began)[-(options.last or 10) :]
+        history = [(str(entry.location.folder), entry.score) for entry in last]
+        yield gate.against_history(history, str(one.location.folder), one.score, limit, others=len(judged))
+
+
+def _began(judged: Judgement) -> int:
+    """When the first run started, in milliseconds."""
+    return min((record.started_ms for record in judged.records if record.started_ms is not None), default=0)
+
+
+def _what(judged: Judgement) -> tuple[Any, ...]:
+    """Task and system of an entry; the name of the host is no part of a system."""
+    score = judged.score
+    try:
+        found = files.read_json(judged.location.folder / "system.json")
+    except LogError:
+        found = None
+    keys = ("platform", "accelerators", "threads_per_rank")
+    system = [found.get(key) for key in keys] if isinstance(found, dict) else None
+    return score.benchmark, score.target, score.division, score.system, score.world_size, system
+
+
+def _judged(path: Path, ruleset: str | None) -> Judgement:
     return judge_folder(
         path, ruleset_name=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
-    ).score
+    )

@@ -25,6 +25,10 @@ MOST_MORE = 200
 """More further runs than this are not suggested: nobody would do them."""
 
 
+class TooFewRuns(RequestError):
+    """There are fewer than two runs to compare."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
     """Estimate of a ratio with its 95 % interval (`low` to `high`) and the two-sided p-value of ratio 1."""
@@ -84,30 +88,17 @@ class Comparison:
 def compare(name_a: str, a: Score, name_b: str, b: Score) -> Comparison:
     """Compare two scores run by run. Raises `RequestError` where they cannot be compared: other benchmarks,
     targets or divisions, or fewer than two runs that count."""
-    for what, of_a, of_b in (
-        ("benchmark", a.benchmark, b.benchmark),
-        ("target", a.target, b.target),
-        ("division", a.division, b.division),
-    ):
-        if of_a != of_b:
-            raise RequestError(
-                f"{name_a} and {name_b} differ in their {what} ({of_a} and {of_b}); times are compared at one "
-                f"{what} only."
-            )
-    runs_a, runs_b = _usable(a), _usable(b)
-    paired = _same_seeds(a, b)
-    if paired:
-        common = {run.seed for run in runs_a} & {run.seed for run in runs_b}
-        runs_a, runs_b = _in_order_of_seeds(runs_a, common), _in_order_of_seeds(runs_b, common)
+    refuse_other_tasks(name_a, a, name_b, b)
+    runs_a, runs_b, paired = comparable(a, b)
     for name, runs in ((name_a, runs_a), (name_b, runs_b)):
         if len(runs) < 2:
-            raise RequestError(
+            raise TooFewRuns(
                 f"{name} has {len(runs)} run(s) to compare; chance shows from two on, so run more seeds."
             )
-    times_a, times_b = _logs(runs_a, "minutes"), _logs(runs_b, "minutes")
+    times_a, times_b = logs_of(runs_a, "minutes"), logs_of(runs_b, "minutes")
     assert times_a is not None and times_b is not None  # a run without a time is not usable
-    speeds_a, speeds_b = _logs(runs_a, "samples_per_second"), _logs(runs_b, "samples_per_second")
-    samples_a, samples_b = _logs(runs_a, "samples"), _logs(runs_b, "samples")
+    speeds_a, speeds_b = logs_of(runs_a, "samples_per_second"), logs_of(runs_b, "samples_per_second")
+    samples_a, samples_b = logs_of(runs_a, "samples"), logs_of(runs_b, "samples")
     speedup = ratio_of(times_a, times_b, paired=paired)
     return Comparison(
         benchmark=a.benchmark,
@@ -122,20 +113,58 @@ def compare(name_a: str, a: Score, name_b: str, b: Score) -> Comparison:
     )
 
 
+def refuse_other_tasks(name_a: str, a: Score, name_b: str, b: Score) -> None:
+    """Raises `RequestError` where times of the two are of different things."""
+    for what, of_a, of_b in (
+        ("benchmark", a.benchmark, b.benchmark),
+        ("target", a.target, b.target),
+        ("division", a.division, b.division),
+    ):
+        if of_a != of_b:
+            raise RequestError(
+                f"{name_a} and {name_b} differ in their {what} ({of_a} and {of_b}); times are compared at one "
+                f"{what} only."
+            )
+
+
+def comparable(a: Score, b: Score) -> tuple[list[ScoredRun], list[ScoredRun], bool]:
+    """The runs whose times are compared, and whether they come in pairs."""
+    runs_a, runs_b = usable(a), usable(b)
+    paired = _same_seeds(a, b)
+    if paired:
+        common = {run.seed for run in runs_a} & {run.seed for run in runs_b}
+        runs_a, runs_b = _in_order_of_seeds(runs_a, common), _in_order_of_seeds(runs_b, common)
+    return runs_a, runs_b, paired
+
+
+def pairs_of(a: Score, b: Score) -> tuple[list[ScoredRun], list[ScoredRun], bool]:
+    """The same in the order in which runs were made, of entries that grow. They come in pairs if the seeds of one are
+    among those of the other. Which of them make the result is not known before the last."""
+    in_turn = (sorted(filter(has_time, score.runs), key=lambda run: run.index) for score in (a, b))
+    runs_a, runs_b = in_turn
+    seeds_a, seeds_b = ({run.seed for run in score.runs} for score in (a, b))
+    distinct = len(seeds_a) == len(a.runs) and len(seeds_b) == len(b.runs)
+    if not distinct or None in seeds_a | seeds_b or not (seeds_a <= seeds_b or seeds_b <= seeds_a):
+        return runs_a, runs_b, False
+    partner = {run.seed: run for run in runs_b}
+    runs_a = [run for run in runs_a if run.seed in partner]
+    return runs_a, [partner[run.seed] for run in runs_a], True
+
+
 def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio:
     """exp(mean(a) - mean(b)) of logarithms, with Student's interval: Welch's for independent runs (Welch 1947,
     Satterthwaite's degrees of freedom), else that of the differences of pairs."""
     difference = statistics.fmean(a) - statistics.fmean(b)
-    parts, sizes = _variances(a, b, paired=paired)
-    error, freedom = _error(parts, sizes)
+    parts, sizes = variances(a, b, paired=paired)
+    error, freedom = error_of(parts, sizes)
     if error == 0:
-        exactly = _exp(difference)
+        exactly = bounded_exp(difference)
         return Ratio(value=exactly, low=exactly, high=exactly, p=float(difference == 0))
     half = student_quantile(freedom, 1 - ALPHA / 2) * error
     return Ratio(
-        value=_exp(difference),
-        low=_exp(difference - half),
-        high=_exp(difference + half),
+        value=bounded_exp(difference),
+        low=bounded_exp(difference - half),
+        high=bounded_exp(difference + half),
         p=2 * student_probability(freedom, -abs(difference) / error),
     )
 
@@ -145,15 +174,15 @@ def more_runs(a: Sequence[float], b: Sequence[float], *, paired: bool) -> int | 
     difference as large as that seen, if the deviations are those seen (power of the t-test by the
     noncentral t distribution). At least 1; None if it is above `MOST_MORE`."""
     difference = abs(statistics.fmean(a) - statistics.fmean(b))
-    parts, sizes = _variances(a, b, paired=paired)
+    parts, sizes = variances(a, b, paired=paired)
     for more in range(1, MOST_MORE + 1):
-        error, freedom = _error(parts, [size + more for size in sizes])
+        error, freedom = error_of(parts, [size + more for size in sizes])
         if error == 0 or _power(difference / error, freedom) >= POWER:
             return more
     return None
 
 
-def _variances(a: Sequence[float], b: Sequence[float], *, paired: bool) -> tuple[list[float], list[int]]:
+def variances(a: Sequence[float], b: Sequence[float], *, paired: bool) -> tuple[list[float], list[int]]:
     """Variances that add up in the difference of the means, and of how many values each is."""
     if paired:
         differences = [one - other for one, other in zip(a, b, strict=True)]
@@ -161,7 +190,7 @@ def _variances(a: Sequence[float], b: Sequence[float], *, paired: bool) -> tuple
     return [statistics.variance(a), statistics.variance(b)], [len(a), len(b)]
 
 
-def _error(variances: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
+def error_of(variances: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
     """Standard error of the difference, and its degrees of freedom. What rounding leaves of variances that are
     none is none."""
     terms = [variance / size for variance, size in zip(variances, sizes, strict=True)]
@@ -172,7 +201,7 @@ def _error(variances: Sequence[float], sizes: Sequence[int]) -> tuple[float, flo
     return math.sqrt(total), 1 / spread
 
 
-def _exp(logarithm: float) -> float:
+def bounded_exp(logarithm: float) -> float:
     """The ratio, kept positive and finite: two runs of very different length have a very wide interval."""
     return math.exp(max(-700.0, min(700.0, logarithm)))
 
@@ -183,13 +212,14 @@ def _power(noncentrality: float, freedom: float) -> float:
     return 1 - float(nctdtr(freedom, noncentrality, student_quantile(freedom, 1 - ALPHA / 2)))
 
 
-def _usable(score: Score) -> list[ScoredRun]:
+def usable(score: Score) -> list[ScoredRun]:
     """The runs whose times can be compared: those that make the result, converged and comply."""
-    return [
-        run
-        for run in score.runs
-        if run.counted and run.converged and run.compliant and (run.minutes or 0) > 0
-    ]
+    return [run for run in score.runs if run.counted and has_time(run)]
+
+
+def has_time(run: ScoredRun) -> bool:
+    """Whether the run has a time that means something: it converged and complies."""
+    return run.converged and run.compliant and (run.minutes or 0) > 0
 
 
 def _same_seeds(a: Score, b: Score) -> bool:
@@ -204,7 +234,7 @@ def _in_order_of_seeds(runs: Sequence[ScoredRun], seeds: set[int | None]) -> lis
     return sorted((run for run in runs if run.seed in seeds), key=lambda run: run.seed or 0)
 
 
-def _logs(runs: Sequence[ScoredRun], field: str) -> list[float] | None:
+def logs_of(runs: Sequence[ScoredRun], field: str) -> list[float] | None:
     values = [getattr(run, field) for run in runs]
     return [math.log(value) for value in values] if all(value and value > 0 for value in values) else None
 

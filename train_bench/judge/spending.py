@@ -1,0 +1,77 @@
+"""Bounds of a test that looks at growing data again and again, by alpha spending (Lan and DeMets 1983).
+
+Of the level, looks may have spent alpha(t) by the time that the share t of the information is there; here the spending
+function of the O'Brien-Fleming type, which leaves nearly all of it for the end.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from statistics import NormalDist
+from typing import Any
+
+NORMAL = NormalDist()
+
+POINTS = 801
+"""Of the grid on which the density of what went on is integrated (Simpson's rule: an odd number)."""
+
+FAR = 8.0
+"""Standard deviations beyond which nothing is left."""
+
+
+def spent(level: float, share: float) -> float:
+    """How much of a one-sided `level` is spent when `share` of the information is there: 2 - 2 Phi(z / sqrt(share)),
+    where z is exceeded with half of the level."""
+    if share >= 1:
+        return level
+    return 2 * NORMAL.cdf(NORMAL.inv_cdf(level / 2) / math.sqrt(share))
+
+
+@cache
+def nominal_levels(level: float, most: int, first: int = 2) -> tuple[float, ...]:
+    """The one-sided level of each look after `first`, ..., `most` equal parts of the information, with which a test
+    that stops at the first significant look has `level` in all.
+
+    The sum of what was seen is a Brownian motion in the share of information; its density where no look has stopped
+    it is carried from look to look, and each bound leaves the probability above it that may be spent there.
+    """
+    import numpy as np
+    from scipy.special import ndtr
+
+    shares = [part / most for part in range(first, most + 1)]
+    levels: list[float] = []
+    at: Any = np.zeros(1)
+    mass: Any = np.ones(1)
+    before = 0.0
+    for share in shares:
+        deviation = math.sqrt(share - before)
+        due = spent(level, share) - (spent(level, before) if before else 0.0)
+
+        def above(bound: float, at: Any = at, mass: Any = mass, deviation: float = deviation) -> float:
+            return float(mass @ ndtr((at - bound) / deviation))
+
+        bound = _where(above, due)
+        levels.append(NORMAL.cdf(-bound / math.sqrt(share)))
+        grid = np.linspace(-FAR * math.sqrt(share), bound, POINTS)
+        density = np.exp(-0.5 * ((grid[:, None] - at) / deviation) ** 2) @ mass
+        density /= deviation * math.sqrt(2 * math.pi)
+        at, mass, before = grid, density * _simpson(grid), share
+    return tuple(levels)
+
+
+def _where(above: Any, due: float) -> float:
+    """The bound above which the probability is `due`, by bisection."""
+    low, high = -FAR, 2 * FAR
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if above(middle) > due else (low, middle)
+    return (low + high) / 2
+
+
+def _simpson(grid: Any) -> Any:
+    import numpy as np
+
+    weights = np.ones(len(grid))
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    return weights * (grid[1] - grid[0]) / 3
