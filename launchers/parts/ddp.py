@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from train_bench.errors import LaunchError
 from train_bench.job import Device, Job, Precision
+from train_bench.launchers.parts.light_ddp import LightDDP
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class TorchParallel:
         if self.size > 1:
             names = [name for name, parameter in model.named_parameters() if id(parameter) in self._local]
             DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
-            self._wrapped = DistributedDataParallel(
+            self._wrapped = LightDDP(
                 model,
                 device_ids=[self.local_rank] if self.device.type == "cuda" else None,
                 gradient_as_bucket_view=True,
