@@ -35,7 +35,7 @@ from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.references.parts import stream
-from train_bench.references.resnet import data
+from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet
 from train_bench.references.resnet.recipe import optimizer_of, schedule_of, steps_per_epoch
@@ -121,7 +121,7 @@ def bare(config: Config, job: Job, epochs: int) -> float:
 
     with without_trace(model, optimizer, inline.join(job)):
         for _ in range(config.warm_up_steps):
-            train_step(0, *data.synthetic(config, batch_size))
+            train_step(0, *examples.synthetic(config, batch_size))
 
     start = time.perf_counter()
     train, val = data.open_images(config)
@@ -132,10 +132,10 @@ def bare(config: Config, job: Job, epochs: int) -> float:
         rank=0,
         ranks=1,
     )
-    training = data.TrainingSet(images=train, data=config.data, seed=derive(SEED, "augmentation"))
+    training = examples.TrainingSet(images=train, data=config.data, seed=derive(SEED, "augmentation"))
     batches = iter(DataLoader(training, batch_sampler=sampler))
     evaluation = DataLoader(
-        data.EvaluationSet(images=val, data=config.data),
+        examples.EvaluationSet(images=val, data=config.data),
         batch_sampler=stream.evaluation_order(len(val.labels), config.data.eval_batch_size, 0, 1),
     )
     step = 0

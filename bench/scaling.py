@@ -41,7 +41,7 @@ from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.progress import EvalSchedule
 from train_bench.references.parts import stream
-from train_bench.references.resnet import data
+from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet
 from train_bench.references.resnet.recipe import optimizer_of, schedule_of
@@ -150,7 +150,7 @@ def bare(job: Job) -> float:
         optimizer.zero_grad(set_to_none=True)
 
     for _ in range(config.warm_up_steps):
-        train_step(0, *data.synthetic(config, batch_size // ranks))
+        train_step(0, *examples.synthetic(config, batch_size // ranks))
     dist.barrier()
 
     start = time.perf_counter()
@@ -162,7 +162,7 @@ def bare(job: Job) -> float:
         rank=rank,
         ranks=ranks,
     )
-    training = data.TrainingSet(images=train, data=config.data, seed=derive(job.seed, "augmentation"))
+    training = examples.TrainingSet(images=train, data=config.data, seed=derive(job.seed, "augmentation"))
     batches = iter(DataLoader(training, batch_sampler=sampler))
     step = 0
     while step * batch_size < job.schedule.marks()[-1].count:
@@ -170,7 +170,7 @@ def bare(job: Job) -> float:
         step += 1
     wrapped.eval()
     evaluation = DataLoader(
-        data.EvaluationSet(images=val, data=config.data),
+        examples.EvaluationSet(images=val, data=config.data),
         batch_sampler=stream.evaluation_order(len(val.labels), config.data.eval_batch_size, rank, ranks),
     )
     correct = torch.zeros((), dtype=torch.int64, device=device)

@@ -1,15 +1,12 @@
-"""The data of the image classification benchmark: preparing, opening, examples of a run, look-alikes."""
+"""The data of the image classification benchmark: preparing and opening. Needs no torch, so that a campaign whose data
+are there begins at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.utils.data import Dataset
 
 from train_bench import files
 from train_bench.errors import RequestError, UnknownName
@@ -17,17 +14,11 @@ from train_bench.progress_bar import bar
 from train_bench.references.parts import images, prepared
 from train_bench.references.parts.fingerprint import mapped
 from train_bench.references.resnet import shards, sources
-from train_bench.references.resnet.config import Config, Data
-from train_bench.references.resnet.images import decode, for_evaluation, for_training
-
-PADDING_LABEL = -1
-"""The label of examples that fill the last evaluation batch; no prediction equals it."""
+from train_bench.references.resnet.config import Config
+from train_bench.references.resnet.pixels import decode
 
 PERMUTATION_SEED = 0
 """The labels of `permute_labels` are the same in every run."""
-
-Batch = tuple[Tensor, Tensor]
-"""float32 (samples, 3, image_size, image_size) from 0 to 255, and int64 (samples,) labels."""
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
@@ -144,53 +135,3 @@ def open_images(config: Config) -> tuple[shards.Images, shards.Images]:
     if config.data.permute_labels:
         train.labels = np.random.default_rng(PERMUTATION_SEED).permutation(train.labels)
     return train, val
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSet(Dataset):
-    """Augmented examples by (index, position); the position decides the augmentation."""
-
-    images: shards.Images
-    data: Data
-    seed: int
-
-    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, int]:
-        index, position = item
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
-        pixels, boxes = self.images[index]
-        return for_training(pixels, boxes, self.data, rng), int(self.images.labels[index])
-
-    @property
-    def stored(self) -> shards.Images:
-        """Where they lie."""
-        return self.images
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationSet(Dataset):
-    """Centre crops by index; an index beyond the end is padding."""
-
-    images: shards.Images
-    data: Data
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        count = len(self.images.labels)
-        pixels, _ = self.images[index % count]
-        label = int(self.images.labels[index]) if index < count else PADDING_LABEL
-        return for_evaluation(pixels, self.data), label
-
-    @property
-    def stored(self) -> shards.Images:
-        """Where they lie."""
-        return self.images
-
-
-def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, from a generator of its own: noise over a grey level per class, which can
-    be learnt. Reads nothing."""
-    generator = torch.Generator().manual_seed(seed)
-    side = config.data.image_size
-    labels = torch.randint(config.model.num_classes, (samples,), generator=generator)
-    level = 255.0 * torch.rand(config.model.num_classes, 3, 1, 1, generator=generator)
-    noise = 255.0 * torch.rand(samples, 3, side, side, generator=generator)
-    return 0.5 * noise + 0.5 * level[labels], labels

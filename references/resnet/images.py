@@ -1,4 +1,4 @@
-"""One image at a time: bytes to pixels, the random training crop, the centre crop of an evaluation.
+"""One image at a time: the random training crop, the centre crop of an evaluation.
 
 Both transforms give float32 pixels from 0 to 255; the means are subtracted on the device, once per
 batch. Resizing is bilinear without antialiasing, pixel centres at half integers.
@@ -6,12 +6,10 @@ batch. Resizing is bilinear without antialiasing, pixel centres at half integers
 
 from __future__ import annotations
 
-import io
 import math
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,17 +17,6 @@ from train_bench.references.resnet.config import Data
 
 Box = tuple[int, int, int, int]
 """Top, left, height, width, in pixels."""
-
-
-def decode(encoded: bytes | memoryview) -> np.ndarray:
-    """JPEG or PNG bytes -> uint8 (height, width, 3) in RGB."""
-    with Image.open(io.BytesIO(encoded)) as image:
-        return np.array(image.convert("RGB"))
-
-
-def as_rgb(pixels: np.ndarray) -> np.ndarray:
-    """uint8 (height, width, 1 or 3) -> (height, width, 3); grey is repeated."""
-    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
 
 
 def draw_crop(height: int, width: int, boxes: np.ndarray, data: Data, rng: np.random.Generator) -> Box:

@@ -26,7 +26,7 @@ from train_bench import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.references.parts import prepared
 from train_bench.references.parts.fingerprint import Stored
-from train_bench.references.resnet.images import as_rgb, decode
+from train_bench.references.resnet.pixels import as_rgb, decode
 
 FORMAT = 1
 BOX_BYTES = 16

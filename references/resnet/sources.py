@@ -19,7 +19,7 @@ from PIL import Image
 from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.references.parts import archives, prepared
-from train_bench.references.resnet.images import decode
+from train_bench.references.resnet.pixels import decode
 from train_bench.references.resnet.shards import Example
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg", ".png")

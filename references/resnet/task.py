@@ -12,14 +12,14 @@ from torch.nn import functional
 from train_bench.quality import Quality
 from train_bench.references.parts import loading, stream
 from train_bench.references.parts.training import TrainingTask
-from train_bench.references.resnet import data
+from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet, tensor_names
 from train_bench.references.resnet.recipe import optimizer_of, schedule_of
 from train_bench.task import DataFacts
 
 
-class Task(TrainingTask[Config, data.Batch]):
+class Task(TrainingTask[Config, examples.Batch]):
     """The benchmark `resnet` and its smaller scales."""
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -34,18 +34,18 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def _warm_up(self) -> None:
         self._rehearse(self.synthetic(self._local_batch_size))
-        self._count(data.synthetic(self.config, self.config.data.eval_batch_size))
+        self._count(examples.synthetic(self.config, self.config.data.eval_batch_size))
 
-    def synthetic(self, samples: int) -> data.Batch:
+    def synthetic(self, samples: int) -> examples.Batch:
         """A look-alike of a micro-batch, read nowhere."""
-        return data.synthetic(self.config, samples)
+        return examples.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:
         """Find and check the images, start the loaders."""
         data_config, parallel = self.config.data, self._parallel
         train, val = data.open_images(self.config)
-        train_set = data.TrainingSet(images=train, data=data_config, seed=self._derived("augmentation"))
-        eval_set = data.EvaluationSet(images=val, data=data_config)
+        train_set = examples.TrainingSet(images=train, data=data_config, seed=self._derived("augmentation"))
+        eval_set = examples.EvaluationSet(images=val, data=data_config)
         order = stream.Shuffled(samples=len(train.labels), seed=self._seed)
         mine = stream.evaluation_order(
             len(val.labels), data_config.eval_batch_size, parallel.rank, parallel.size
@@ -58,7 +58,7 @@ class Task(TrainingTask[Config, data.Batch]):
             train_samples=len(train.labels), eval_samples=len(val.labels), fingerprint=fingerprint
         )
 
-    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+    def _train_step(self, batches: Iterator[examples.Batch]) -> None:
         """The loss is the mean over the global batch (reference: sum / GBS)."""
         for batch in self._micro_batches(batches):
             images, labels = self._on_device(batch)
@@ -67,7 +67,7 @@ class Task(TrainingTask[Config, data.Batch]):
             self._backward(functional.cross_entropy(logits.float(), labels, label_smoothing=smoothing))
         self._optimizer_step(self._schedule(self._optimizer_steps))
 
-    def _on_device(self, batch: data.Batch) -> data.Batch:
+    def _on_device(self, batch: examples.Batch) -> examples.Batch:
         """The batch on this rank's device with the means subtracted."""
         images, labels = (part.to(self._parallel.device, non_blocking=True) for part in batch)
         return (images - self._means).contiguous(memory_format=self._layout), labels
@@ -80,10 +80,10 @@ class Task(TrainingTask[Config, data.Batch]):
         correct, seen, broken = self._summed(self._count, counts).tolist()
         return Quality(metrics={"top1": math.nan if broken else correct / seen})
 
-    def _count(self, batch: data.Batch) -> Tensor:
+    def _count(self, batch: examples.Batch) -> Tensor:
         """int64 (3,): right predictions, examples that are not padding, predictions not finite."""
         images, labels = self._on_device(batch)
         logits = self._infer(images)
         right = logits.argmax(dim=1) == labels
         broken = ~torch.isfinite(logits).all(dim=1)
-        return torch.stack([right.sum(), (labels != data.PADDING_LABEL).sum(), broken.sum()])
+        return torch.stack([right.sum(), (labels != examples.PADDING_LABEL).sum(), broken.sum()])

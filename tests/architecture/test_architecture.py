@@ -84,6 +84,7 @@ MAY_IMPORT_TORCH = (
     "train_bench/template/",
     "train_bench/warm_up.py",
     "launchers/parts/ddp.py",
+    "launchers/parts/light_ddp.py",
 )
 
 

@@ -17,6 +17,7 @@ from tests.references.configs import resnet
 from train_bench.errors import LaunchError
 from train_bench.job import Job, Precision
 from train_bench.progress import EvalSchedule
+from train_bench.references.parts.optimizers import SGD
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.task import Task
 from train_bench.run import replicas
@@ -64,7 +65,7 @@ def training(parallel, *, micro_batches=1, clip_norm=None):
     model = convolution(parallel.rank)
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1}]
     groups.append({"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0})
-    optimizer = torch.optim.SGD(groups, lr=0.0, momentum=0.9)
+    optimizer = SGD(groups, lr=0.0, momentum=0.9)
     forward = parallel.wrap(model, optimizer, gradient_accumulation_steps=micro_batches)
 
     def step(rate):
@@ -86,7 +87,7 @@ def training(parallel, *, micro_batches=1, clip_norm=None):
 
 def collectives(parallel):
     model = convolution(parallel.rank)
-    parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    parallel.wrap(model, SGD(model.parameters(), lr=0.1))
     started = model.statistic.clone()
     model.statistic.fill_(float(parallel.rank))
     parallel.sync_buffers()
@@ -106,7 +107,7 @@ def local_parameter(parallel):
     """A table that each rank has for itself."""
     model = torch.nn.ModuleDict({"table": torch.nn.Linear(4, 1), "dense": torch.nn.Linear(4, 1)})
     torch.nn.init.constant_(model["table"].weight, float(parallel.rank))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    optimizer = SGD(model.parameters(), lr=0.0)
     model.forward = lambda x: model["table"](x) + model["dense"](x)
     wrapped = parallel.wrap(model, optimizer, local_params=model["table"].parameters())
     with parallel.forward():
@@ -127,7 +128,7 @@ def batch_norm(parallel):
 def checkpoint(parallel):
     """Continue from what another process has saved: None, or why that cannot be."""
     model = torch.nn.Linear(4, 1)
-    parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    parallel.wrap(model, SGD(model.parameters(), lr=0.1))
     parallel.load_state_dict(parallel.state_dict())
     saved = {key: "another" if key == "process" else value for key, value in parallel.state_dict().items()}
     return refused(lambda: parallel.load_state_dict(saved))
@@ -146,7 +147,7 @@ def overflow(parallel):
     """In fp16, a step whose loss overflows on the last rank alone, and one that does not."""
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 1)
-    wrapped = parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    wrapped = parallel.wrap(model, SGD(model.parameters(), lr=0.1))
     before, scale = weights(model), parallel.state_dict()["scale"]
     last = parallel.rank == parallel.size - 1
     with parallel.forward():
@@ -177,7 +178,7 @@ def compared(parallel):
 
 def dtypes(parallel):
     model = torch.nn.Linear(4, 1)
-    wrapped = parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    wrapped = parallel.wrap(model, SGD(model.parameters(), lr=0.1))
     with parallel.forward():
         loss = wrapped(batch()[0])
         parallel.backward(loss.float().sum())

@@ -12,14 +12,13 @@ from PIL import Image
 
 from tests.references.configs import resnet
 from train_bench.references.resnet.images import (
-    as_rgb,
     covered_share,
-    decode,
     draw_crop,
     for_evaluation,
     for_training,
     resize,
 )
+from train_bench.references.resnet.pixels import as_rgb, decode
 
 NONE = np.zeros((0, 4), dtype=np.float32)
 

@@ -6,6 +6,8 @@ import io
 import itertools
 import json
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from PIL import Image
 from tests.references.configs import resnet
 from train_bench.errors import RequestError, UnknownName, WriteError
 from train_bench.references.parts import loading, prepared, stream
-from train_bench.references.resnet import data, shards, sources
+from train_bench.references.resnet import data, examples, shards, sources
 from train_bench.references.resnet.config import Config
 
 
@@ -252,20 +254,20 @@ def test_permuted_labels_touch_the_training_set_alone(mini: Config) -> None:
 
 def test_padding_has_a_label_that_no_prediction_equals(mini: Config) -> None:
     _, val = data.open_images(mini)
-    _, label = data.EvaluationSet(images=val, data=mini.data)[900]
-    assert label == data.PADDING_LABEL
+    _, label = examples.EvaluationSet(images=val, data=mini.data)[900]
+    assert label == examples.PADDING_LABEL
 
 
 def test_augmentation_depends_on_the_position_not_on_the_worker(mini: Config) -> None:
     train, _ = data.open_images(mini)
-    items = data.TrainingSet(images=train, data=mini.data, seed=5)
+    items = examples.TrainingSet(images=train, data=mini.data, seed=5)
     assert torch.equal(items[(3, 100)][0], items[(3, 100)][0])
     assert not torch.equal(items[(3, 100)][0], items[(3, 101)][0])
 
 
 def test_worker_processes_deliver_the_same_batches_in_the_same_order(mini: Config) -> None:
     train, _ = data.open_images(mini)
-    items = data.TrainingSet(images=train, data=mini.data, seed=5)
+    items = examples.TrainingSet(images=train, data=mini.data, seed=5)
     seen = {}
     for workers in (0, 2):
         mini.data.workers = workers
@@ -280,8 +282,15 @@ def test_worker_processes_deliver_the_same_batches_in_the_same_order(mini: Confi
 
 def test_the_look_alike_has_the_shape_and_range_of_a_batch_and_leaves_generators_alone(mini: Config) -> None:
     before = torch.get_rng_state()
-    images, labels = data.synthetic(mini, 5)
+    images, labels = examples.synthetic(mini, 5)
     assert images.shape == (5, 3, 16, 16) and images.dtype == torch.float32
     assert float(images.min()) >= 0 and float(images.max()) <= 255
     assert labels.shape == (5,) and labels.dtype == torch.int64
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_data_that_are_there_are_found_without_torch() -> None:
+    """So that a campaign begins at once."""
+    code = "import sys; import train_bench.references.resnet.data; print('torch' in sys.modules)"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.split() == ["False"]

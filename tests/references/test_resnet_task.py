@@ -12,7 +12,7 @@ import torch
 from tests.references.configs import resnet
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
-from train_bench.references.resnet import data
+from train_bench.references.resnet import examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.task import Task
 
@@ -99,7 +99,7 @@ def test_full_resnet50_takes_a_step_on_two_small_images(name: str) -> None:
     task = built(config)
     before = weights(task)
     task._forward.train()
-    task._train_step(iter([data.synthetic(config, 2)]))
+    task._train_step(iter([examples.synthetic(config, 2)]))
     assert math.isfinite(float(task._last_loss))
     assert all(bool(torch.isfinite(tensor).all()) for tensor in weights(task))
     assert not same(before, weights(task))

@@ -1,4 +1,5 @@
-"""Our optimizers are torch's, number by number, without what torch loads with its own."""
+"""Our optimizers are torch's, number by number, without what torch loads with its own; nor does the sharing of
+gradients load it."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from train_bench.references.parts.optimizers import SGD, Adam, AdamW
 STEPS_WITHOUT_THE_COMPILER = """
 import sys
 import torch
+from train_bench.launchers.parts.light_ddp import LightDDP
 from train_bench.references.parts.lamb import LAMB
 from train_bench.references.parts.lars import LARS
 from train_bench.references.parts.optimizers import SGD, Adam, AdamW
@@ -35,6 +37,11 @@ for optimizer in (
     optimizer.zero_grad()
     optimizer.load_state_dict(optimizer.state_dict())
 print("torch._dynamo" in sys.modules)
+
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+model = torch.nn.Linear(2, 1)
+LightDDP(model)(torch.ones(1, 2)).sum().backward()
+print("torch._dynamo" in sys.modules, "_dynamo" in vars(torch), model.weight.grad.tolist())
 """
 
 
@@ -95,8 +102,9 @@ def test_a_step_leaves_no_gradient_of_its_own_and_evaluates_a_closure() -> None:
     assert weight.is_leaf
 
 
-def test_optimizers_do_not_load_the_compiler_of_torch() -> None:
+def test_neither_optimizers_nor_the_sharing_of_gradients_load_the_compiler_of_torch() -> None:
+    """And nothing stands in its place afterwards."""
     completed = subprocess.run(
         [sys.executable, "-c", STEPS_WITHOUT_THE_COMPILER], capture_output=True, text=True, check=True
     )
-    assert completed.stdout.split() == ["False"]
+    assert completed.stdout.splitlines() == ["False", "False False [[1.0, 1.0]]"]

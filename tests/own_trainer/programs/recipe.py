@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from tests.references.configs import resnet
 from train_bench import Benchmark
-from train_bench.references.resnet import images, sources
+from train_bench.references.resnet import images, pixels, sources
 from train_bench.references.resnet.model import ResNet
 from train_bench.references.resnet.recipe import optimizer_of, schedule_of
 from train_bench.seeds import derive
@@ -58,7 +58,7 @@ class Digits(Dataset):
         side = source.shape[:2]
         found = [source.example(self.split, index) for index in range(len(self))]
         grey = [np.frombuffer(one.content, np.uint8).reshape(*side, 1) for one in found]
-        self.pixels, self.labels = [images.as_rgb(one) for one in grey], [one.label for one in found]
+        self.pixels, self.labels = [pixels.as_rgb(one) for one in grey], [one.label for one in found]
         self.rng = np.random.default_rng(self.augment)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
