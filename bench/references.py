@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 import torch
 from plain_models import PlainBert, PlainDLRM, plain_transducer_loss
-from planned import asked_for
+from planned import composed
 from torch.nn import functional
 
+from tests.references.tasks import synthetic
 from train_bench.job import Device, Job, Precision
 from train_bench.launchers.inline import parallel as inline
 
@@ -58,7 +59,7 @@ def main() -> None:
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 8
     batch = int(sys.argv[3]) if len(sys.argv) > 3 else CASES[name].batch
     config = _config(name, batch)
-    samples = importlib.import_module(f"train_bench.references.{name}.data").synthetic(config, batch)
+    samples = synthetic(name)(config, batch)
     ratios = []
     for rival in CASES[name].rivals:
         ours, theirs = _alternate(_ours(name, config, samples), rival.step(config, samples), steps)
@@ -82,7 +83,7 @@ def _alternate(ours: Step, theirs: Step, steps: int) -> tuple[float, float]:
 
 
 def _config(name: str, batch: int) -> Any:
-    config = asked_for([f"benchmark={name}", *CASES[name].overrides]).benchmark
+    config = composed([f"benchmark={name}", *CASES[name].overrides]).benchmark
     hyperparameters = replace(config.hyperparameters, global_batch_size=batch, gradient_accumulation_steps=1)
     return replace(config, hyperparameters=hyperparameters, warm_up_steps=1).for_ranks(1)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from planned import asked_for
+from planned import composed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -66,7 +66,7 @@ def _slow_rules(size: int) -> float:
 
 
 def _selfplay(size: int) -> None:
-    config = asked_for(
+    config = composed(
         ["benchmark=minigo", "benchmark.starts_from=random", "benchmark.opponent=untrained"]
     ).benchmark
     searched = replace(config.search, readouts=READOUTS, fast_readouts=FAST_READOUTS, games_at_once=64)
