@@ -13,9 +13,8 @@ from torch.multiprocessing import start_processes
 from train_bench.job import Device, Job, Precision
 from train_bench.launchers.parts.ddp import TorchParallel
 
-PRELOAD = ["tests.references.test_dlrm_parts", "tests.references.test_dlrm_task", "torch._dynamo"]
-"""Where rank functions are, and what DistributedDataParallel imports when it is made: seconds for each process
-that does it for itself. The list is read once per session, when the first process is started."""
+PRELOAD = ["tests.references.test_dlrm_parts", "tests.references.test_dlrm_task"]
+"""Where rank functions are, which import torch. Read once per session, when the first process is started."""
 
 
 def start(rank: Callable[..., None], *arguments: object, ranks: int) -> None:

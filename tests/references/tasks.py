@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +17,16 @@ def opening(data: ModuleType) -> str:
     """The function of a reference's data that gives its training and its evaluation set, and what else it has."""
     (name,) = (name for name in vars(data) if name.startswith("open_"))
     return name
+
+
+def synthetic(reference: str) -> Callable[..., Any]:
+    """What makes look-alikes of a reference's batches: it stands with its data, or where these need no torch, with
+    its examples."""
+    folder = f"train_bench.references.{reference}"
+    data = importlib.import_module(f"{folder}.data")
+    if not hasattr(data, "synthetic"):
+        data = importlib.import_module(f"{folder}.examples")
+    return data.synthetic
 
 
 def mark(samples: int) -> Mark:

@@ -13,6 +13,7 @@ import pytest
 from tests.launchers.faults import no_average
 from tests.references import configs
 from tests.references.several_ranks import FromFile, start
+from tests.references.tasks import synthetic
 from tests.references.test_task_contract import SPECIAL, Case
 from train_bench.plan import discover
 from train_bench.run import replicas
@@ -27,13 +28,13 @@ def _rank(number: int, folder: Path) -> None:
         config = getattr(configs, name)(f"{name}_mini", "warm_up_steps=0", *overrides)
         hyperparameters = config.hyperparameters
         micro = hyperparameters.global_batch_size // (2 * hyperparameters.gradient_accumulation_steps)
-        synthetic = importlib.import_module(f"train_bench.references.{name}.data").synthetic
+        look_alikes = synthetic(name)
         task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
         task.build(1, parallel)
         for fault in (False, True):
             with no_average("torchrun") if fault else nullcontext():
                 for step in range(2):
-                    batch = synthetic(config, micro, seed=2 * step + number)
+                    batch = look_alikes(config, micro, seed=2 * step + number)
                     task._train_step(iter([batch] * hyperparameters.gradient_accumulation_steps))
             parallel.sync_buffers()
             compared[f"{name} {'alone' if fault else 'together'}"] = replicas.compare(parallel)

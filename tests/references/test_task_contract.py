@@ -17,7 +17,7 @@ import torch
 
 from tests.references import configs
 from tests.references.one_rank import OneRank
-from tests.references.tasks import opening, same, weights
+from tests.references.tasks import opening, same, synthetic, weights
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.progress import Mark
@@ -247,9 +247,7 @@ def test_a_skipped_step_holds_the_schedule_and_not_the_data(mini: Mini) -> None:
 
 def test_the_loss_falls_on_a_synthetic_batch(mini: Mini) -> None:
     task = mini.built(*mini.case.eager)
-    batch = importlib.import_module(f"train_bench.references.{mini.reference}.data").synthetic(
-        mini.config, mini.batch
-    )
+    batch = synthetic(mini.reference)(mini.config, mini.batch)
     task._forward.train()
     losses = []
     for _ in range(mini.case.steps):
