@@ -59,7 +59,7 @@ def main():
     for number, (mark, quality) in enumerate(zip(JOB["marks"], qualities, strict=False)):
         print("trained until", mark["count"], flush=True)  # noqa: T201
         say("block_start", first_epoch_num=mark["first_epoch_num"], epoch_count=mark["epoch_count"])
-        time.sleep(0.001 * (1 + JOB["run"]))
+        time.sleep(1 if BEHAVIOUR == "slow" else 0.001 * (1 + JOB["run"]))
         say("block_stop", first_epoch_num=mark["first_epoch_num"])
         if number == 1:
             misbehave()

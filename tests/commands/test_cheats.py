@@ -1,5 +1,5 @@
-"""Cheats on a real campaign: each copy of it is changed as a cheat would, and the judge says so, or says what cannot
-be known."""
+"""Cheats on a campaign: each copy of it is changed as a cheat would, and the judge says so, or says what cannot be
+known."""
 
 import hashlib
 import json
@@ -7,9 +7,8 @@ import shutil
 
 import pytest
 
-from tests.commands.conftest import make
-from tests.commands.test_bad_input import train_bench
-from train_bench import seeds
+from tests.commands.conftest import Diary, FakeLauncher, make
+from train_bench import campaign, seeds
 from train_bench.judge.tree import judge_folder
 from train_bench.plan.plan import as_json
 
@@ -18,10 +17,12 @@ TOKEN = ":::MLLOG "
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
-    """Five runs of the default benchmark, as they are."""
+    """Five runs, as they are. For runs of a real benchmark, see `test_end_to_end.py`."""
     folder = tmp_path_factory.mktemp("honest") / "campaign"
-    answer = train_bench("run", "seed=3", "launcher.threads_per_rank=1", f"output={folder}", timeout=280)
-    assert (folder / "score.json").exists(), answer.stdout + answer.stderr
+    plan = make("seed=3", "launcher.threads_per_rank=1", f"output={folder}")
+    campaign.begin(plan)
+    naturally = FakeLauncher(**{f"run_{index}": "naturally" for index in range(5)})
+    campaign.run_all(plan, naturally, Diary(), retry_failed=False)
     return folder
 
 
@@ -62,17 +63,14 @@ def write_records_anew(folder):
         record.write_text(json.dumps(content | {"sha256": digest}))
 
 
+OF_CHEATS = {"plan", "record", "equal_times", "equal_qualities", "overlap", "speed"}
+
+
 def test_an_honest_campaign_has_no_finding(honest):
     judged = judge(honest)
     assert judged.score.valid
     for grade in ("breaks", "review"):
-        assert not findings_of(judged, grade=grade) & {
-            "plan",
-            "record",
-            "equal_times",
-            "equal_qualities",
-            "overlap",
-        }
+        assert not findings_of(judged, grade=grade) & OF_CHEATS
 
 
 def test_the_plan_of_another_campaign_is_found(copied):

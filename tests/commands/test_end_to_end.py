@@ -10,6 +10,7 @@ import torch
 from tests.commands.conftest import ROOT
 from tests.commands.judged_mini import checks_of, official_verdict
 from tests.commands.test_bad_input import train_bench
+from tests.commands.test_cheats import OF_CHEATS, findings_of, judge
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,14 @@ def test_runs_reach_the_target_and_only_their_number_keeps_the_score_from_being_
     assert [run["status"] for run in score["runs"]] == ["success"] * runs
     assert f"run 1 of {runs}: epoch 1: " in answer.stdout
     assert f"run 1 of {runs}: finished" in answer.stdout
+
+
+def test_an_honest_campaign_has_no_finding(campaign):
+    judged = judge(campaign["alone"][0])
+    for grade in ("breaks", "review"):
+        assert not findings_of(judged, grade=grade) & (OF_CHEATS - {"speed"}), (
+            "speeds are those of a busy machine"
+        )
 
 
 @pytest.mark.parametrize("name", ["alone", "together"])

@@ -1,4 +1,5 @@
-"""A sweep of real campaigns: what happens to one job happens to no other, and one table tells all."""
+"""A sweep of campaigns, of a program that only pretends to train: what happens to one job happens to no other, and one
+table tells all."""
 
 import importlib.util
 import json
@@ -14,9 +15,12 @@ from tests.commands.test_bad_input import train_bench
 from train_bench import files, sweep
 from train_bench.report.sweep import outcome, reason
 
-# Three epochs of training: each job ends by itself, in vain. The second value breaks the rules.
+# Each job ends by itself after four seconds of sleep.
+SLOW = f"command={sys.executable} -S {ROOT / 'tests' / 'commands' / 'by_hand.py'} slow"
+
+# The second value breaks the rules.
 FOUR = (
-    *("run", "-m", "runs=1", "seed=1", "benchmark.evaluation.until=3", "launcher.threads_per_rank=1"),
+    *("run", "-m", "runs=1", "seed=1", SLOW),
     "benchmark.hyperparameters.sgd_opt_weight_decay=0.0001,0.0003,0.0004,0.0008",
 )
 
@@ -80,7 +84,7 @@ def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, v
 def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
     needs("submitit")
     folder = tmp_path / "sweep"
-    arguments = ("run", "-m", "runs=1", "seed=1,2", "benchmark.evaluation.until=3", f"output={folder}")
+    arguments = ("run", "-m", "runs=1", "seed=1,2", SLOW, f"output={folder}")
     command = [sys.executable, "-m", "train_bench", *arguments, "hydra/launcher=submitit_local"]
     with subprocess.Popen(
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
