@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import campaign, hosts, lock, machine, trust
+from train_bench import campaign, files, hosts, lock, machine, trust
 from train_bench.errors import LaunchError, RequestError, UnknownName
 from train_bench.failures import RunWatchdog, deaths
 from train_bench.job import Job
@@ -44,11 +44,14 @@ def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None
 def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], None]) -> bool:
     """Carry out this host's part of every run that host 0 announces."""
     good, done = True, set[str]()
+    begun = plan.jobs[0].folder / "ranks" / f"host_{host}.json"
+    before = files.read_json(begun)["launch"] if begun.exists() else None
     while True:
-        said = _next(plan.jobs[0], done)
+        said = _next(plan.jobs[0], done, before)
         if said is None:
             return good
         done.add(said["launch"])
+        files.write_json(begun, said)
         job = plan.jobs[said["run"]]
         name = f"host {host}, run {job.index + 1} of {len(plan.jobs)}"
         tell(f"{name}: starting")
@@ -107,13 +110,14 @@ def _which(plan: Plan, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
     return numbers[0], changes
 
 
-def _next(job: Job, done: set[str]) -> Mapping[str, Any] | None:
+def _next(job: Job, done: set[str], before: str | None) -> Mapping[str, Any] | None:
     """The next launch that host 0 announces, None when the campaign is over. Before our first run, `over` is
-    what an earlier campaign left there."""
+    what an earlier campaign left there, and so is the launch in which an earlier process of this host took part,
+    the one `before`: host 0 was killed in it."""
     deadline = time.monotonic() + job.start_limit_seconds
     while time.monotonic() < deadline:
         said = hosts.said(job.folder)
-        if said["state"] == "running" and said["launch"] not in done:
+        if said["state"] == "running" and said["launch"] not in {*done, before}:
             return said
         if said["state"] == "over" and done:
             return None
