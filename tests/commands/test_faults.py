@@ -91,32 +91,32 @@ def test_a_launcher_that_silently_starts_fewer_ranks_fails_before_the_clock(tmp_
 
 
 def test_a_launcher_that_waits_for_missing_ranks_fails_before_the_clock_within_the_limit(tmp_path):
-    plan = planned(tmp_path, "launcher=torchrun", "launcher.nproc_per_node=4", "start_limit_seconds=15")
+    plan = planned(tmp_path, "launcher=torchrun", "launcher.nproc_per_node=4", "start_limit_seconds=8")
     before = time.monotonic()
     sentence = run(plan, worlds(0, 1, size=4))
-    assert time.monotonic() - before < 15 + 45, "the limit, and the time to end the processes"
+    assert time.monotonic() - before < 8 + 45, "the limit, and the time to end the processes"
     host = os.uname().nodename
-    reason = f"4 ranks were requested, but 2 started within 15 s (start_limit_seconds): 2 on {host}"
+    reason = f"4 ranks were requested, but 2 started within 8 s (start_limit_seconds): 2 on {host}"
     assert reason in sentence
     assert plan.jobs[0].result_file.read_text() == ""
     assert record(plan)["deaths"][0] == reason
 
 
 def test_a_rank_that_is_stopped_is_noticed_by_the_others(tmp_path):
-    plan = planned(tmp_path, *TWO, "stall_limit_seconds=20")
+    plan = planned(tmp_path, *TWO, "stall_limit_seconds=10")
     sentence = run(plan, meanwhile=lambda: signal_rank(plan, 1, signal.SIGSTOP))
     assert "rank 0 failed: waited in " in sentence
-    assert "for 20 s (stall_limit_seconds)" in sentence
+    assert "for 10 s (stall_limit_seconds)" in sentence
     assert record(plan)["status"] == "died"
     stacks = (plan.jobs[0].ranks_folder / "rank_0.stderr").read_text()
     assert "timed_run" in stacks, "where the rank was"
 
 
 def test_the_only_rank_that_is_stopped_is_noticed_by_its_parent(tmp_path):
-    plan = planned(tmp_path, "stall_limit_seconds=20")
+    plan = planned(tmp_path, "stall_limit_seconds=10")
     launcher = campaign.discover.launcher(campaign.launcher_config(plan))
     sentence = run(plan, launcher, meanwhile=lambda: signal_rank(plan, 0, signal.SIGSTOP))
-    assert "rank 0 gave no sign of life for 30 s (stall_limit_seconds)" in sentence
+    assert "rank 0 gave no sign of life for 20 s (stall_limit_seconds)" in sentence
     assert record(plan)["status"] == "died"
 
 
@@ -140,7 +140,7 @@ def test_when_the_launcher_dies_its_ranks_end_with_it(tmp_path, moment):
 
 
 def test_a_log_has_one_writer_even_if_a_launcher_starts_two_worlds(tmp_path):
-    plan = planned(tmp_path)
+    plan = planned(tmp_path, "benchmark.evaluation.until=2")
     alone = "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1"
     run(plan, ByHand(alone, alone))
     log = plan.jobs[0].result_file
