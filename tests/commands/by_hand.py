@@ -31,6 +31,8 @@ def misbehave():
         os.kill(os.getpid(), signal.SIGKILL)
     if BEHAVIOUR == "leave":
         sys.exit(0)
+    if BEHAVIOUR == "endless":
+        time.sleep(600)
     if BEHAVIOUR in ("hang", "hang_with_child"):
         if BEHAVIOUR == "hang_with_child":
             subprocess.Popen(["sleep", "100"], start_new_session=True)

@@ -14,8 +14,15 @@ from train_bench.report.sweep import outcome
 pytestmark = pytest.mark.timeout(600)
 
 # Three epochs and the end of the schedule: a run that is over in seconds, whole, and no valid score.
-SHORT = ("runs=1", "seed=1", "launcher.threads_per_rank=1", "benchmark.evaluation.until=3")
+ONE = ("runs=1", "seed=1", "launcher.threads_per_rank=1")
+SHORT = (*ONE, "benchmark.evaluation.until=3")
 SLURM = ("launcher=slurm", "launcher.nodes=2")
+BY_HAND = ROOT / "tests" / "commands" / "by_hand.py"
+
+
+def program(behaviour):
+    """One run of a program that only pretends to train, where the ranks do not matter."""
+    return ("runs=1", "seed=1", f"command={sys.executable} -S {BY_HAND} {behaviour}")
 
 
 def slurm(*command):
@@ -48,15 +55,17 @@ def score(folder):
     return json.loads((folder / "score.json").read_text())
 
 
-@pytest.mark.parametrize("starter", ["srun", "torchrun"])
-def test_two_ranks_on_two_nodes_give_a_result_like_any_other(tmp_path, starter):
+@pytest.mark.parametrize(
+    ("starter", "epochs", "status"), [("srun", 32, "success"), ("torchrun", 3, "aborted")]
+)
+def test_two_ranks_on_two_nodes_give_a_result_like_any_other(tmp_path, starter, epochs, status):
     folder = tmp_path / "campaign"
-    arguments = ("run", *SLURM, f"launcher.starter={starter}", "launcher.wait=true", "runs=1", "seed=1")
-    answer = train_bench(*arguments, "launcher.threads_per_rank=1", f"output={folder}", timeout=280)
+    arguments = ("run", *SLURM, *ONE, f"benchmark.evaluation.until={epochs}", f"launcher.starter={starter}")
+    answer = train_bench(*arguments, "launcher.wait=true", f"output={folder}", timeout=280)
     assert answer.returncode == 1, answer.stderr
     judged = score(folder)
     assert judged["reasons"] == ["Incomplete: 1 of 5 runs are there."]
-    assert (judged["runs"][0]["status"], judged["world_size"]) == ("success", 2)
+    assert (judged["runs"][0]["status"], judged["world_size"]) == (status, 2)
     assert {path.name for path in (folder / "ranks" / "run_0").glob("rank_*.json")} == {
         "rank_0.json",
         "rank_1.json",
@@ -66,9 +75,7 @@ def test_two_ranks_on_two_nodes_give_a_result_like_any_other(tmp_path, starter):
 
 def test_slurm_starts_a_program_of_the_users_own_as_it_starts_a_reference(tmp_path):
     folder = tmp_path / "campaign"
-    program = ROOT / "tests" / "commands" / "by_hand.py"
-    command = f"command={sys.executable} -S {program} converge"
-    arguments = ("run", *SLURM, "launcher.wait=true", "runs=1", command, f"output={folder}")
+    arguments = ("run", *SLURM, "launcher.wait=true", *program("converge"), f"output={folder}")
     answer = train_bench(*arguments, timeout=280)
     assert answer.returncode == 1, answer.stderr
     assert [run["status"] for run in score(folder)["runs"]] == ["success"]
@@ -79,7 +86,7 @@ def test_slurm_starts_a_program_of_the_users_own_as_it_starts_a_reference(tmp_pa
 
 def test_an_array_has_a_task_per_run_and_is_judged_by_the_job_that_waits_for_it(tmp_path):
     folder = tmp_path / "campaign"
-    submit(folder, *SLURM, *SHORT, "runs=2", "launcher.array=true")
+    submit(folder, *SLURM, *program("miss"), "runs=2", "launcher.array=true")
     assert settled(folder) == [(True, "is done")] * 2
     assert [run["status"] for run in score(folder)["runs"]] == ["aborted"] * 2
     assert len(list((folder / "slurm").glob("*_[01].out"))) == 2
@@ -87,7 +94,7 @@ def test_an_array_has_a_task_per_run_and_is_judged_by_the_job_that_waits_for_it(
 
 def test_runs_side_by_side_each_have_a_node(tmp_path):
     folder = tmp_path / "campaign"
-    submit(folder, "launcher=slurm", *SHORT, "runs=2", "launcher.parallel=2")
+    submit(folder, "launcher=slurm", *program("slow"), "runs=2", "launcher.parallel=2")
     wait_for(lambda: len(list((folder / "ranks").glob("run_*/rank_0.json"))) == 2, seconds=100)
     steps = slurm("squeue", "--steps", "--noheader", "--format=%N")
     assert {"n1", "n2"} <= set(steps.split())
@@ -106,15 +113,7 @@ def test_a_killed_rank_is_named_and_the_job_has_failed(tmp_path):
 
 
 def test_a_job_that_was_cancelled_preempted_or_out_of_time_is_told_apart(tmp_path):
-    endless = (
-        "launcher=slurm",
-        "launcher.nproc_per_node=1",
-        "launcher.threads_per_rank=1",
-        "runs=1",
-        "seed=1",
-    )
-    endless = (*endless, "benchmark.hyperparameters.sgd_opt_base_learning_rate=0.001")
-    endless = (*endless, "benchmark.evaluation.until=10000")
+    endless = ("launcher=slurm", "launcher.nproc_per_node=1", *program("endless"))
     late, cancelled, preempted = (tmp_path / name for name in ("late", "cancelled", "preempted"))
     submit(late, *endless, "launcher.time=1")
     number = submit(cancelled, *endless)
@@ -152,7 +151,8 @@ def test_a_job_that_slurm_refuses_says_so_in_slurms_words(tmp_path):
 def test_a_sweep_goes_through_submitit(tmp_path):
     pytest.importorskip("submitit")
     folder = tmp_path / "sweep"
-    arguments = ("run", "-m", *SHORT, "seed=1,2", "hydra/launcher=submitit_slurm", f"output={folder}")
+    jobs = ("seed=1,2", "hydra/launcher=submitit_slurm")
+    arguments = ("run", "-m", *program("converge"), *jobs, f"output={folder}")
     answer = train_bench(*arguments, timeout=250)
     assert answer.returncode == 1
     assert [outcome(job) for job in sweep.outcomes(folder)] == ["incomplete"] * 2
