@@ -152,7 +152,7 @@ def test_a_sweep_goes_through_submitit(tmp_path):
     pytest.importorskip("submitit")
     folder = tmp_path / "sweep"
     jobs = ("seed=1,2", "hydra/launcher=submitit_slurm")
-    arguments = ("run", "-m", *program("converge"), *jobs, f"output={folder}")
+    arguments = ("run", "-m", *program("miss"), *jobs, f"output={folder}")
     answer = train_bench(*arguments, timeout=250)
     assert answer.returncode == 1
     assert [outcome(job) for job in sweep.outcomes(folder)] == ["incomplete"] * 2
