@@ -189,6 +189,24 @@ def test_what_is_defined_otherwise_here_is_no_result_though_the_plan_names_no_ch
     )
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (
+            {"stop_when": "minutes > 30"},
+            ["Runs were held to a budget, stop_when='minutes > 30'; it ended none of them."],
+        ),
+        ({"stop_when": None}, []),
+        ({"stop_when": ["minutes > 30"]}, []),
+        ("nothing", []),
+    ],
+)
+def test_a_budget_that_runs_were_held_to_stands_with_the_score(folder, asked, told):
+    plan(folder, **PLANNED, request=asked)
+    warnings = judged(folder).score.warnings
+    assert [warning for warning in warnings if "budget" in warning] == told
+
+
 def test_a_planned_configuration_that_is_none_is_no_result(folder):
     def changes(benchmark, config, ranks):
         raise RequestError("This is no configuration of it.")

@@ -74,14 +74,19 @@ def of_campaign(location: Location, rules: BenchmarkRules, points_digest: str | 
 def under_budget(location: Location, records: Sequence[RunRecord]) -> Iterator[Finding]:
     """A budget that runs were held to, and which of them it has ended; for review, because they count as runs that did
     not converge and cost the campaign less time than those do."""
-    budgets = {job.get("stop_when") for job in jobs_of(location.plan)} - {None}
-    for budget in sorted(map(str, budgets)):
+    plan = location.plan_or_package
+    stated = [_mapping(plan.get("request")), *jobs_of(location.plan)]
+    for budget in dict.fromkeys(
+        one.get("stop_when") for one in stated if isinstance(one.get("stop_when"), str)
+    ):
         ended = [
             str(record.index) for record in records if any("(stop_when=" in death for death in record.deaths)
         ]
-        listed = ", ".join(ended)
-        what = f"{len(ended)} of them (index {listed}), counted as not converged" if ended else "none of them"
-        message = f"Runs were held to a budget, stop_when='{budget}'; it ended {what}."
+        message = f"Runs were held to a budget, stop_when='{budget}'"
+        if location.plan:  # a package does not say how runs ended
+            listed = f"{len(ended)} of them (index {', '.join(ended)}), counted as not converged"
+            message += f"; it ended {listed if ended else 'none of them'}"
+        message += "."
         yield _of_plan(location, "stop_when", message, budget)
 
 

@@ -39,7 +39,6 @@ IN_THE_JOBS = (
     "precision",
     "drop_caches",
     "command",
-    "stop_when",
 )
 """What a plan says of its jobs, and need not say again of the request."""
 
