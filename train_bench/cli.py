@@ -27,7 +27,8 @@ train-bench VERB ...: how long does this machine and this software take to train
   compare A B ...           whether one campaign is faster than another, and how sure that is; --fail-if-slower 3%
   rules   benchmark=NAME    what a round allows: values, runs, target, schedule
   report  PATH ... --to F   one page about campaigns or trees of results
-  index   published DIR ... the table of published entries (samples, minutes, accelerators) from checkouts of rounds
+  index   DIR ...           keep what campaigns and rounds came to in a store; published DIR ...: a table of entries
+  history [NAME=VALUE ...]  scores over dates and revisions, from the store; --sql for queries of your own
   rcp     [OVERRIDE ...]    run reference seeds and write a reference convergence point; --certainty: how sure one is
   prepare [OVERRIDE ...]    prepare the data of a benchmark
   new     benchmark NAME    a folder with a benchmark that trains, to be made another one

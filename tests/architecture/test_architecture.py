@@ -58,6 +58,7 @@ MAY_SEE = {
     "dry_run": SHARED | CONTRACTS,
     "judge": SHARED | {"rules"},
     "forecast": SHARED | {"judge", "rules"},
+    "store": SHARED | {"judge", "rules"},
     "report": SHARED | {"forecast", "judge", "rules"},
 }
 
@@ -65,6 +66,7 @@ ONLY_IN = {
     "hydra": {"train_bench/compose.py", "train_bench/plan/config.py"},
     "omegaconf": {"train_bench/compose.py", "train_bench/plan/config.py"},
     "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/installed_checkers.py"},
+    "sqlite3": {f"train_bench/store/{name}.py" for name in ("schema", "feed", "history")},
     "jinja2": {"train_bench/report/page/write.py"},
     "subprocess": {
         "train_bench/plan/launch.py",

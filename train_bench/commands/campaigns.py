@@ -235,6 +235,7 @@ def refuse_other_overrides(request: Request) -> None:
         "replace_point",
         "append_point",
         "trust",
+        "store",
     )
     others = [word for word in request.overrides if word.partition("=")[0] not in of_resuming]
     if others:

@@ -9,18 +9,23 @@ from train_bench import files
 from train_bench.exit_codes import INVALID, VALID
 from train_bench.judge.entry import Judgement
 from train_bench.judge.tree import Judged, judge_folder
+from train_bench.plain_text import plain
 from train_bench.plan import definition, discover
 from train_bench.report import table
 from train_bench.report.page import write
 from train_bench.report.page.facts import PageOptions
+from train_bench.store import feed, schema
 
 
-def score(folder: Path) -> int:
-    """Judge a campaign, print and keep its score and its page; the exit code of its verdict."""
+def score(folder: Path, store: str | None = None) -> int:
+    """Judge a campaign, print and keep its score and its page, and put it into the store that is named; the exit code
+    of its verdict."""
     judged = judgement(folder)
     scored = judged.score.as_json()
     files.write_json(folder / "score.json", scored)
     _page(folder, judged)
+    if store is not None:
+        _keep(judged, store)
     table.show_score(scored, table.console())
     return VALID if judged.score.valid else INVALID
 
@@ -36,6 +41,19 @@ def _page(folder: Path, judged: Judgement) -> None:
         print(f"report: {path}")
     except Exception as error:
         print(f"train-bench: warning: no report was written: {error}", file=sys.stderr)
+
+
+def _keep(judged: Judgement, store: str) -> None:
+    """The store is derived from the logs, which are written: whatever keeps it from being fed costs a warning."""
+    try:
+        path = discover.store() if store == "default" else files.own_path(store)
+        with schema.to_write(path) as connection:
+            fed = feed.put_all(connection, [judged])
+        print(f"store: {path}")
+        for change in fed.changed:
+            print(f"train-bench: warning: {plain(change)}", file=sys.stderr)
+    except Exception as error:
+        print(f"train-bench: warning: the store was not fed: {plain(str(error))}", file=sys.stderr)
 
 
 def judgement(folder: Path) -> Judgement:

@@ -1,40 +1,108 @@
-"""Tables of many results, made to be read again: `published` is that of the entries of published rounds."""
+"""Keep what campaigns, sweeps and rounds came to in a store for train-bench history; or, with `published` as the first
+word, write a table of the entries of published rounds."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from train_bench import files
+from train_bench.commands import reading
 from train_bench.errors import RequestError
-from train_bench.exit_codes import VALID
+from train_bench.exit_codes import INVALID, VALID
 from train_bench.judge import derive, published
+from train_bench.plain_text import plain
+from train_bench.plan import discover
+from train_bench.store import feed, schema
 
 SHOWN = 10
-"""Why more entries than these are left out is told with --json only."""
+"""More sentences of a kind than these are told with --json only."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench index", description=__doc__)
-    kinds = parser.add_subparsers(required=True, metavar="KIND")
+    if arguments[:1] == ["published"]:
+        return _published(_options_of_published(arguments[1:]))
+    return _index(_options(arguments))
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "train-bench index",
+        description="Judge everything below folders and keep the results in a store (one file), in place of what it "
+        "has of the same folders. The logs stay where they are. Logs that changed since they were indexed are named.",
+        epilog="train-bench index published ROUND_DIR ... --to FILE writes a table of published entries; it has a "
+        "--help of its own. A folder of that name is ./published.",
+    )
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="DIR", help="campaigns, sweeps, rounds or folders above"
+    )
+    parser.add_argument(
+        "--store", metavar="FILE", help="the store; that in the user's data folder without it"
+    )
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument(
+        "--forget-missing", action="store_true", help="remove what the store has of folders without a log"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    return parser.parse_args(arguments)
+
+
+def _index(options: argparse.Namespace) -> int:
+    path = store_of(options)
+    for one in options.paths:
+        if one.is_file():
+            raise RequestError(
+                f"{one} is a file; index takes folders, because the logs of an entry belong together."
+            )
+    trees = [reading.judged_tree(one, options.ruleset) for one in options.paths]
+    with schema.to_write(path) as connection:
+        fed = feed.put_all(
+            connection,
+            (entry for tree in trees for entry in tree.entries),
+            options.paths,
+            forget=options.forget_missing,
+        )
+    left_out = [why for tree in trees for why in (*tree.unjudged, *tree.skipped)]
+    if options.json:
+        print(json.dumps({"store": str(path), **asdict(fed), "left_out": left_out}, indent=2))
+    else:
+        _tell("left out", left_out)
+        _tell("changed", fed.changed)
+        _tell("gone", fed.gone)
+        print(plain(f"{path} has {fed.entries} entries of these folders, from {fed.logs} logs."))
+    return INVALID if fed.changed else VALID
+
+
+def store_of(options: argparse.Namespace) -> Path:
+    """The store that is meant: --store, or that of the user."""
+    return discover.store() if options.store is None else files.own_path(options.store)
+
+
+def _tell(what: str, sentences: Sequence[str]) -> None:
+    for sentence in sentences[:SHOWN]:
+        print(plain(f"{what}: {sentence}"))
+    if len(sentences) > SHOWN:
+        print(f"{what}: {len(sentences) - SHOWN} others (--json has them)")
+
+
+def _options_of_published(arguments: Sequence[str]) -> argparse.Namespace:
     about = "What each entry of published rounds trained on, how many samples it needed and how long it took, as CSV."
-    of_rounds = kinds.add_parser("published", help="entries of published rounds, as CSV", description=about)
-    of_rounds.add_argument(
+    parser = argparse.ArgumentParser("train-bench index published", description=about)
+    parser.add_argument(
         "rounds",
         nargs="+",
         type=Path,
         metavar="ROUND_DIR",
         help="checkout of a round (SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt, SUBMITTER/systems/SYSTEM.json)",
     )
-    of_rounds.add_argument("--to", type=Path, required=True, metavar="FILE", help="the table, made anew")
-    of_rounds.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
-    of_rounds.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    of_rounds.set_defaults(carry_out=_published)
-    options = parser.parse_args(arguments)
-    code: int = options.carry_out(options)
-    return code
+    parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="the table, made anew")
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    return parser.parse_args(arguments)
 
 
 def _published(options: argparse.Namespace) -> int:
@@ -53,10 +121,7 @@ def _published(options: argparse.Namespace) -> int:
         }
         print(json.dumps(told, indent=2))
         return VALID
-    for why in derived.left_out[:SHOWN]:
-        print(f"left out: {why}")
-    if len(derived.left_out) > SHOWN:
-        print(f"left out: {len(derived.left_out) - SHOWN} others (--json has them)")
+    _tell("left out", derived.left_out)
     print(
         f"{options.to} holds {len(derived.entries)} entries of {', '.join(rounds)}, from {derived.logs} logs."
     )

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
         if request.against is not None or (resumed and ab_campaign.holds_pair(Path(resumed))):
             return _pair(request)
         folder = campaigns.carry_out(request)
-        return VALID if folder is None else conclusion.score(folder)
+        return VALID if folder is None else conclusion.score(folder, request.config.store)
 
     return campaigns.with_request("run", arguments, act)
 
@@ -44,7 +44,7 @@ def _pair(request: Request) -> int:
         todo.append(campaign.todo(planned, retry_failed=request.config.retry_failed))
         turns.append(campaigns.each_run(planned, request, side=f"{side}: "))
     ab_campaign.take_turns(todo, turns, folder)
-    code = max(conclusion.score(path) for path in ab_campaign.folders(folder))
+    code = max(conclusion.score(path, request.config.store) for path in ab_campaign.folders(folder))
     scores = [conclusion.judgement(path).score for path in ab_campaign.folders(folder)]
     try:
         compared = compare(str(folder / "a"), scores[0], str(folder / "b"), scores[1]).as_json()

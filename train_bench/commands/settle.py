@@ -16,9 +16,13 @@ def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = argparse.ArgumentParser("train-bench settle", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
-    folder = parser.parse_args(arguments).folder.resolve()
+    parser.add_argument(
+        "--store", metavar="FILE", help="put the score into this store, too (see train-bench index)"
+    )
+    options = parser.parse_args(arguments)
+    folder = options.folder.resolve()
     batch = discover.batch(campaign.launcher_config(campaign.open_folder(folder)))
     if batch is None or not submit.was_submitted(folder):
         raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
     submit.settle(batch, folder)
-    return conclusion.score(folder)
+    return conclusion.score(folder, options.store)

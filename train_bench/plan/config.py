@@ -90,6 +90,8 @@ class RunConfig:
     tracking      where the campaign is told besides: wandb, tensorboard, a list of them, or none
     tracking_online  let wandb use the network; without it, it writes files for `wandb sync`
     tracking_limit_seconds  how long trackers may take until they are ready and, again, after the last run
+    store         file that the score is put into for `train-bench history` (see train-bench index), or default for that
+                  in the user's data folder
     """
 
     benchmark: BenchmarkConfig = MISSING
@@ -120,6 +122,7 @@ class RunConfig:
     tracking: Any = "none"
     tracking_online: bool = False
     tracking_limit_seconds: float = 60.0
+    store: str | None = None
 
 
 def register() -> None:

@@ -70,9 +70,19 @@ def rcp_folder_of(reference: str) -> Path:
     return PACKAGE / "rcp" if plugin.shipped else plugin.folder / "rcp"
 
 
-def _own_points() -> Path:
+def data() -> Path:
+    """What is kept for the user: points of their own, and the store unless they say otherwise."""
     home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return files.own_path(home) / "train_bench" / "rcp"
+    return files.own_path(home) / "train_bench"
+
+
+def store() -> Path:
+    """The store of results, unless the user says otherwise."""
+    return data() / "results.db"
+
+
+def _own_points() -> Path:
+    return data() / "rcp"
 
 
 def _files(group: str) -> dict[str, Path]:

@@ -1,0 +1,141 @@
+"""The history of scores as text. Takes the object of `history --json`, computes nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from train_bench.plain_text import plain
+from train_bench.report.results import FORMULA
+
+LINES, POINTS = 40, 20
+"""So many lines, and of each the last points, are shown; the other forms have all."""
+
+COLUMNS = (
+    *(
+        "line",
+        "joined",
+        "kind",
+        "benchmark",
+        "variant",
+        "ruleset",
+        "batch_size",
+        "submitter",
+        "division",
+        "system",
+    ),
+    *("family", "accelerators", "launcher", "ranks", "nodes", "device", "precision", "began", "revision"),
+    *(
+        "environment",
+        "host",
+        "runs",
+        "runs_required",
+        "score_minutes",
+        "low_minutes",
+        "high_minutes",
+        "valid",
+    ),
+    *("reasons", "copy_of", "sweep", "job", "folder"),
+)
+
+
+def as_csv(history: Mapping[str, Any]) -> str:
+    """One row for each point. A point may say otherwise than its line what a line need not share."""
+    rows = []
+    for line in history["lines"]:
+        for point in line["points"]:
+            told = {**line, **point, "reasons": " ".join(point["reasons"])}
+            rows.append([_word(told[name]) for name in COLUMNS])
+    return rows_as_csv(COLUMNS, rows)
+
+
+def rows_as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Comma-separated values with one line of headings."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_harmless, columns))
+    writer.writerows(map(_harmless, row) for row in rows)
+    return text.getvalue()
+
+
+def show(history: Mapping[str, Any], console: Console) -> None:
+    """The last points of the first lines, for a terminal."""
+    lines = history["lines"]
+    if not lines:
+        _say(console, [f"{history['store']} has no such result."])
+        return
+    for line in lines[:LINES]:
+        _say(console, [_title(line), *_points(line["points"]), ""])
+    if len(lines) > LINES:
+        _say(console, [f"{len(lines) - LINES} other lines; give filters, or --csv or --json for all."])
+
+
+def show_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], console: Console) -> None:
+    """The answer to a query, in columns."""
+    _say(console, _aligned([list(columns), *([_word(value) for value in row] for row in rows)]))
+
+
+def _title(line: Mapping[str, Any]) -> str:
+    ranks = f"{line['ranks']} rank(s)" if line["ranks"] else None
+    batch = f"batch size {line['batch_size']}" if line["batch_size"] else None
+    size = f"{line['accelerators']} x {line['family']}" if line["family"] else line["system"]
+    parts = (line["variant"] or line["benchmark"], line["ruleset"], batch, line["submitter"], size)
+    return ", ".join(filter(None, (*parts, line["launcher"], ranks, line["device"], line["precision"])))
+
+
+def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [["began (UTC)", "round", "revision", "runs", "minutes", "95 % interval", ""]]
+    if all(point["ruleset"] == points[0]["ruleset"] for point in points):
+        rows[0][1] = ""
+    for point in points[-POINTS:]:
+        low, high = point["low_minutes"], point["high_minutes"]
+        revision, plus, changes = (point["revision"] or "").partition("+")
+        rows.append(
+            [
+                (point["began"] or "").removesuffix("+00:00").replace("T", " "),
+                point["ruleset"] if rows[0][1] else "",
+                f"{revision[:8]}{plus}{changes}",
+                f"{point['runs']}/{point['runs_required']}",
+                "-" if point["score_minutes"] is None else f"{point['score_minutes']:.4f}",
+                "" if low is None or high is None else f"{low:.4f} to {high:.4f}",
+                _remark(point),
+            ]
+        )
+    earlier = [f"  {len(points) - POINTS} earlier ones (--csv has all)"] if len(points) > POINTS else []
+    return [*earlier, *(f"  {row}" for row in _aligned(rows))]
+
+
+def _remark(point: Mapping[str, Any]) -> str:
+    remarks = [] if point["valid"] else ["NOT VALID: " + " ".join(point["reasons"])]
+    if point["copy_of"] is not None:
+        remarks.append(f"COPY: it has a log of {point['copy_of']}")
+    if point["other_versions"]:
+        remarks.append(", ".join(point["other_versions"]))
+    return "; ".join(remarks)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    told = [[plain(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*told, strict=True)]
+    shown = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width] for row in told]
+    return ["  ".join(row).rstrip() for row in shown]
+
+
+def _say(console: Console, lines: Iterable[str]) -> None:
+    text = "\n".join(plain(line) for line in lines)
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+def _harmless(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

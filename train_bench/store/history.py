@@ -1,0 +1,193 @@
+"""What the store says: scores over dates and revisions, line by line, and the answer to a query of the user's."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from train_bench.errors import RequestError, UnknownName
+from train_bench.judge.log import NO_CONTENT
+from train_bench.plain_text import plain
+from train_bench.store.schema import to_read
+
+EQUAL = (
+    *(
+        "kind",
+        "line",
+        "task",
+        "ruleset",
+        "batch_size",
+        "submitter",
+        "division",
+        "system",
+        "family",
+        "accelerators",
+    ),
+    *("host", "environment", "launcher", "ranks", "nodes", "device", "precision", "sweep"),
+)
+
+FILTERS: Mapping[str, str] = {
+    "benchmark": "(benchmark = ?1 OR variant = ?1)",
+    **{name: f"CAST({name} AS TEXT) = ?1" for name in EQUAL},
+    "revision": "substr(revision, 1, length(?1)) = ?1",
+    "since": "began >= ?1",
+    "until": "substr(began, 1, length(?1)) <= ?1",
+    "valid": "valid = (?1 = 'true')",
+}
+"""What a history can be of. `since` and `until` are dates such as 2026-11-22, or longer."""
+
+OF_LINE = (
+    *(
+        "line",
+        "kind",
+        "benchmark",
+        "variant",
+        "ruleset",
+        "target",
+        "batch_size",
+        "submitter",
+        "division",
+        "system",
+    ),
+    *("family", "accelerators", "launcher", "ranks", "nodes", "device", "precision"),
+)
+OF_POINT = (
+    *(
+        "folder",
+        "began",
+        "ruleset",
+        "system",
+        "batch_size",
+        "revision",
+        "environment",
+        "host",
+        "sweep",
+        "job",
+    ),
+    *("runs", "runs_required", "score_minutes", "low_minutes", "high_minutes"),
+)
+READ = (*dict.fromkeys((*OF_LINE, *OF_POINT)), "valid", "reasons", "versions")
+
+COPIES = """\
+SELECT logs.folder, min(other.folder) FROM logs
+JOIN (SELECT sha256 FROM logs WHERE sha256 <> ? GROUP BY sha256 HAVING count(DISTINCT folder) > 1) USING (sha256)
+JOIN logs AS other USING (sha256)
+WHERE other.folder < logs.folder GROUP BY logs.folder"""
+
+READING = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+
+STEPS = 100_000
+"""After so many steps of SQLite, whoever waits for a query may interrupt it."""
+
+
+def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
+    """The lines of the store at `path` that have a point for which all filters (`NAME=VALUE`) hold, with those points
+    by date.
+
+    A point is `joined` with the others of its line unless it is not valid or has a log of another entry. Raises
+    `RequestError` for filters that are none.
+    """
+    conditions, values = _conditions(filters)
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    query = f"SELECT {', '.join(READ)} FROM entries{where} ORDER BY benchmark, variant, line, began, folder"
+    with to_read(path) as connection:
+        copies = dict(connection.execute(COPIES, (NO_CONTENT,)))
+        rows = [dict(zip(READ, row, strict=True)) for row in connection.execute(query, values)]
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault(row["line"], []).append(row)
+    return {"store": str(path), "lines": [_line(points, copies) for points in lines.values()]}
+
+
+def select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Columns and rows of one SELECT. Raises `RequestError` for wrong SQL and for what is no SELECT: nothing is
+    written, and no other file is opened."""
+    with to_read(path) as connection:
+        connection.set_authorizer(_authorize)
+        connection.set_progress_handler(lambda: 0, STEPS)
+        try:
+            cursor = connection.execute(query)
+            rows = [tuple(map(_plain_value, row)) for row in cursor]
+        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            raise RequestError(
+                f"The store cannot answer that: {plain(str(error))}. Give one SELECT; its tables are entries and logs "
+                f"(SELECT sql FROM sqlite_master names their columns)."
+            ) from error
+    if cursor.description is None:
+        raise RequestError("That is no SELECT; the tables of the store are entries and logs.")
+    return tuple(column[0] for column in cursor.description), rows
+
+
+def _authorize(action: int, argument: str | None, function: str | None, *_: str | None) -> int:
+    reads = action in READING and function != "load_extension"
+    return sqlite3.SQLITE_OK if reads else sqlite3.SQLITE_DENY
+
+
+def _plain_value(value: Any) -> Any:
+    """What strict JSON has a word for."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _conditions(filters: Iterable[str]) -> tuple[list[str], list[str]]:
+    conditions, values = [], []
+    for text in filters:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise RequestError(f"'{plain(text)}' is no filter; write NAME=VALUE, for example benchmark=NAME.")
+        if name not in FILTERS:
+            raise UnknownName(what="filter", name=plain(name), known=FILTERS)
+        if name == "valid" and value not in ("true", "false"):
+            raise RequestError(f"valid is '{plain(value)}'; it is true or false.")
+        if name in ("since", "until") and not re.match(r"\d{4}(-\d\d){0,2}(T|$)", value):
+            raise RequestError(f"{name} is '{plain(value)}'; write a date such as 2026-11-22.")
+        values.append(value.encode("utf-8", errors="backslashreplace").decode())
+        conditions.append(FILTERS[name].replace("?1", f"?{len(values)}"))
+    return conditions, values
+
+
+def _line(rows: Sequence[Mapping[str, Any]], copies: Mapping[str, str]) -> dict[str, Any]:
+    """What all its points share; None where they differ."""
+    rows = sorted(rows, key=lambda row: _round(row["ruleset"]))  # clocks of published logs may be wrong
+    first = rows[0]
+    shared = {
+        name: first[name] if all(row[name] == first[name] for row in rows) else None for name in OF_LINE
+    }
+    points = []
+    before: Mapping[str, Any] | None = None
+    for row in rows:
+        point = {name: row[name] for name in OF_POINT}
+        point["versions"] = json.loads(row["versions"])
+        point["valid"] = bool(row["valid"])
+        point["reasons"] = json.loads(row["reasons"])
+        point["copy_of"] = copies.get(row["folder"])
+        point["joined"] = point["valid"] and point["copy_of"] is None and row["score_minutes"] is not None
+        point["other_versions"] = _others(before["versions"], point["versions"]) if before else []
+        before = point if point["joined"] else before
+        points.append(point)
+    return shared | {"points": points}
+
+
+@cache
+def _round(name: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", name)))
+
+
+def _others(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Versions that changed since the last point that this one is joined with, in words."""
+    if before == now:
+        return []
+    return [
+        f"{name} {now.get(name, 'none')} instead of {before.get(name, 'none')}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]

@@ -1,0 +1,169 @@
+"""The store: one SQLite file, derived from logs, and how it is opened.
+
+Nothing stands in it that cannot be derived again: no date of indexing and no counter, so that two stores of the same
+logs have the same rows. One journal that SQLite makes and removes is used, and no write-ahead log: a store may lie on a
+file system of several hosts or be read where nothing may be written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from train_bench.errors import RequestError, WriteError
+from train_bench.plain_text import plain
+
+APPLICATION = 0x74624853
+VERSION = 1
+
+WAIT_SECONDS = 60.0
+"""How long a writer waits for others; each holds the file for one campaign at a time."""
+
+ENTRIES = """\
+CREATE TABLE entries (
+    folder TEXT PRIMARY KEY,       -- where the logs lie
+    kind TEXT NOT NULL,            -- campaign, published (an entry of an official round) or logs (that came alone)
+    line TEXT NOT NULL,            -- what may be one line of a history: digest of all that its entries share
+    task TEXT NOT NULL,            -- digest of what is trained: the columns up to hyperparameters
+    benchmark TEXT NOT NULL,
+    variant TEXT,
+    ruleset TEXT NOT NULL,
+    rules_digest TEXT NOT NULL,
+    target TEXT NOT NULL,
+    batch_size INTEGER,            -- null where runs differ
+    changes TEXT NOT NULL,         -- JSON: what was changed of the benchmark as it is defined
+    hyperparameters TEXT,          -- JSON; null for logs without a plan
+    submitter TEXT,
+    division TEXT,
+    system TEXT,
+    family TEXT,                   -- of published entries: what all spellings of their accelerator have in common
+    accelerators INTEGER,          -- of published entries: in the whole system
+    host TEXT,                     -- of campaigns: host 0
+    environment TEXT NOT NULL,     -- digest of the columns up to versions
+    launcher TEXT,
+    ranks INTEGER,
+    nodes INTEGER,
+    threads_per_rank INTEGER,
+    device TEXT,
+    precision TEXT,
+    versions TEXT NOT NULL,        -- JSON: python and packages
+    revision TEXT,
+    began TEXT,                    -- UTC: when the campaign was planned, else when the first run started
+    sweep TEXT,                    -- folder of the sweep that it is a job of
+    job INTEGER,
+    runs INTEGER NOT NULL,
+    runs_required INTEGER NOT NULL,
+    score_minutes REAL,
+    low_minutes REAL,              -- 95 % interval of the score
+    high_minutes REAL,
+    valid INTEGER NOT NULL,
+    reasons TEXT NOT NULL          -- JSON: why it is not valid
+) WITHOUT ROWID"""
+
+LOGS = """\
+CREATE TABLE logs (
+    folder TEXT NOT NULL,
+    file TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    run INTEGER NOT NULL,
+    seed TEXT,
+    status TEXT NOT NULL,
+    minutes REAL,
+    converged INTEGER NOT NULL,
+    compliant INTEGER NOT NULL,
+    counted INTEGER NOT NULL,      -- belongs to the runs that make the result
+    PRIMARY KEY (folder, file)
+) WITHOUT ROWID"""
+
+STATEMENTS = (
+    ENTRIES,
+    LOGS,
+    "CREATE INDEX entries_of_a_line ON entries (line, began)",
+    "CREATE INDEX entries_of_a_benchmark ON entries (benchmark)",
+    "CREATE INDEX entries_of_a_variant ON entries (variant)",
+    "CREATE INDEX logs_of_a_content ON logs (sha256, folder)",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
+)
+
+
+@contextmanager
+def to_write(path: Path) -> Iterator[sqlite3.Connection]:
+    """The store, made where there is none. Raises `RequestError` for a file that is none, `WriteError` where it cannot
+    be written."""
+    _refuse_what_is_no_file(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = NORMAL")
+            with transaction(connection):
+                if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                    for statement in STATEMENTS:
+                        connection.execute(statement)
+            _refuse_others(path, connection)
+            yield connection
+    except sqlite3.DatabaseError as error:
+        raise _told(path, error, "written") from error
+    except OSError as error:
+        raise WriteError(f"The store {path} cannot be written: {error.strerror}.") from error
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing; others that write wait."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """The store, of which nothing can be changed. Raises `RequestError` where there is none."""
+    if not path.exists():
+        raise RequestError(
+            f"There is no store {path}; `train-bench index DIR ... --store {path}` makes one, run store=FILE, too."
+        )
+    _refuse_what_is_no_file(path)
+    try:
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS)) as connection:
+            connection.execute("PRAGMA query_only = 1")
+            _refuse_others(path, connection)
+            yield connection
+    except sqlite3.DatabaseError as error:
+        raise _told(path, error, "read") from error
+
+
+def _refuse_what_is_no_file(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise RequestError(
+            f"{path} is not a file; give the name of one for the store, for example results.db."
+        )
+
+
+def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise RequestError(f"{path} is no store of train_bench; give another file.")
+    if version != VERSION:
+        raise RequestError(
+            f"{path} is a store of another version of train_bench ({version}, this one has {VERSION}); remove it and "
+            f"index the logs anew."
+        )
+
+
+def _told(path: Path, error: sqlite3.DatabaseError, done: str) -> RequestError | WriteError:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code == sqlite3.SQLITE_NOTADB:
+        return RequestError(f"{path} is no store of train_bench; give another file.")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return RequestError(f"The store {path} is damaged ({error}); remove it and index the logs anew.")
+    return WriteError(f"The store {path} cannot be {done}: {plain(str(error))}.")
