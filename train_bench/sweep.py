@@ -35,9 +35,9 @@ def run_job(verb: str, folder: Path, number: int, overrides: Sequence[str], *, t
     """Carry out one job, at the same time as others if `together`, and leave how it went in the sweep's folder.
     Returns its exit code."""
     campaign = folder / str(number)
-    overrides_of_job = (
-        [f"resume={campaign}"] if (campaign / "plan.json").exists() else [*overrides, f"output={campaign}"]
-    )
+    stores = [override for override in overrides if override.startswith("store=")]  # no plan keeps it
+    begun = (campaign / "plan.json").exists()
+    overrides_of_job = [f"resume={campaign}", *stores] if begun else [*overrides, f"output={campaign}"]
     stderr = folder / f"{number}.stderr"
     os.environ[JOB] = f"{number} {'together' if together else 'alone'}"
     try:

@@ -14,8 +14,12 @@ import pytest
 
 from tests.judge import campaigns
 from tests.judge.test_corpus import CORPUS
+from train_bench.cli import command
+from train_bench.commands import campaigns as commands
+from train_bench.compose import Request
 from train_bench.errors import RequestError, WriteError
 from train_bench.judge.tree import judge_tree
+from train_bench.plan import discover
 from train_bench.store import feed, schema
 
 MANY = 200
@@ -42,7 +46,7 @@ def campaign(folder, **plan):
     """Five runs that reached the target."""
     folder.mkdir(parents=True)
     campaigns.campaign(folder, ["good"] * campaigns.MINI.runs)
-    campaigns.plan(folder, **{"created": "2026-11-20T01:02:03+00:00", "revision": "0123abcd"} | plan)
+    campaigns.plan(folder, **{"created": "2020-11-20T01:02:03+00:00", "revision": "0123abcd"} | plan)
     return folder
 
 
@@ -54,7 +58,7 @@ def many(tmp_path_factory):
     for number in range(1, MANY):
         folder = root / str(number)
         folder.mkdir()
-        campaigns.plan(folder, created=f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00+00:00")
+        campaigns.plan(folder, created=f"2020-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00+00:00")
         for name in logs if number % 10 == 0 else ["result_0.txt"]:
             (folder / name).write_text(f"{logs[name]}campaign {number}\n")
     return root
@@ -76,7 +80,8 @@ def same_rows_when_indexed_twice_and_anew(path, folder):
     return first
 
 
-def test_many_campaigns_indexed_twice_and_into_a_new_store_give_the_same_rows(many, tmp_path):
+def test_many_campaigns_indexed_twice_and_into_a_new_store_give_the_same_rows(many, tmp_path, monkeypatch):
+    monkeypatch.setattr(schema, "SYNCHRONOUS", "OFF")  # the test waits for no disk
     entries, logs = same_rows_when_indexed_twice_and_anew(many, tmp_path)
     assert (len(entries), len(logs)) == (MANY, MANY + 4 * MANY // 10)
     assert len({row[2] for row in entries}) == 1
@@ -203,7 +208,7 @@ def test_what_a_plan_says_is_in_the_row_of_its_campaign(tmp_path):
     )
     assert json.loads(row["versions"]) == {"python": "3.11.7", "torch": "2.12.1"}
     assert json.loads(row["hyperparameters"]) == {"global_batch_size": 64}
-    assert (row["began"], row["revision"]) == ("2026-11-20T01:02:03+00:00", "0123abcd")
+    assert (row["began"], row["revision"]) == ("2020-11-20T01:02:03+00:00", "0123abcd")
     assert (row["sweep"], row["job"]) == (str(tmp_path / "sweeps"), 7)
     assert row["low_minutes"] < row["score_minutes"] < row["high_minutes"]
     assert tuple(sums) == (5, 5, pytest.approx(310 / 60))
@@ -235,3 +240,41 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path):
     assert {path: path.read_bytes() for path in before} == before
     with pytest.raises(RequestError, match="no store"), schema.to_read(tmp_path / "none.db"):
         pass
+
+
+@pytest.fixture
+def as_if_run(monkeypatch):
+    """What makes the command `run`, to which a campaign that lies there is the one that it was asked for."""
+
+    def run(folder, *overrides):
+        monkeypatch.setattr(commands, "carry_out", lambda _request: folder)
+        monkeypatch.setattr(discover, "rcp_folders", lambda: NOWHERE)
+        return command("run")(overrides)
+
+    return run
+
+
+def test_a_campaign_feeds_the_store_that_it_is_given_after_its_score_is_written(tmp_path, as_if_run, capsys):
+    folder, store = campaign(tmp_path / "campaign"), tmp_path / "a.db"
+    assert as_if_run(folder) == 0
+    assert not store.exists()
+    assert as_if_run(folder, f"store={store}") == 0
+    assert f"store: {store}" in capsys.readouterr().out
+    index(tmp_path / "b.db", folder)
+    assert rows(store)[1] == rows(tmp_path / "b.db")[1]
+    assert as_if_run(folder, f"resume={folder}", f"store={store}") == 0
+    (folder / "result_0.txt").unlink()
+    assert as_if_run(folder, f"store={store}") == 1
+    assert "result_0.txt is no longer there" in capsys.readouterr().err
+
+
+def test_a_store_that_cannot_be_fed_costs_a_warning_and_no_result(tmp_path, as_if_run, capsys):
+    folder = campaign(tmp_path / "campaign")
+    assert as_if_run(folder, f"store={tmp_path}") == 0
+    assert "warning: the store was not fed" in capsys.readouterr().err
+    assert json.loads((folder / "score.json").read_text())["valid"]
+
+
+def test_the_store_may_be_named_when_a_campaign_goes_on():
+    request = Request(config=None, variant="", overrides=("resume=DIR", "store=FILE"), against=None)
+    commands.refuse_other_overrides(request)

@@ -46,7 +46,7 @@ def _page(folder: Path, judged: Judgement) -> None:
 def _keep(judged: Judgement, store: str) -> None:
     """The store is derived from the logs, which are written: whatever keeps it from being fed costs a warning."""
     try:
-        path = discover.store() if store == "default" else files.own_path(store)
+        path = discover.store(store)
         with schema.to_write(path) as connection:
             fed = feed.put_all(connection, [judged])
         print(f"store: {path}")

@@ -6,9 +6,9 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from train_bench.commands.index import store_of
 from train_bench.errors import RequestError
 from train_bench.exit_codes import VALID
+from train_bench.plan import discover
 from train_bench.report import history as report
 from train_bench.report import table
 from train_bench.store import history
@@ -17,7 +17,7 @@ from train_bench.store import history
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     options = _options(arguments)
-    path = store_of(options)
+    path = discover.store(options.store)
     if options.sql is not None:
         if options.filters:
             raise RequestError("--sql says itself what it asks for; leave the filters out.")

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from train_bench import files
 from train_bench.commands import reading
 from train_bench.errors import RequestError
 from train_bench.exit_codes import INVALID, VALID
@@ -52,7 +51,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _index(options: argparse.Namespace) -> int:
-    path = store_of(options)
+    path = discover.store(options.store)
     for one in options.paths:
         if one.is_file():
             raise RequestError(
@@ -75,11 +74,6 @@ def _index(options: argparse.Namespace) -> int:
         _tell("gone", fed.gone)
         print(plain(f"{path} has {fed.entries} entries of these folders, from {fed.logs} logs."))
     return INVALID if fed.changed else VALID
-
-
-def store_of(options: argparse.Namespace) -> Path:
-    """The store that is meant: --store, or that of the user."""
-    return discover.store() if options.store is None else files.own_path(options.store)
 
 
 def _tell(what: str, sentences: Sequence[str]) -> None:

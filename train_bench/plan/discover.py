@@ -76,9 +76,9 @@ def data() -> Path:
     return files.own_path(home) / "train_bench"
 
 
-def store() -> Path:
-    """The store of results, unless the user says otherwise."""
-    return data() / "results.db"
+def store(name: str | None) -> Path:
+    """The store of results that a user names: a file, or with `default` or nothing that of the user's data folder."""
+    return data() / "results.db" if name in (None, "default") else files.own_path(str(name))
 
 
 def _own_points() -> Path:

@@ -49,7 +49,7 @@ def as_csv(history: Mapping[str, Any]) -> str:
     for line in history["lines"]:
         for point in line["points"]:
             told = {**line, **point, "reasons": " ".join(point["reasons"])}
-            rows.append([_word(told[name]) for name in COLUMNS])
+            rows.append([told[name] for name in COLUMNS])
     return rows_as_csv(COLUMNS, rows)
 
 
@@ -57,8 +57,8 @@ def rows_as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Comma-separated values with one line of headings."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_harmless, columns))
-    writer.writerows(map(_harmless, row) for row in rows)
+    for row in (columns, *rows):
+        writer.writerow([_cell(value) if isinstance(value, (str, bool)) else value for value in row])
     return text.getvalue()
 
 
@@ -131,11 +131,11 @@ def _say(console: Console, lines: Iterable[str]) -> None:
 
 
 def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
     return "" if value is None else str(value)
 
 
-def _harmless(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+def _cell(value: str | bool) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}" if value.startswith(FORMULA) else value

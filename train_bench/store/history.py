@@ -166,15 +166,20 @@ def _line(rows: Sequence[Mapping[str, Any]], copies: Mapping[str, str]) -> dict[
     before: Mapping[str, Any] | None = None
     for row in rows:
         point = {name: row[name] for name in OF_POINT}
-        point["versions"] = json.loads(row["versions"])
+        point["versions"] = _parsed(row["versions"])
         point["valid"] = bool(row["valid"])
-        point["reasons"] = json.loads(row["reasons"])
+        point["reasons"] = _parsed(row["reasons"])
         point["copy_of"] = copies.get(row["folder"])
         point["joined"] = point["valid"] and point["copy_of"] is None and row["score_minutes"] is not None
         point["other_versions"] = _others(before["versions"], point["versions"]) if before else []
         before = point if point["joined"] else before
         points.append(point)
     return shared | {"points": points}
+
+
+@cache
+def _parsed(text: str) -> Any:
+    return json.loads(text)
 
 
 @cache

@@ -21,6 +21,9 @@ VERSION = 1
 WAIT_SECONDS = 60.0
 """How long a writer waits for others; each holds the file for one campaign at a time."""
 
+SYNCHRONOUS = "NORMAL"
+"""How much is waited for the disk. A loss of power may damage the store, which can be made anew."""
+
 ENTRIES = """\
 CREATE TABLE entries (
     folder TEXT PRIMARY KEY,       -- where the logs lie
@@ -97,7 +100,7 @@ def to_write(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as connection:
-            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
             with transaction(connection):
                 if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
                     for statement in STATEMENTS:

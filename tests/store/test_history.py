@@ -1,0 +1,218 @@
+"""What a store answers: lines of scores, and queries that change nothing."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from tests.judge import campaigns
+from tests.judge.test_derive import SYSTEM, log_of
+from tests.store.test_store import campaign, index
+from train_bench.cli import command
+from train_bench.errors import RequestError, UnknownName
+from train_bench.store import history
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Three nights of one campaign, of which the second broke off and the third has another torch, one that says
+    it had two ranks more, a copy, and one with other hyperparameters."""
+    root = tmp_path_factory.mktemp("store") / "results"
+
+    def of(number, *, torch="2.11", other=1, **plan):
+        shared = {"precision": "fp32", "config": {"hyperparameters": {"of_nobody": other}}}
+        software = {"python": "3.11.7", "packages": {"torch": torch}}
+        created = f"2020-11-{10 + number}T02:00:00+02:00"
+        told = {"created": created, "revision": f"{number}abc", "shared": shared, "software": software}
+        folder = campaign(root / str(number), **told | plan)
+        for log in folder.glob("result_*.txt"):
+            log.write_text(f"{log.read_text()}campaign {number}\n")
+        (folder / "attempts").mkdir()
+        for run in range(5):
+            (folder / "attempts" / f"run_{run}_1.json").write_text(json.dumps(told | {"outcome": "finished"}))
+        return folder
+
+    first = of(1)
+    (of(2) / "result_4.txt").unlink()
+    of(3, torch="2.12")
+    of(4, world_size=4)
+    of(5, other=2)
+    copy = of(6)
+    (copy / "result_0.txt").write_text((first / "result_0.txt").read_text())
+    index(root.parent / "a.db", root)
+    return root.parent / "a.db"
+
+
+def by_folder(told):
+    return [{point["folder"].rpartition("/")[2]: point for point in line["points"]} for line in told["lines"]]
+
+
+def test_a_line_is_of_one_task_on_one_system_and_joins_no_copy_and_nothing_that_is_not_valid(store):
+    lines = sorted(by_folder(history.history(store, [])), key=len)
+    assert [sorted(line) for line in lines[:2]] in ([["4"], ["5"]], [["5"], ["4"]])
+    nights = lines[2]
+    assert list(nights) == ["1", "2", "3", "6"]  # by date
+    assert {number for number, point in nights.items() if point["joined"]} == {"1", "3"}
+    assert nights["2"]["reasons"] == ["Incomplete: 4 of 5 runs are there."]
+    assert nights["6"]["copy_of"] == nights["1"]["folder"]
+    assert nights["1"]["began"] == "2020-11-11T00:00:00+00:00"
+    assert nights["3"]["other_versions"] == ["torch 2.12 instead of 2.11"]
+    assert nights["6"]["other_versions"] == ["torch 2.11 instead of 2.12"]
+    assert nights["1"]["low_minutes"] < nights["1"]["score_minutes"] < nights["1"]["high_minutes"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ([f"benchmark={campaigns.MINI.name}", "ranks=4"], {"4"}),
+        (["since=2020-11-14"], {"4", "5", "6"}),
+        (["until=2020-11-12"], {"1", "2"}),
+        (["since=2020-11", "until=2020-11"], {"1", "2", "3", "4", "5", "6"}),
+        (["revision=3a"], {"3"}),
+        (["valid=false", "launcher=torchrun"], {"2", "4"}),
+        (["precision=bf16"], set()),
+        (["system=' OR 1=1 --"], set()),
+    ],
+)
+def test_filters_leave_what_they_say(store, filters, found):
+    assert {name for line in by_folder(history.history(store, filters)) for name in line} == found
+
+
+def test_filters_that_are_none_are_refused(store):
+    with pytest.raises(UnknownName, match="Did you mean 'benchmark'"):
+        history.history(store, ["benchmrak=x"])
+    for wrong in ("resnet", "valid=yes", "since=yesterday"):
+        with pytest.raises(RequestError):
+            history.history(store, [wrong])
+
+
+def test_published_entries_share_a_line_by_submitter_accelerator_number_and_target_only(tmp_path):
+    def entry(number, *, benchmark="resnet", submitter="Somebody", system="box", accelerators=16, share=0.0):
+        root = tmp_path / "rounds" / f"v{number}" / submitter
+        described = {**SYSTEM, "number_of_nodes": str(accelerators // 8)}
+        (root / "systems").mkdir(parents=True, exist_ok=True)
+        (root / "systems" / f"{system}.json").write_text(json.dumps(described))
+        folder = root / "results" / system / benchmark
+        folder.mkdir(parents=True)
+        for run in range(5):
+            minutes = 9 + run + share + len(list(tmp_path.rglob("result_*"))) / 100
+            evaluations = [("epoch_num", 32, True), ("epoch_num", 36, True)]
+            text = log_of(benchmark, batch=3200, evaluations=evaluations, minutes=minutes)
+            (folder / f"result_{run}.txt").write_text(text)
+
+    entry("1.0")
+    entry("1.1", system="box_of_another_name")
+    entry("2.1", submitter="Other")
+    entry("2.0", accelerators=64)
+    entry("4.0", benchmark="ssd")
+    entry("1.1", benchmark="ssd")
+    index(tmp_path / "a.db", tmp_path / "rounds")
+    lines = history.history(tmp_path / "a.db", [])["lines"]
+    joined = sorted([point["ruleset"] for point in line["points"]] for line in lines)
+    assert joined == [
+        ["training-1.0.0", "training-1.1.0"],
+        ["training-1.1.0"],
+        ["training-2.0.0"],
+        ["training-2.1.0"],
+        ["training-4.0.0"],
+    ]
+    assert {line["kind"] for line in lines} == {"published"}
+
+
+def test_the_command_tells_the_same_as_table_csv_and_json(store, capsys):
+    tell = command("history")
+    assert tell([f"benchmark={campaigns.MINI.name}", "--store", str(store)]) == 0
+    table = capsys.readouterr().out
+    assert "NOT VALID: Incomplete" in table
+    assert "COPY" in table
+    assert "torch 2.12 instead of 2.11" in table
+    assert tell(["--json", "--store", str(store)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == history.history(store, [])
+    assert tell(["--csv", "--store", str(store)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    scores = {point["folder"]: point["score_minutes"] for line in told["lines"] for point in line["points"]}
+    assert {row["folder"]: row["score_minutes"] for row in rows} == {
+        folder: "" if score is None else str(score) for folder, score in scores.items()
+    }
+    assert sum(row["joined"] == "true" for row in rows) == 3
+    assert tell(["benchmark=none", "--store", str(store)]) == 0
+    assert "has no such result" in capsys.readouterr().out
+
+
+def test_a_query_is_answered_in_three_forms(store, capsys):
+    tell = command("history")
+    query = ["--sql", "SELECT ranks, count(*) AS n, NULL FROM entries GROUP BY 1", "--store", str(store)]
+    assert tell([*query, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == {"columns": ["ranks", "n", "NULL"], "rows": [[2, 5, None], [4, 1, None]]}
+    assert tell([*query, "--csv"]) == 0
+    assert capsys.readouterr().out == "ranks,n,NULL\n2,5,\n4,1,\n"
+    assert tell(query) == 0
+    assert capsys.readouterr().out.split() == ["ranks", "n", "NULL", "2", "5", "4", "1"]
+    with pytest.raises(RequestError, match="filters"):
+        tell([*query, "benchmark=x"])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM logs",
+        "UPDATE entries SET valid = 1",
+        "DROP TABLE logs",
+        "CREATE TEMP TABLE mine (x)",
+        "ATTACH '{other}' AS other",
+        "VACUUM INTO '{other}'",
+        "PRAGMA query_only = 0",
+        "BEGIN",
+        "SELECT load_extension('{other}')",
+        "SELECT 1; DELETE FROM logs",
+        "SELEC",
+        "SELECT none FROM entries",
+        "",
+        "-- a remark",
+        "SELECT '\udcff'",
+        "SELECT abs(-9223372036854775808)",
+    ],
+)
+def test_a_query_that_is_no_right_select_is_a_sentence_and_nothing_is_written(store, tmp_path, query):
+    before = store.read_bytes()
+    with pytest.raises(RequestError):
+        history.select(store, query.replace("{other}", str(tmp_path / "other.db")))
+    assert store.read_bytes() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_tables_of_names_from_logs_move_no_cursor_and_are_no_formulas(tmp_path, capsys):
+    name = "=1+1\x1b[2J"
+    folder = campaign(tmp_path / "campaign", variant=name)
+    index(tmp_path / "a.db", folder)
+    for form in (
+        [],
+        ["--csv"],
+        ["--sql", "SELECT variant FROM entries", "--csv"],
+        ["--sql", "SELECT variant FROM entries"],
+    ):
+        assert command("history")([*form, "--store", str(tmp_path / "a.db")]) == 0
+        printed = capsys.readouterr().out
+        assert ("\n=1" if "--csv" in form else "\x1b") not in printed
+        assert ",=1" not in printed
+
+
+def test_index_puts_folders_into_the_store_of_the_user_and_names_logs_that_changed(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    folder = campaign(tmp_path / "campaign")
+    assert command("index")([str(folder)]) == 0
+    store = tmp_path / "home" / "train_bench" / "results.db"
+    assert f"{store} has 1 entries of these folders, from 5 logs." in capsys.readouterr().out
+    (folder / "result_2.txt").write_text("")
+    assert command("index")([str(folder)]) == 1
+    assert f"changed: {folder}/result_2.txt changed since" in capsys.readouterr().out
+    assert command("index")([str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["entries"] == 1
+    assert command("history")(["valid=true"]) == 0
+    with pytest.raises(RequestError, match="takes folders"):
+        command("index")([str(folder / "result_0.txt")])
