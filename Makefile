@@ -38,6 +38,7 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/references.py ssd
 	$(BIN)/python bench/references.py unet3d
 	$(BIN)/python bench/selfplay.py
+	$(BIN)/python bench/history_speed.py
 	$(BIN)/python bench/transducer_loss.py
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/startup.py

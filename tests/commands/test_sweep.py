@@ -171,3 +171,24 @@ def sweep_of(folder, *jobs):
 def test_a_sweep_ends_well_if_every_run_that_was_asked_reached_the_target(tmp_path, capsys, jobs, code):
     assert sweep.conclude(sweep_of(tmp_path, *jobs), None, together=False) == code
     assert f"{len(jobs)} job(s)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("begun", "words"), [(False, ["runs=1", "store=a.db"]), (True, ["resume={}", "store=a.db"])]
+)
+def test_a_job_has_its_store_whether_it_begins_or_goes_on(tmp_path, monkeypatch, begun, words):
+    started = []
+
+    def run_through(argv, stderr):
+        stderr.touch()
+        started.append(argv[4:])
+        return 0
+
+    monkeypatch.setattr(sweep.launch, "run_through", run_through)
+    monkeypatch.setenv(sweep.JOB, "")
+    if begun:
+        (tmp_path / "0").mkdir()
+        (tmp_path / "0" / "plan.json").touch()
+    sweep.run_job("run", tmp_path, 0, ["runs=1", "store=a.db"], together=False)
+    wanted = [word.format(tmp_path / "0") for word in words]
+    assert list(started[0]) == wanted + ([] if begun else [f"output={tmp_path / '0'}"])
