@@ -183,6 +183,7 @@ class Campaign:
     ) -> None:
         self.schedule = schedule
         self.finished: list[Seen] = []
+        self._end = schedule.points()[-1] if math.isfinite(schedule.until) else math.inf
         self._rules = rules
         self._limit = math.inf if limit_minutes is None else limit_minutes * 60
         self._samples = _expected(points, rules, batch_size)
@@ -312,8 +313,7 @@ class Campaign:
         first = schedule.first if last is None else last + schedule.period
         steps = np.maximum(np.ceil((positions - first) / schedule.period - 1e-9), 0.0)
         found = first + steps * schedule.period
-        end = schedule.points()[-1] if math.isfinite(schedule.until) else math.inf
-        end = max(end, last or 0.0)
+        end = max(self._end, last or 0.0)
         return np.minimum(found, end), found > end + 1e-6 * schedule.period
 
     def _passing(self, ends: Sequence[Array]) -> float | None:
