@@ -1,6 +1,8 @@
 """Reference runs become a record that the convergence check reads."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -30,12 +32,26 @@ def run(plan, **behaviours):
     campaign.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
 
 
-def test_ten_converged_runs_are_a_point_that_the_check_finds(reference_runs, tmp_path):
-    run(reference_runs)
-    folder = reference_runs.jobs[0].folder
-    path = reference_point.add(
-        judged(reference_runs), folder, tmp_path / "rcp", [tmp_path / "rcp"], replace=True
-    )
+@pytest.fixture(scope="module")
+def converged_once(tmp_path_factory):
+    """Ten runs that converged."""
+    plan = make(f"output={tmp_path_factory.mktemp('converged') / 'campaign'}", reference_runs=True)
+    campaign.begin(plan)
+    files.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
+    run(plan)
+    return plan
+
+
+@pytest.fixture
+def converged(converged_once, tmp_path):
+    """The plan of a copy of them, which a test may change."""
+    folder = shutil.copytree(converged_once.jobs[0].folder, tmp_path / "campaign")
+    return replace(converged_once, jobs=tuple(replace(job, folder=folder) for job in converged_once.jobs))
+
+
+def test_ten_converged_runs_are_a_point_that_the_check_finds(converged, tmp_path):
+    folder = converged.jobs[0].folder
+    path = reference_point.add(judged(converged), folder, tmp_path / "rcp", [tmp_path / "rcp"], replace=True)
     record = json.loads(path.read_text())["resnet_mini_ref_64"]
     assert record["Epochs to converge"] == [6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
     assert (record["BS"], record["When"], record["Creator"]) == (64, "2026-11-21", "local")
@@ -47,22 +63,20 @@ def test_ten_converged_runs_are_a_point_that_the_check_finds(reference_runs, tmp
 
 
 @pytest.mark.parametrize("unit", list(Unit))
-def test_a_point_can_be_made_and_read_in_every_unit(unit, reference_runs, tmp_path):
-    run(reference_runs)
-    folder = reference_runs.jobs[0].folder
+def test_a_point_can_be_made_and_read_in_every_unit(unit, converged, tmp_path):
+    folder = converged.jobs[0].folder
     plan = files.read_json(folder / "plan.json")
     plan["shared"]["unit"] = unit.value
-    runs = judged(reference_runs)
+    runs = judged(converged)
     files.write_json(folder / "plan.json", plan)
     reference_point.add(runs, folder, tmp_path / "rcp", [tmp_path / "rcp"], replace=True)
     (point,) = rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), [tmp_path / "rcp"])
     assert (point.mean, point.count) == (10.5, 10)
 
 
-def test_a_point_keeps_the_seeds_of_its_runs_and_their_campaign_is_known_again(reference_runs, tmp_path):
-    run(reference_runs)
-    folder = reference_runs.jobs[0].folder
-    reference_point.add(judged(reference_runs), folder, tmp_path / "rcp", [tmp_path / "rcp"], replace=False)
+def test_a_point_keeps_the_seeds_of_its_runs_and_their_campaign_is_known_again(converged, tmp_path):
+    folder = converged.jobs[0].folder
+    reference_point.add(judged(converged), folder, tmp_path / "rcp", [tmp_path / "rcp"], replace=False)
     checks = {
         finding.check
         for finding in judge_folder(folder, ruleset_name=None, rcp_folders=[tmp_path / "rcp"]).findings
@@ -97,14 +111,13 @@ def test_a_point_that_is_there_is_refused_before_any_run_unless_it_may_be_replac
     assert "2026-11-20" in path.read_text()
 
 
-def test_a_point_that_came_while_the_reference_runs_went_on_stays_too(reference_runs, tmp_path):
-    run(reference_runs)
+def test_a_point_that_came_while_the_converged_went_on_stays_too(converged, tmp_path):
     path = shipped(tmp_path)
     before = path.read_text()
     with pytest.raises(RequestError, match="replace_point=true"):
         reference_point.add(
-            judged(reference_runs),
-            reference_runs.jobs[0].folder,
+            judged(converged),
+            converged.jobs[0].folder,
             tmp_path / "rcp",
             [tmp_path / "rcp"],
             replace=False,
@@ -128,8 +141,7 @@ def test_the_verb_itself_leaves_the_shipped_point_alone(tmp_path, monkeypatch, c
     assert (tmp_path / "rcp/mini-1.0/resnet.json").read_text() == before
 
 
-def test_a_point_takes_the_place_of_one_at_the_same_batch_size_and_of_no_other(reference_runs, tmp_path):
-    run(reference_runs)
+def test_a_point_takes_the_place_of_one_at_the_same_batch_size_and_of_no_other(converged, tmp_path):
     path = tmp_path / "rcp" / "mini-1.0" / "resnet.json"
     path.parent.mkdir(parents=True)
     others = {
@@ -138,8 +150,8 @@ def test_a_point_takes_the_place_of_one_at_the_same_batch_size_and_of_no_other(r
     }
     path.write_text(json.dumps(others))
     reference_point.add(
-        judged(reference_runs),
-        reference_runs.jobs[0].folder,
+        judged(converged),
+        converged.jobs[0].folder,
         tmp_path / "rcp",
         [tmp_path / "rcp"],
         replace=True,
@@ -163,13 +175,12 @@ def test_runs_of_which_one_missed_the_target_are_no_point(reference_runs, tmp_pa
     assert not (tmp_path / "rcp").exists()
 
 
-def test_fewer_runs_than_planned_are_no_point(reference_runs, tmp_path):
-    run(reference_runs)
-    (reference_runs.jobs[0].folder / "result_9.txt").unlink()
+def test_fewer_runs_than_planned_are_no_point(converged, tmp_path):
+    (converged.jobs[0].folder / "result_9.txt").unlink()
     with pytest.raises(LogError, match="9 of the at least 10 runs"):
         reference_point.add(
-            judged(reference_runs),
-            reference_runs.jobs[0].folder,
+            judged(converged),
+            converged.jobs[0].folder,
             tmp_path / "rcp",
             [tmp_path / "rcp"],
             replace=True,
