@@ -1,12 +1,10 @@
 """A rank that runs the real harness over a fake task: `PLAN.json INDEX BEHAVIOUR`.
 
 BEHAVIOUR is what happens in the middle of the run: `converge`, `miss` the target, get `killed`, `hang`, `raise`,
-`vanish` before anything is logged; `forbidden` logs a value that the rules forbid, takes its time, and converges;
-`naturally` converges in times and by qualities that are like those of no other run.
+`vanish` before anything is logged; `forbidden` logs a value that the rules forbid, takes its time, and converges.
 """
 
 import os
-import random
 import signal
 import sys
 import time
@@ -22,15 +20,10 @@ from train_bench.run.timed_run import timed_run
 
 
 class Misbehaving(FakeTask):
-    def __init__(self, qualities, behaviour, clock, train_samples, noise):
+    def __init__(self, qualities, behaviour, clock, train_samples):
         super().__init__(qualities, clock, train_samples=train_samples)
-        self.behaviour, self.noise = behaviour, noise
+        self.behaviour = behaviour
         self.evaluations = 0
-
-    def train_until(self, mark):
-        if self.behaviour == "naturally":
-            self.clock.pass_ms(self.noise.randrange(3_000))
-        return super().train_until(mark)
 
     def evaluate(self):
         quality = super().evaluate()
@@ -62,11 +55,8 @@ def main():
     qualities = [0.5] * (5 + index) + [0.999]
     if behaviour == "miss":
         qualities = [0.5] * len(job.schedule.points())
-    noise = random.Random(index)
-    if behaviour == "naturally":
-        qualities = [quality - noise.random() / 100 for quality in qualities]
     log = Log(job.growing_file, lambda: int(begin) + clock())
-    task = Misbehaving(qualities, behaviour, clock, job.config["train_samples"], noise)
+    task = Misbehaving(qualities, behaviour, clock, job.config["train_samples"])
     timed_run(task, job, OneRank(), log)
     log.close()
 

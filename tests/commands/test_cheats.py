@@ -21,8 +21,7 @@ def honest(tmp_path_factory):
     folder = tmp_path_factory.mktemp("honest") / "campaign"
     plan = make("seed=3", "launcher.threads_per_rank=1", f"output={folder}")
     campaign.begin(plan)
-    naturally = FakeLauncher(**{f"run_{index}": "naturally" for index in range(5)})
-    campaign.run_all(plan, naturally, Diary(), retry_failed=False)
+    campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     return folder
 
 

@@ -111,7 +111,7 @@ def test_a_point_that_is_there_is_refused_before_any_run_unless_it_may_be_replac
     assert "2026-11-20" in path.read_text()
 
 
-def test_a_point_that_came_while_the_converged_went_on_stays_too(converged, tmp_path):
+def test_a_point_that_came_while_the_reference_runs_went_on_stays_too(converged, tmp_path):
     path = shipped(tmp_path)
     before = path.read_text()
     with pytest.raises(RequestError, match="replace_point=true"):
