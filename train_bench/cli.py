@@ -26,6 +26,7 @@ train-bench VERB ...: how long does this machine and this software take to train
   score   PATH [--json]     the score of a campaign, the results table of a tree
   compare A B ...           whether one campaign is faster than another, and how sure that is; --fail-if-slower 3%
   rules   benchmark=NAME    what a round allows: values, runs, target, schedule
+  review  ROUND_DIR         what of a round deserves a question: one row for each entry; --to F: as a page
   report  PATH ... --to F   one page about campaigns or trees of results
   index   DIR ...           keep what campaigns and rounds came to in a store; published DIR ...: a table of entries
   history [NAME=VALUE ...]  scores over dates and revisions, from the store; --sql for queries of your own

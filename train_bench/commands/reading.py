@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.judge import published, summary
+from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.tree import Judged, judge_tree
 from train_bench.plan import definition, discover
 from train_bench.report import table
@@ -45,8 +46,14 @@ def reference_minutes(options: argparse.Namespace) -> dict[str, float] | None:
     return summary.read_reference_results(options.reference_results) if options.reference_results else None
 
 
-def judged_tree(path: Path, ruleset: str | None, table: Path | None = None) -> Judged:
-    """`table` has published entries besides those that come with train_bench; it is read before anything is judged."""
+def judged_tree(
+    path: Path,
+    ruleset: str | None,
+    table: Path | None = None,
+    judge: Callable[..., Judgement] = judge_entry,
+) -> Judged:
+    """`table` has published entries besides those that come with train_bench; it is read before anything is judged.
+    `judge` is that of `judge_tree`."""
     more = () if table is None else published.read(table)
     return judge_tree(
         path,
@@ -54,6 +61,7 @@ def judged_tree(path: Path, ruleset: str | None, table: Path | None = None) -> J
         rcp_folders=discover.rcp_folders(),
         changes=definition.changes,
         table=lambda: (*published.shipped(), *more),
+        judge=judge,
     )
 
 

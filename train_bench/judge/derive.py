@@ -98,13 +98,18 @@ def _row(location: Location) -> Entry:
         accelerators=accelerators,
         accelerator=accelerator,
         global_batch=batch_size,
-        samples_to_target=_mean(_samples(record, rules) for record in converged),
+        samples_to_target=samples_to_target(records, rules),
         minutes=minutes,
         eval_share=_median(shares),
         init_minutes=_median(record.init_minutes for record in records),
         runs=len(records),
     )
     return published.as_told(row)
+
+
+def samples_to_target(records: Iterable[RunRecord], rules: BenchmarkRules) -> float | None:
+    """Mean over the runs that reached the target."""
+    return _mean(_samples(record, rules) for record in records if record.status == SUCCESS)
 
 
 def _samples(record: RunRecord, rules: BenchmarkRules) -> float | None:

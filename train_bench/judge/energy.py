@@ -47,7 +47,7 @@ def _node(events: Sequence[Event]) -> float | None:
     readings = [
         (event.time_ms, watts)
         for event in ordered
-        if event.key == "power_reading" and (watts := _number(event.value)) is not None
+        if event.key == "power_reading" and (watts := plain_number(event.value)) is not None
     ]
     if started is None or not readings:
         return None
@@ -63,17 +63,17 @@ def _node(events: Sequence[Event]) -> float | None:
 
 def _switch(events: Sequence[Event]) -> float | None:
     estimate = next((event.value for event in events if event.key == "interconnect_power_est"), None)
-    watts, efficiency = _number(estimate), _efficiency(events)
+    watts, efficiency = plain_number(estimate), _efficiency(events)
     return efficiency * watts if watts is not None and efficiency else None
 
 
 def _efficiency(events: Sequence[Event]) -> float | None:
     """1 where nothing is stated; None where what is stated is none."""
     stated = [event.value for event in events if event.key == "conversion_eff"]
-    return _number(stated[0]) if stated else 1.0
+    return plain_number(stated[0]) if stated else 1.0
 
 
-def _number(value: Any) -> float | None:
+def plain_number(value: Any) -> float | None:
     """A number that is not negative, or an object that has one as `value`."""
     value = value.get("value") if isinstance(value, Mapping) else value
     plain = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, 
 from train_bench.judge.convergence import beside_the_points
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, badly_ended
+from train_bench.judge.log import Log
 from train_bench.judge.official_verdict import official_verdict
 from train_bench.judge.peers import Peers
 from train_bench.judge.record import RunRecord, number_of, read_record
@@ -34,7 +35,7 @@ OPEN_ENTRY = rcp.RcpVerdict(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """Records, verdicts (one per record), what was found beside the logs, and the score of an entry; of a published one
-    also its peers, where some are known."""
+    also its peers, where some are known. `looked` is what the caller of `judge_entry` kept of each log."""
 
     location: Location
     records: tuple[RunRecord, ...]
@@ -42,6 +43,7 @@ class Judgement:
     findings: tuple[Finding, ...]
     score: Score
     peers: Peers | None = None
+    looked: tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:
@@ -73,26 +75,33 @@ class Judgement:
 
 
 def judge_entry(
-    location: Location, *, rcp_folders: Sequence[Path], changes: Changes | None = None
+    location: Location,
+    *,
+    rcp_folders: Sequence[Path],
+    changes: Changes | None = None,
+    look: Callable[[Log], Any] | None = None,
 ) -> Judgement:
     """Judge the logs of one entry, by the plan beside them where there is one.
 
-    `changes` says what a planned configuration has changed of the benchmark as it is defined here.
+    `changes` says what a planned configuration has changed of the benchmark as it is defined here. What `look` makes of
+    each log is kept with the judgement.
     Raises `LogError` where nothing says which benchmark they are.
     """
     rounds = ruleset.load(location.ruleset)
     rules = rounds.benchmark(str(location.plan.get("benchmark") or benchmark_of(location, rounds)))
     planned, world_size = planned_of(location), _integer(location.plan_or_package.get("world_size"))
     of_command = location.of_command
-    judge = partial(_judge_file, rules=rules, planned=planned, world_size=world_size, of_command=of_command)
+    judge = partial(
+        _judge_file, rules=rules, planned=planned, world_size=world_size, of_command=of_command, look=look
+    )
     judged = [judge(file) for file in sorted(location.files, key=_order)]
-    records = tuple(record for record, _, _ in judged)
+    records = tuple(record for record, _, _, _ in judged)
     stated = divisions_of(location, records)
     closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
     division = (CLOSED if closed else OPEN) if stated else None
     alone = [
         judge(Path(record.file), closed=True)[1] if closed and says_open(record) else verdict
-        for record, verdict, _ in judged
+        for record, verdict, _, _ in judged
     ]
     made = [tuple(campaign_checks.of_run(location, record, rules)) for record in records]
     verdicts = tuple(map(with_findings, records, judge_together(records, alone, rules, planned), made))
@@ -102,7 +111,7 @@ def judge_entry(
     changed = tuple(campaign_checks.of_campaign(location, rules, points_digest))
     changed += tuple(campaign_checks.under_budget(location, records))
     if of_command:
-        told = [keys for _, _, keys in judged]
+        told = [keys for _, _, keys, _ in judged]
         changed += tuple(unknown.of_program(location.folder, told, world_size))
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
@@ -125,7 +134,14 @@ def judge_entry(
         *scaling(location, score.rcp),
         *beside_the_points(location, records, score.rcp, points if closed else ()),
     )
-    return Judgement(location=location, records=records, verdicts=verdicts, findings=findings, score=score)
+    return Judgement(
+        location=location,
+        records=records,
+        verdicts=verdicts,
+        findings=findings,
+        score=score,
+        looked=() if look is None else tuple(looked for _, _, _, looked in judged),
+    )
 
 
 def _warnings(
@@ -153,14 +169,15 @@ def _judge_file(
     world_size: int | None,
     of_command: bool,
     closed: bool = False,
-) -> tuple[RunRecord, RunVerdict, frozenset[str]]:
-    """Its record, its verdict, and which keys it has that only some programs tell. The log itself is dropped: of an
-    entry, one file is in memory at a time."""
+    look: Callable[[Log], Any] | None = None,
+) -> tuple[RunRecord, RunVerdict, frozenset[str], Any]:
+    """Its record, its verdict, which keys it has that only some programs tell, and what `look` makes of it. The log
+    itself is dropped: of an entry, one file is in memory at a time."""
     record, read = read_record(file, rules)
     verdict = judge_run(
         record, read, rules, planned, closed=closed, world_size=world_size, of_command=of_command
     )
-    return record, verdict, unknown.told(read)
+    return record, verdict, unknown.told(read), None if look is None else look(read)
 
 
 def _compared(

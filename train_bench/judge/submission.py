@@ -123,15 +123,15 @@ def description_of(location: Location) -> Mapping[str, Any]:
 def accelerators_of(location: Location) -> tuple[int | None, str | None]:
     """How many accelerators the description gives the whole system, and what it calls them."""
     described = description_of(location)
-    nodes, per_node = (_count(described.get(key)) for key in ("number_of_nodes", "accelerators_per_node"))
+    nodes, per_node = (count_of(described, key) for key in ("number_of_nodes", "accelerators_per_node"))
     name = described.get("accelerator_model_name")
     count = None if nodes is None or per_node is None else nodes * per_node
     return count, (plain(name.strip()) or None) if isinstance(name, str) else None
 
 
-def _count(value: object) -> int | None:
+def count_of(described: Mapping[str, Any], field: str) -> int | None:
     """Descriptions have numbers as text, some with words behind."""
-    match = re.match(r"\d{1,9}(?![\d.])", str(value).strip())
+    match = re.match(r"\d{1,9}(?![\d.])", str(described.get(field)).strip())
     return None if match is None else int(match[0])
 
 

@@ -65,20 +65,21 @@ def judge_tree(
     rcp_folders: Sequence[Path],
     changes: Changes | None = None,
     table: Callable[[], Sequence[Entry]] = published.shipped,
+    judge: Callable[..., Judgement] = judge_entry,
 ) -> Judged:
     """Judge everything below `path`, by the rules that its folders name, else by `ruleset_name`. `changes` is
-    `judge_entry`'s. Published entries are set beside each other and beside those of `table`, which is asked for where
-    there are any.
+    `judge_entry`'s, and `judge` takes what that takes. Published entries are set beside each other and beside those of
+    `table`, which is asked for where there are any.
 
     Raises `RequestError` where nothing says the rules, `LogError` where there is nothing to judge.
     """
     entries_there = find(path, ruleset_name)
     locations = entries_there.locations
-    judge = partial(_judged_or_why_not, rcp_folders=rcp_folders, changes=changes)
+    judge = partial(judge, rcp_folders=rcp_folders, changes=changes)
     if len(locations) == 1 and not entries_there.unjudged:
-        only = judge_entry(locations[0], rcp_folders=rcp_folders, changes=changes)
+        only = judge(locations[0])
         return Judged(entries=tuple(_beside_peers([only], table)), skipped=entries_there.skipped)
-    results = each_of(judge, locations, "judging")
+    results = each_of(partial(_judged_or_why_not, judge), locations, "judging")
     entries = _with_copies([result for result in results if isinstance(result, Judgement)])
     return Judged(
         entries=tuple(_beside_peers(entries, table)),
@@ -87,12 +88,10 @@ def judge_tree(
     )
 
 
-def _judged_or_why_not(
-    location: Location, *, rcp_folders: Sequence[Path], changes: Changes | None
-) -> Judgement | str:
+def _judged_or_why_not(judge: Callable[[Location], Judgement], location: Location) -> Judgement | str:
     """One entry of a tree that cannot be judged hides no other."""
     try:
-        return judge_entry(location, rcp_folders=rcp_folders, changes=changes)
+        return judge(location)
     except (LogError, RequestError) as error:
         return str(error)
 

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from train_bench.report.findings import GRADES
 from train_bench.report.page import convergence, quality, several, times
 from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_unit, told_apart
 from train_bench.report.page.figure import Figure, not_valid, standing
+from train_bench.report.review import NOT_ASKED
 
 HERE = Path(__file__).parent
 SEVERAL = "several"
@@ -50,14 +51,8 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
     figures[SEVERAL] = several.figures(entries) if len(entries) > 1 else []
     script = (HERE / "page.js").read_text(encoding="utf-8")
     plotly = _plotly()
-    template = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    ).get_template("page.html")
-    rendered = template.render(
+    return _rendered(
+        "page.html",
         entries=entries,
         unjudged=[reason for _, tree in judged for reason in tree.unjudged],
         skipped=[what for _, tree in judged for what in tree.skipped],
@@ -71,12 +66,32 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
         ),
         grades=GRADES,
         standing=standing,
-        version=__version__,
-        now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         policy=_policy(script, plotly),
-        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         plotly=base64.b64encode(gzip.compress(plotly.encode(), mtime=0)).decode(),
+    )
+
+
+def write_review(told: Mapping[str, Any], path: Path, to: Path) -> None:
+    """Write the page of a reviewed round, the object that `review --json` prints. It has no script."""
+    files.write(
+        to, _rendered("review.html", told=told, path=str(path), not_asked=NOT_ASKED, policy=_policy())
+    )
+
+
+def _rendered(name: str, **values: Any) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    rendered = environment.get_template(name).render(
+        version=__version__,
+        now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        **values,
     )
     return rendered.encode("utf-8", errors="replace").decode()  # a log may hold half a character
 
@@ -106,7 +121,7 @@ def _plotly() -> str:
 def _policy(*scripts: str) -> str:
     """Only the given scripts run. plotly sets styles and draws PNGs from data and blob addresses."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"

@@ -1,0 +1,58 @@
+"""A reviewed round for a terminal. Takes the object that `review --json` prints, computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from train_bench.report.table import say
+
+NOT_ASKED = (
+    "Not asked, for want of facts: idle and highest power of systems, precisions that an accelerator has, software "
+    "that logs do not tell. A file of configuration is looked for only where the source lies beside the results."
+)
+
+
+def show(told: Mapping[str, Any], console: Console) -> None:
+    """One row for each entry in the order of the folders, then each kind of question once."""
+    table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
+    table.add_column("entry", overflow="fold", min_width=20)
+    for heading in ("round", "", "minutes"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("questions (of logs)", overflow="fold", min_width=20)
+    for entry in told["entries"]:
+        minutes = entry["score_minutes"]
+        table.add_row(
+            Text(entry["name"]),
+            Text(entry["ruleset"]),
+            "valid" if entry["valid"] else "NOT VALID",
+            "-" if minutes is None else f"{minutes:.4f}",
+            Text(", ".join(map(kind, entry["questions"])) or "none"),
+        )
+    console.print(table)
+    for one in told["kinds"]:
+        say(
+            console,
+            f"[{one['check']}] {one['findings']} in {one['entries']} entries, first {one['first']}: {one['message']}",
+        )
+    for one in told["points"]:
+        say(console, f"[points, {one['ruleset']}] {one['message']}")
+    for reason in told["unjudged"]:
+        say(console, f"Not judged: {reason}")
+    for what in told["skipped"]:
+        say(console, f"Skipped: {what}")
+    without = sum(not entry["questions"] for entry in told["entries"])
+    say(console, f"{without} of {len(told['entries'])} entries have no question.")
+    say(console, NOT_ASKED)
+
+
+def kind(question: Mapping[str, Any]) -> str:
+    """A question in a row: what it is about, and how many files have it."""
+    key = question["key"]
+    about = question["check"] if key in (None, question["check"]) else f"{question['check']} {key}"
+    return f"{about} ({question['files']})" if question["files"] > 1 else about
