@@ -57,6 +57,10 @@ SETTING = re.compile(
 )
 LARGEST_CONFIGURATION = 1_000_000
 MOST_TOLD = 4
+"""Changed settings of an entry."""
+
+LONGEST_TOLD = 80
+"""Of a text of a log, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +186,8 @@ def _runs_differ(records: Sequence[RunRecord], looked: Sequence[Looked]) -> Iter
         (usual, _), *_ = counted.most_common(1)
         at = next(at for at, value in enumerate(values) if value not in (None, usual))
         what = "run_start is logged by" if key == "run_start" else f"{key} is"
-        message = f"{what} {values[at]} here and {usual} in most runs of the entry; was it the same program?"
+        here, elsewhere = _short(values[at]), _short(usual)
+        message = f"{what} {here} here and {elsewhere} in most runs of the entry; was it the same program?"
         yield _finding(records[at].file, "runs_differ", message, key=key, value=values[at])
 
 
@@ -234,7 +239,7 @@ def _precision(
     named = {_plain_precision(word) for word in PRECISIONS.findall(" ".join(texts).casefold())}
     logged = looked[0].values.get(PRECISION[0]) if looked else None
     if named and isinstance(logged, str) and _plain_precision(logged) not in named:
-        message = f"{PRECISION[0]} is {logged!r}; the system's description names {', '.join(sorted(named))}."
+        message = f"{PRECISION[0]} is {_short(logged)!r}; the system's description names {', '.join(sorted(named))}."
         yield _finding(records[0].file, "precision", message, key=PRECISION[0], value=logged)
 
 
@@ -254,13 +259,13 @@ def _configuration(
             continue
         found = _files_below(source).get(name.replace("\\", "/").rpartition("/")[2], ())
         if not found:
-            message = f"No file below {source.name}/ of the submission has the name {name!r}."
+            message = f"No file below {source.name}/ of the submission has the name {_short(name)!r}."
             yield _finding(record.file, "configuration", message, key=CONFIGURATION, value=name)
             continue
         contradictions = [_contradiction(path, one.values) for path in found]
         if all(contradictions):
             key, logged, stated = contradictions[0] or ("", None, None)
-            message = f"{name} sets {key} to {stated:g}; the log has {logged:g}."
+            message = f"{_short(name)} sets {key} to {stated:g}; the log has {logged:g}."
             yield _finding(record.file, "configuration", message, key=key, value=logged)
 
 
@@ -393,7 +398,7 @@ def _usual(looked: Iterable[Looked]) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if _is_number(value) else plain(str(value))[:40]
+    return f"{value:g}" if _is_number(value) else plain(str(value))[:LONGEST_TOLD]
 
 
 def _plain_precision(word: str) -> str:

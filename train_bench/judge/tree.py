@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
@@ -117,11 +118,17 @@ def each_of(read: Callable[[Location], Result], locations: Sequence[Location], d
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     try:
-        with ProcessPoolExecutor(workers, multiprocessing.get_context(method)) as pool:
+        context = multiprocessing.get_context(method)
+        with ProcessPoolExecutor(workers, context, initializer=_collect_rarely) as pool:
             results = pool.map(read, locations, chunksize=max(1, len(locations) // 64))
             return list(bar(results, doing, total=len(locations)))
     except BrokenProcessPool as error:
         raise LogError("A process that read logs was killed; is there enough memory?") from error
+
+
+def _collect_rarely() -> None:
+    """Logs are many objects without cycles; looking for cycles among them takes a fifth of the time."""
+    gc.set_threshold(1_000_000, 100, 100)
 
 
 def _small(locations: Sequence[Location]) -> bool:
