@@ -24,7 +24,7 @@ from pathlib import Path
 
 TIME = re.compile(rb'("time_ms": ?)(\d{12,14})')
 SEED = re.compile(rb'("key": ?"seed", ?"value": ?)(\d+)')
-EVALUATION = re.compile(rb'"key": ?"(?:eval_accuracy|run_stop)"')
+EVALUATION = re.compile(rb'"key": ?"eval_accuracy"')
 
 
 def main() -> None:
@@ -62,10 +62,10 @@ def _copy(corpus: Path, tree: Path, copy: int) -> int:
 
 
 def _other(content: bytes, copy: int) -> bytes:
-    """The log of another run: an hour later, another seed, and evaluations and end some milliseconds later still."""
-    lines = content.split(b"\n")
+    """The log of another run: hours later, another seed, and from each evaluation on some milliseconds later still."""
+    lines, later = content.split(b"\n"), 3_600_000 * copy
     for at, line in enumerate(lines):
-        later = 3_600_000 * copy + (copy if EVALUATION.search(line) else 0)
+        later += copy if EVALUATION.search(line) else 0
         time_ms, seed = TIME.search(line), SEED.search(line)
         for found, by in ((time_ms, later), (seed, 1_000_003 * copy)):
             if found is not None:

@@ -258,6 +258,12 @@ def test_a_planted_fault_is_asked_about_once_with_its_count(name, reviewed):
     assert asked[check].findings == count
 
 
+def test_degrees_of_parallelism_that_do_not_divide_the_accelerators_are_named(reviewed):
+    (question,) = round_review.questions(reviewed["parallelism that no machine has"])
+    assert "tensor_parallelism 3" in question.first.message
+    assert "does not divide the 64 accelerators" in question.first.message
+
+
 def test_what_changed_since_the_round_before_is_asked_where_the_minutes_differ(tmp_path, capsys):
     for number, (submitter, rate, seconds) in enumerate(
         [("changed", 0.002, 8.0), ("equally fast", 0.002, 5.0), ("unchanged", 0.001, 8.0)]
