@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ def dry(config: Any, **how: Any) -> Step:
     """A dry step of a configuration, of one rank in fp32 unless it is said."""
     how = {"ranks": 1, "device": Device.cpu, "precision": Precision.fp32} | how
     return step_of(discover.task(config.reference), config, **how)
+
+
+@cache
+def dry_mini(name: str) -> Step:
+    """Of a mini as it is; several tests ask."""
+    return dry(mini(name))
 
 
 @contextmanager

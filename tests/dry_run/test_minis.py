@@ -7,7 +7,17 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.dry_run.measured import MINIS, counted, dry, local_batch, lstm_flop, mini, peak_of, task_of
+from tests.dry_run.measured import (
+    MINIS,
+    counted,
+    dry,
+    dry_mini,
+    local_batch,
+    lstm_flop,
+    mini,
+    peak_of,
+    task_of,
+)
 from train_bench.dry_run.batch import grown, tensors_of
 from train_bench.dry_run.watch import OUTSIDE, Watch, part_of
 from train_bench.job import Device, Precision
@@ -16,8 +26,7 @@ from train_bench.references.dlrm.tables import place
 
 @pytest.mark.parametrize("name", MINIS)
 def test_flop_are_those_that_torch_counts_in_a_real_step(name):
-    config = mini(name)
-    step = dry(config)
+    config, step = mini(name), dry_mini(name)
     with task_of(config) as task:
         real = counted(task, step.samples).get_total_flops() / local_batch(config) / step.micro_batches
     if name == "rnnt_mini":
@@ -46,15 +55,13 @@ def test_dense_parts_of_mask_rcnn_are_those_of_its_real_forward_pass():
 
 @pytest.mark.parametrize("name", MINIS)
 def test_the_peak_is_within_a_tenth_of_what_the_allocator_gives_out(name):
-    config = mini(name)
-    step = dry(config)
+    config, step = mini(name), dry_mini(name)
     assert sum(step.peak.values()) == pytest.approx(peak_of(config, step.samples), rel=0.1)
 
 
 @pytest.mark.parametrize("name", MINIS)
 def test_memory_that_steps_keep_is_that_of_real_tensors(name):
-    config = mini(name)
-    step = dry(config)
+    config, step = mini(name), dry_mini(name)
     with task_of(config) as task:
         model, optimizer = task._model, task._optimizer
         task.iterate(task.synthetic(step.samples))
