@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import cattrs
 
 from train_bench import attempts, files, lock, machine
+from train_bench.energy.meter import Meter, forget, wish
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
 from train_bench.failures import BY_BUDGET, BudgetGuard, RunWatchdog, deaths, failed_runs
@@ -22,7 +23,7 @@ from train_bench.hosts import HostsFile
 from train_bench.job import Job
 from train_bench.judge.finding import BREAKS
 from train_bench.judge.live import LiveCheck
-from train_bench.judge.log import parse_line
+from train_bench.judge.log import parse_line, read
 from train_bench.judge.record import read_record
 from train_bench.launcher import Launcher, LauncherConfig
 from train_bench.own_trainer import leftovers
@@ -31,6 +32,9 @@ from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
 from train_bench.report.live import Watcher
 from train_bench.rules import ruleset
+
+WRITTEN = ("ranks", "attempts", "power")
+"""Folders of a campaign in which it writes."""
 
 
 def begin(plan: Plan) -> None:
@@ -87,7 +91,7 @@ def _refused(plan: Plan) -> str | None:
 
 def _refuse_links(folder: Path) -> None:
     """Links to other places among what a campaign writes: its files, the folders of its ranks, its attempts."""
-    for path in (*folder.iterdir(), *folder.glob("ranks/*"), *folder.glob("attempts/*")):
+    for path in (*folder.iterdir(), *(path for name in WRITTEN for path in folder.glob(f"{name}/*"))):
         if path.is_symlink():
             raise RequestError(
                 f"{path} is a link; what a campaign writes stays in its folder. Remove the link, then go on."
@@ -152,10 +156,12 @@ def run_each(
     go_on: bool = False,
     strictly: bool = False,
     only: Sequence[int] | None = None,
+    say: Callable[[str], None] = print,
 ) -> Generator[Job, None, None]:
     """Run every job that has no result yet, or `only` some; one at each step. Stops at a run whose processes die,
     with a sentence that says which and how, unless told to `go_on`; a run that trains to the end of its schedule
-    in vain is a result like any other. `strictly` ends a run whose log breaks a rule for good.
+    in vain is a result like any other. `strictly` ends a run whose log breaks a rule for good. `say` is
+    given what can be read of the energy.
 
     Raises `RequestError` where another process carries out one of these runs."""
     with ExitStack() as locks:
@@ -168,9 +174,13 @@ def run_each(
         for job in _wanted(missing, only):
             _put_aside(job)
         watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
+        energy = meter(plan, say)
         try:
+            if missing:
+                energy.begin()
             for job in _wanted(missing, only):
                 failure = _run(job, launcher, watcher, hosts_file, _live_check(plan, job), strictly=strictly)
+                energy.run_over(job, *timed(job))
                 if failure is not None and not go_on:
                     raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
                 yield job
@@ -181,8 +191,33 @@ def run_each(
                 f"train-bench run resume={plan.jobs[0].folder}"
             ) from None
         finally:
+            energy.end()
             hosts_file.campaign_over()
             watcher.campaign_ended()
+
+
+def meter(plan: Plan, say: Callable[[str], None], *, host: int = 0) -> Meter:
+    """What reads the energy of this host. Where a launcher starts ranks on hosts that nobody joins by hand, it reads
+    none, because the others would be missing."""
+    wished, job = wish(plan.request), plan.jobs[0]
+    if wished is not None and job.nodes > 1 and not launcher_config(plan).joining:
+        say(
+            f"energy: nothing is read, because launcher={plan.launcher} starts ranks on {job.nodes} hosts and this one "
+            f"would be counted alone."
+        )
+        wished = None
+    return Meter(wished, job.folder, say, host=host, hosts=job.nodes)
+
+
+def timed(job: Job) -> tuple[int | None, int | None]:
+    """When the clock of a run began and when it stopped, in milliseconds since the epoch."""
+    for path in (job.result_file, job.growing_file, job.result_file):  # it may be given its name just now
+        if path.is_file():
+            first: dict[str, int] = {}
+            for event in read(path).events:
+                first.setdefault(event.key, event.time_ms)
+            return first.get("run_start"), first.get("run_stop")
+    return None, None
 
 
 def _wanted(jobs: Sequence[Job], only: Sequence[int] | None) -> list[Job]:
@@ -273,6 +308,7 @@ def _name_log(job: Job) -> None:
 
 def _put_aside(job: Job) -> None:
     """Keep what an earlier attempt at a run has logged that is about to be repeated, under `failed/`."""
+    forget(job)
     for log in (job.result_file, job.growing_file):
         if log.exists():
             folder = job.folder / "failed"

@@ -37,8 +37,11 @@ SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
 """Launchers of Hydra that run jobs of a sweep at the same time on this machine."""
 
-IN_QUOTES = ("against", "stop_when")
+IN_QUOTES = ("against", "stop_when", "energy_idle")
 """Options whose values have blanks and signs that Hydra takes in quotes only."""
+
+COMMANDS = ("command", "energy_command")
+"""Options whose values are programs of the user's, with whatever signs."""
 
 AS_THEY_ARE = " /:=,@+~.-_{}()[]<>*?!;&|^#"
 """Signs that Hydra leaves alone inside quotes. Backslashes, dollars and quotes mean something to it."""
@@ -190,7 +193,7 @@ def _quoted(word: str) -> str:
     """Hydra takes what `against=` holds, overrides with blanks between them, in quotes only. It would read much of what
     a command can hold, and passes it through as it is once that is spelled as in an address of the web."""
     name, sign, value = word.partition("=")
-    if name == "command" and sign and value != "null":
+    if name in COMMANDS and sign and value != "null":
         return f"{name}='{quote(value, AS_THEY_ARE, errors='surrogateescape')}'"
     return f"{name}={value!r}" if name in IN_QUOTES and value[:1] not in "'\"" else word
 
@@ -198,16 +201,17 @@ def _quoted(word: str) -> str:
 def _as_typed(word: str) -> str:
     """A word that may hold a command, as it was before `_quoted`."""
     name, _, value = word.partition("=")
-    if name == "command" and value[:1] == value[-1:] == "'":
+    if name in COMMANDS and value[:1] == value[-1:] == "'":
         return f"{name}={unquote(value[1:-1], errors='surrogateescape')}"
     return word
 
 
 def _with_command(asked: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """The configuration with the command that was typed, if one was."""
-    typed = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == "command"]
-    if typed and asked.command is not None:
-        asked.command = typed[-1]
+    """The configuration with the commands that were typed, if any were."""
+    for name in COMMANDS:
+        typed = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == name]
+        if typed and getattr(asked, name) is not None:
+            setattr(asked, name, typed[-1])
     return asked
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import campaign, files, hosts, lock, machine, trust
+from train_bench.energy.meter import Meter
 from train_bench.errors import LaunchError, RequestError, UnknownName
 from train_bench.failures import RunWatchdog, deaths
 from train_bench.job import Job
@@ -21,6 +22,9 @@ TRUST = "trust=true"
 
 BEGIN_SECONDS = 600.0
 """How long a host waits for host 0 to begin the campaign."""
+
+LOG_SECONDS = 5.0
+"""How long a host waits until it sees the end of the log that host 0 has written."""
 
 
 def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None]) -> bool:
@@ -38,10 +42,15 @@ def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None
     launcher = discover.launcher(campaign.launcher_config(plan, **changes))
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
         _prepare_data(plan)
-        return _follow(plan, launcher, host, tell)
+        read = campaign.meter(plan, tell, host=host)
+        read.begin()
+        try:
+            return _follow(plan, launcher, host, tell, read)
+        finally:
+            read.end()
 
 
-def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], None]) -> bool:
+def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], None], read: Meter) -> bool:
     """Carry out this host's part of every run that host 0 announces."""
     good, done = True, set[str]()
     begun = plan.jobs[0].folder / "ranks" / f"host_{host}.json"
@@ -56,8 +65,18 @@ def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], Non
         name = f"host {host}, run {job.index + 1} of {len(plan.jobs)}"
         tell(f"{name}: starting")
         died = _carry_out(job, launcher, host, said)
+        if read.reads and not died:
+            read.run_over(job, *_timed(job))
         tell(f"{name}: {'; '.join(str(death) for death in died) or 'finished'}")
         good = good and not died
+
+
+def _timed(job: Job) -> tuple[int | None, int | None]:
+    """When the clock of a run that ended well began and stopped; the end of its log may take a while to be seen."""
+    deadline = time.monotonic() + LOG_SECONDS
+    while None in (timed := campaign.timed(job)) and time.monotonic() < deadline:
+        time.sleep(hosts.POLL_SECONDS)
+    return timed
 
 
 def _prepare_data(plan: Plan) -> None:

@@ -17,7 +17,7 @@ from train_bench.plan.plan import Plan
 def note(plan: Plan) -> None:
     """Remember the plan of a campaign as this user's, where it has a command and can be remembered: without, going on
     asks for trust."""
-    if plan.jobs[0].command is not None:
+    if commands(plan):
         with contextlib.suppress(OSError, RequestError):
             _noted().mkdir(mode=0o700, parents=True, exist_ok=True)
             (_noted() / _digest(plan)).touch()
@@ -26,15 +26,23 @@ def note(plan: Plan) -> None:
 def refuse(plan: Plan, *, trusted: bool) -> None:
     """Raises `RequestError`, which shows the command, for a campaign whose command this user has not given. One that is
     `trusted` now is remembered."""
-    command = plan.jobs[0].command
-    if command is None or _is_noted(plan):
+    given = commands(plan)
+    if not given or _is_noted(plan):
         return
     if not trusted:
         raise RequestError(
             f"The campaign in {plan.jobs[0].folder} carries out a command that you have not given here: "
-            f"{shlex.join(command.argv)} (in {command.cwd}). Add trust=true if it may."
+            f"{', and '.join(given)}. Add trust=true if it may."
         )
     note(plan)
+
+
+def commands(plan: Plan) -> list[str]:
+    """What a plan carries out besides train_bench, as it is shown to people: the program that trains, and the one that
+    is read for the energy."""
+    trains, read = plan.jobs[0].command, plan.request.get("energy_command")
+    given = [] if trains is None else [f"{shlex.join(trains.argv)} (in {trains.cwd})"]
+    return given if read is None else [*given, f"energy_command={read}"]
 
 
 def _is_noted(plan: Plan) -> bool:

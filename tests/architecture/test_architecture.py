@@ -51,7 +51,8 @@ COMMANDS = {
 
 MAY_SEE = {
     "rules": SHARED,
-    "plan": SHARED | CONTRACTS | {"rules"},
+    "energy": SHARED,
+    "plan": SHARED | CONTRACTS | {"energy", "rules"},
     "run": SHARED | CONTRACTS,
     "own_trainer": SHARED | {"run", "rules", "Benchmark"},
     "check": SHARED | CONTRACTS | {"run"},
@@ -70,6 +71,8 @@ ONLY_IN = {
     "jinja2": {"train_bench/report/page/write.py"},
     "subprocess": {
         "train_bench/plan/launch.py",
+        "train_bench/energy/counters.py",
+        "train_bench/energy/meter.py",
         "train_bench/own_trainer/command.py",
         "launchers/horovod/build.py",
     },

@@ -9,12 +9,12 @@ from train_bench.judge.energy import energy_of, kept_energy
 from train_bench.judge.record import read_record
 
 
-def power_log(path, lines):
-    """Of `(seconds, key, value)`."""
+def power_log(path, lines, **stated):
+    """Of `(seconds, key, value)`; each line has what is `stated`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         "".join(
-            f":::MLLOG {json.dumps({'key': key, 'value': value, 'time_ms': 1000 * seconds, 'metadata': {}})}\n"
+            f":::MLLOG {json.dumps({'key': key, 'value': value, 'time_ms': 1000 * seconds, 'metadata': stated})}\n"
             for seconds, key, value in lines
         )
     )
@@ -37,7 +37,7 @@ def record(tmp_path):
 
 def test_energy_is_the_mean_power_of_the_measurement_times_the_time_to_train(tmp_path, record):
     power_log(tmp_path / "power" / "result_0" / "node_0.txt", STEADY)
-    assert energy_of(record) == pytest.approx((200 * 10 + 500 * 20) / 30 * 60)
+    assert energy_of(record).joules == pytest.approx((200 * 10 + 500 * 20) / 30 * 60)
 
 
 def test_nodes_and_switches_add_up_and_conversion_counts(tmp_path, record):
@@ -45,12 +45,12 @@ def test_nodes_and_switches_add_up_and_conversion_counts(tmp_path, record):
     power_log(folder / "node_0.txt", STEADY)
     power_log(folder / "node_1.txt", [*STEADY, (131, "conversion_eff", {"value": 0.5})])
     power_log(folder / "sw_0.txt", [(0, "interconnect_power_est", {"value": 50})])
-    assert energy_of(record) == pytest.approx((400 + 200 + 50) * 60)
+    assert energy_of(record).joules == pytest.approx((400 + 200 + 50) * 60)
 
 
 def test_without_a_stop_the_last_reading_ends_the_measurement(tmp_path, record):
     power_log(tmp_path / "power" / "result_0" / "node_0.txt", STEADY[:3])
-    assert energy_of(record) == pytest.approx(400 * 60)
+    assert energy_of(record).joules == pytest.approx(400 * 60)
 
 
 @pytest.mark.parametrize("lines", [[], STEADY[1:], STEADY[:1], [(1, "power_reading", {"value": "much"})]])
@@ -58,6 +58,19 @@ def test_a_node_that_tells_no_power_leaves_the_energy_unknown(tmp_path, record, 
     power_log(tmp_path / "power" / "result_0" / "node_0.txt", STEADY)
     power_log(tmp_path / "power" / "result_0" / "node_1.txt", lines)
     assert energy_of(record) is None
+
+
+def test_energy_above_idle_takes_off_the_idle_power_that_the_logs_of_a_campaign_state(tmp_path, record):
+    folder = tmp_path / "power" / "result_0"
+    power_log(folder / "node_0.txt", STEADY, idle_watts=150, source="RAPL package-0", nodes=2)
+    assert energy_of(record) is None  # one of two hosts
+    power_log(folder / "node_1.txt", STEADY, idle_watts=50, source="NVML 0", nodes=2)
+    energy = energy_of(record)
+    assert energy.above_idle == pytest.approx((2 * 400 - 200) * 60)
+    assert energy.sources == ("RAPL package-0", "NVML 0")
+    power_log(folder / "node_1.txt", STEADY, source="NVML 0")
+    assert energy_of(record).above_idle is None
+    assert energy_of(record).joules == pytest.approx(2 * 400 * 60)
 
 
 def test_without_power_logs_there_is_no_energy(record):
@@ -71,5 +84,5 @@ def test_the_energy_of_an_entry_is_the_mean_of_the_runs_that_the_score_keeps(tmp
         records.append(read_record(tmp_path / f"result_{index}.txt", MINI)[0])
         lines = [(0, "power_measurement_start", None), (10, "power_reading", watts)]
         power_log(tmp_path / "power" / f"result_{index}" / "node_0.txt", lines)
-    assert kept_energy(records, [True, False, False]) == pytest.approx(250 * 60)
+    assert kept_energy(records, [True, False, False]).joules == pytest.approx(250 * 60)
     assert kept_energy(records, [True, True, True]) is None

@@ -331,8 +331,8 @@ def test_energy_is_shown_where_power_logs_lie_beside_the_results(tmp_path, campa
         (place / "node_0.txt").write_text("".join(f":::MLLOG {line}\n" for line in text))
     entry = entries_of(judged(folder, None))[0]
     kept = [run["minutes"] for run in entry.result["runs"] if not run["dropped"]]
-    assert entry.joules == pytest.approx(360_000 * 60 * sum(kept) / len(kept))
-    assert f"{entry.joules / 3.6e6:.3f}" in Read(page_of(folder, judged(folder, None))).text
+    assert entry.energy.joules == pytest.approx(360_000 * 60 * sum(kept) / len(kept))
+    assert f"{entry.energy.joules / 3.6e6:.3f}" in Read(page_of(folder, judged(folder, None))).text
     assert "no power logs lie beside these results" in " ".join(campaign[1].text)
 
 

@@ -103,8 +103,8 @@ def carry_out(request: Request, *, reference_runs: bool = False) -> Path | None:
             submit.refuse_under_way(batch, folder)
             options = [f"{name}={getattr(run_config, name).value}" for name in ("on_failure", "on_violation")]
             options += ["retry_failed=true"] * run_config.retry_failed
-            options += ["trust=true"] * (
-                jobs[0].command is not None
+            options += ["trust=true"] * bool(
+                trust.commands(planned)
             )  # by who submits them; nodes may not know it
             submit.hand_over(batch, jobs, options, tell_at_once)
             if not batch.wait:
@@ -164,6 +164,7 @@ def each_run(planned: Plan, request: Request, *, side: str = "") -> Generator[Jo
         go_on=config.on_failure is OnFailure["continue"],
         strictly=config.on_violation is OnViolation.stop,
         only=config.only,
+        say=lambda text: tell_at_once(side + text),
     )
 
 

@@ -26,7 +26,7 @@ def score(folder: Path, store: str | None = None) -> int:
     _page(folder, judged)
     if store is not None:
         _keep(judged, store)
-    table.show_score(scored, table.console())
+    table.show_score(scored | {"energy": judged.energy_as_json()}, table.console())
     return VALID if judged.score.valid else INVALID
 
 

@@ -13,6 +13,7 @@ from train_bench.exit_codes import INVALID, VALID
 from train_bench.judge import statistics, summary
 from train_bench.judge.score import Score
 from train_bench.report import results, table
+from train_bench.report.page.facts import cost_of, read_prices, refuse_unknown
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,20 +27,30 @@ def main(arguments: Sequence[str]) -> int:
         metavar="PERCENT",
         help="say how many seeds the 95 %% interval of the mean needs to be give or take so much of it",
     )
+    parser.add_argument(
+        "--price-per-hour",
+        default="",
+        metavar="PRICE",
+        help="of a whole system, or SYSTEM=PRICE,... for each: the cost of training to the target",
+    )
     reading.summary_options(parser)
     options = parser.parse_args(arguments)
+    prices = read_prices(options.price_per_hour)
     judged = reading.judged_tree(options.path, options.ruleset, options.published)
     scores = [entry.score for entry in judged.entries]
+    refuse_unknown(prices, {one.system for one in scores})
     reference = reading.reference_minutes(options)
     content: dict[str, Any] = {
         "entries": [
-            one.score.as_json() | one.origin | {"peers": one.peers_as_json()} for one in judged.entries
+            one.score.as_json() | one.origin | {"peers": one.peers_as_json(), "energy": one.energy_as_json()}
+            for one in judged.entries
         ],
         "unjudged": judged.unjudged,
         "skipped": judged.skipped,
     }
     for entry, one in zip(content["entries"], scores, strict=True):
         entry["normalised"] = summary.normalised(one, reference or {})
+        entry["cost"] = cost_of(one, prices)
         if options.half_width is not None:
             entry["runs_for_half_width"] = _runs_needed(one, options.half_width)
     content["summary"] = None

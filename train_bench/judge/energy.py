@@ -1,5 +1,8 @@
 """Power logs beside results -> the energy of a run (power rules; the rounds 1.x have none).
 
+Those that a campaign has written itself (`energy=auto`) say on their first line what they were read from, the idle
+power of the host, and how many hosts there are.
+
 `BENCHMARK/power/result_N/node_K.txt` holds the readings of a node in watts between `power_measurement_start`
 and `power_measurement_stop`, `sw_K.txt` an estimate of the interconnect. Energy is the mean power over the
 measurement, times the conversion efficiency, times the time-to-train.
@@ -8,7 +11,9 @@ measurement, times the conversion efficiency, times the time-to-train.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from train_bench.event import Event
@@ -16,27 +21,59 @@ from train_bench.judge import log
 from train_bench.judge.record import RunRecord
 
 
-def energy_of(record: RunRecord) -> float | None:
-    """Joules of a run over all its nodes and switches; None without power logs or a time, or where one of the logs
-    gives no power."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """`joules` of a run, those `above_idle` (None where an idle power is not stated for all that was measured), and
+    the `sources` that campaigns name."""
+
+    joules: float
+    above_idle: float | None
+    sources: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for strict JSON."""
+        return asdict(self)
+
+
+def energy_of(record: RunRecord) -> Energy | None:
+    """Of a run over all its nodes and switches; None without power logs or a time, or where one of the logs
+    gives no power or is missing."""
     path = Path(record.file)
     folder = path.parent / "power" / path.stem
     nodes, switches = sorted(folder.glob("node_*.txt")), sorted(folder.glob("sw_*.txt"))
     if not nodes or record.minutes is None or record.minutes <= 0:
         return None
-    watts = [
-        *(_node(log.read(node).events) for node in nodes),
-        *(_switch(log.read(sw).events) for sw in switches),
-    ]
+    logs = [log.read(node).events for node in nodes]
+    watts = [*map(_node, logs), *(_switch(log.read(sw).events) for sw in switches)]
     known = [value for value in watts if value is not None]
-    return sum(known) * record.minutes * 60 if len(known) == len(watts) else None
+    stated = [_stated(events) for events in logs]
+    hosts = max(_number(one.get("nodes")) or 0 for one in stated)
+    if len(known) < len(watts) or hosts > len(nodes):
+        return None
+    seconds = record.minutes * 60
+    idle = [_idle(events, one) for events, one in zip(logs, stated, strict=True)]
+    resting = [value for value in idle if value is not None]
+    above = sum(known) - sum(resting) if len(resting) == len(watts) else None
+    sources = [source for one in stated if isinstance(source := one.get("source"), str)]
+    return Energy(
+        joules=sum(known) * seconds,
+        above_idle=None if above is None else above * seconds,
+        sources=tuple(dict.fromkeys(sources)),
+    )
 
 
-def kept_energy(records: Sequence[RunRecord], dropped: Sequence[bool]) -> float | None:
-    """Mean joules of the runs that the time score keeps; None where one of them has no power logs."""
-    joules = [energy_of(record) for record, left_out in zip(records, dropped, strict=True) if not left_out]
-    known = [value for value in joules if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(joules) else None
+def kept_energy(records: Sequence[RunRecord], dropped: Sequence[bool]) -> Energy | None:
+    """The means of the runs that the time score keeps; None where one of them has no power logs."""
+    runs = [energy_of(record) for record, left_out in zip(records, dropped, strict=True) if not left_out]
+    known = [run for run in runs if run is not None]
+    if not known or len(known) < len(runs):
+        return None
+    above = [run.above_idle for run in known if run.above_idle is not None]
+    return Energy(
+        joules=fmean(run.joules for run in known),
+        above_idle=fmean(above) if len(above) == len(known) else None,
+        sources=tuple(dict.fromkeys(source for run in known for source in run.sources)),
+    )
 
 
 def _node(events: Sequence[Event]) -> float | None:
@@ -59,6 +96,16 @@ def _node(events: Sequence[Event]) -> float | None:
             before = time_ms
     efficiency = _efficiency(events)
     return efficiency * total / (end - started) if end > started and efficiency else None
+
+
+def _stated(events: Sequence[Event]) -> Mapping[str, Any]:
+    """What the first line of a campaign's own log says besides."""
+    return next((event.metadata for event in events if event.key == "power_measurement_start"), {})
+
+
+def _idle(events: Sequence[Event], stated: Mapping[str, Any]) -> float | None:
+    watts, efficiency = _number(stated.get("idle_watts")), _efficiency(events)
+    return watts * efficiency if watts is not None and efficiency else None
 
 
 def _switch(events: Sequence[Event]) -> float | None:

@@ -15,6 +15,7 @@ from train_bench.judge.against_plan import Planned, of_the_entry, planned_of
 from train_bench.judge.campaign_checks import Changes
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open, with_findings
 from train_bench.judge.convergence import beside_the_points
+from train_bench.judge.energy import Energy, kept_energy
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, badly_ended
 from train_bench.judge.log import Log
@@ -60,6 +61,16 @@ class Judgement:
             "created": _text(plan.get("created")),
             "revision": _text(plan.get("revision")),
         }
+
+    @property
+    def energy(self) -> Energy | None:
+        """Of the runs that make the score, where power logs lie beside them."""
+        left_out = [run.dropped or not run.counted for run in self.score.runs]
+        return kept_energy(self.records, left_out)
+
+    def energy_as_json(self) -> dict[str, Any] | None:
+        """What `score` says of it."""
+        return None if (energy := self.energy) is None else energy.as_json()
 
     def as_json(self) -> dict[str, Any]:
         """The score's object with all findings added."""

@@ -51,6 +51,13 @@ class OnViolation(str, Enum):
     stop = "stop"
 
 
+class Energy(str, Enum):
+    """Whether counters of the hosts are read beside a campaign."""
+
+    auto = "auto"
+    off = "off"
+
+
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
     """A request to `run`, `plan`, `rcp` or `prepare`.
@@ -87,6 +94,11 @@ class RunConfig:
     source        folder of the raw data, for `prepare`
     against       overrides that make another configuration of this one; `run` takes turns with it and
                   compares the two
+    energy        auto reads what each host tells of the energy that it takes (NVML, RAPL, hwmon), or off
+    energy_command  a program of your own that is read instead, on each host; it prints a line for each reading,
+                  '250 W' or '1200 J'
+    energy_idle   above which power of a host energy is told, too: '10 s' measures it for so long before the first run,
+                  '85 W' states it
     tracking      where the campaign is told besides: wandb, tensorboard, a list of them, or none
     tracking_online  let wandb use the network; without it, it writes files for `wandb sync`
     tracking_limit_seconds  how long trackers may take until they are ready and, again, after the last run
@@ -119,6 +131,9 @@ class RunConfig:
     data_dir: str | None = None
     source: str | None = None
     against: str | None = None
+    energy: Energy = Energy.off
+    energy_command: str | None = None
+    energy_idle: str = "10 s"
     tracking: Any = "none"
     tracking_online: bool = False
     tracking_limit_seconds: float = 60.0

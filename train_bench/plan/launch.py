@@ -1,5 +1,6 @@
 """Carries a launch out: writes its files, starts it, waits, leaves no process behind. The only file of train_bench that
-starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`)."""
+starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`) and those that read the
+energy of a host (`energy/`)."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any
 import cattrs
 
 from train_bench import files, seeds
+from train_bench.energy import meter
 from train_bench.errors import RequestError
 from train_bench.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
 from train_bench.plan import budget, command, discover
@@ -135,6 +136,7 @@ def make_plan(
     )
     if run_config.stop_when is not None:
         budget.read(run_config.stop_when)
+    meter.wish(asdict(run_config))
     folder = _folder(run_config, config, provenance)
     job = Job(
         benchmark=config.benchmark,

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from train_bench.judge.statistics import MOST_RUNS
+from train_bench.plain_text import plain
 from train_bench.report.console import PlainConsole
 
 
@@ -78,6 +79,10 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines.append("seeds: fixed (derived from seed=BASE, not from entropy)")
     if score["score_minutes"] is not None:
         lines.append(_score(score))
+    if score.get("cost") is not None:
+        lines.append(f"cost to the target {score['cost']:.4g} at the given price per hour")
+    if score.get("energy") is not None:
+        lines.append(_energy(score["energy"]))
     if score.get("peers") is not None:
         lines.append(f"published peers: {score['peers']['message']}")
     if score["disturbed"] is not None:
@@ -123,6 +128,14 @@ def _score(score: Mapping[str, Any]) -> str:
         interval = f", 95 % interval of the score {low:.4f} to {high:.4f} min"
     unused = "" if applied > 1 or factor <= 1 else f" (RCP factor {factor:.4f}, not applied)"
     return f"score {minutes:.4f} min{interval}, factor {applied:.4f}{unused}"
+
+
+def _energy(energy: Mapping[str, Any]) -> str:
+    """Joules to the target; of campaigns that read counters themselves, which."""
+    above = "" if energy["above_idle"] is None else f", above idle {energy['above_idle']:.1f} J"
+    sources = plain("; ".join(energy["sources"]))
+    read = f"; read from {sources}, not a measurement of MLPerf power" if sources else ""
+    return f"energy to the target {energy['joules']:.1f} J{above}, mean of the kept runs{read}"
 
 
 def _quality(quality: Any) -> str:

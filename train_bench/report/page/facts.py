@@ -14,9 +14,10 @@ from train_bench import files
 from train_bench.errors import LogError, RequestError, UnknownName
 from train_bench.judge import log, rcp
 from train_bench.judge.allowed_values import allowed_values
-from train_bench.judge.energy import kept_energy
+from train_bench.judge.energy import Energy
 from train_bench.judge.entry import Judgement
 from train_bench.judge.record import EVALUATION, RunRecord
+from train_bench.judge.score import Score
 from train_bench.judge.submission import description_of
 from train_bench.judge.timeline import Phases, Timeline, as_text, read_timeline
 from train_bench.quality import Threshold
@@ -63,6 +64,12 @@ def refuse_unknown(prices: Mapping[str, float], systems: Collection[str | None])
             raise UnknownName(what="system to price", name=name, known=filter(None, systems))
 
 
+def cost_of(score: Score, prices: Mapping[str, float]) -> float | None:
+    """Of training to the target, in the unit of the price of the system; None without a price or a score."""
+    price = prices.get(score.system or "", prices.get(""))
+    return None if price is None or score.score_minutes is None else price * score.score_minutes / 60
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeUnit:
     """What a page tells times in: its `name` for an axis, its `symbol` behind a number, and how many a minute has."""
@@ -106,7 +113,7 @@ class Entry:
 
     `apart` is the folder where an entry is called like another one of its round, else empty. `size` is how many
     accelerators the system has: what its description says, else the ranks of a campaign; None where nobody says
-    it. `cost` is in the unit of the price, `joules` the mean of the kept runs. `unit` is what its tables and plots
+    it. `cost` is in the unit of the price, `energy` the mean of the kept runs. `unit` is what its tables and plots
     tell times in; all numbers here are minutes.
     """
 
@@ -122,7 +129,7 @@ class Entry:
     configuration: str | None
     size: int | None
     cost: float | None
-    joules: float | None
+    energy: Energy | None
     expected: str | None = None
     apart: str = ""
     unit: TimeUnit = MINUTES
@@ -201,8 +208,6 @@ def entry_of(
     described = allowed_values(rules, division, rcp.load(rules, rcp_folders), {})
     timelines = tuple(map(_timeline, judgement.records, result["runs"]))
     system = _system(judgement)
-    price = options.prices.get(result["system"] or "", options.prices.get(""))
-    minutes = result["score_minutes"]
     thresholds = rules.target.thresholds
     return Entry(
         anchor=anchor,
@@ -218,10 +223,8 @@ def entry_of(
         system=tuple((name, text) for name, value in system.items() if (text := as_text(value))),
         configuration=_configuration(judgement.location.plan),
         size=_size(system, result["world_size"]),
-        cost=None if price is None or minutes is None else price * minutes / 60,
-        joules=kept_energy(
-            judgement.records, [run["dropped"] or not run["counted"] for run in result["runs"]]
-        ),
+        cost=cost_of(judgement.score, options.prices),
+        energy=judgement.energy,
         expected=options.expected.get(judgement.location.folder),
     )
 

@@ -1,0 +1,241 @@
+"""The sampler as a process beside a campaign."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
+from tests.energy.trees import Tree, lives, put
+from train_bench import campaign
+from train_bench.energy import meter, readings
+from train_bench.energy.meter import Meter, wish
+from train_bench.errors import RequestError
+from train_bench.judge import energy, log
+
+
+class Load:
+    """Takes so many watts from a counter, until it is over."""
+
+    def __init__(self, file, watts):
+        self._file, self._watts, self._over = file, watts, threading.Event()
+        self._thread = threading.Thread(target=self._take)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        self._over.set()
+        self._thread.join()
+
+    def _take(self):
+        began = time.monotonic()
+        while not self._over.wait(0.02):
+            part = self._file.with_suffix(".new")
+            put(part, 1e6 * self._watts * (time.monotonic() - began))
+            part.replace(self._file)
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    monkeypatch.setattr(meter, "SYSFS", tmp_path / "sys")
+    return Tree(tmp_path / "sys")
+
+
+@pytest.fixture
+def job(tmp_path):
+    folder = tmp_path / "campaign"
+    folder.mkdir()
+    return SimpleNamespace(index=0, folder=folder, result_file=folder / "result_0.txt")
+
+
+def asked(idle="0 s", command=None):
+    return wish({"energy": "auto", "energy_idle": idle, "energy_command": command})
+
+
+def now_ms():
+    return time.time_ns() // 1_000_000
+
+
+def run_of(job, said, seconds, wished, middle=lambda: None):
+    """A run of so many seconds beside a meter; the events of its power log."""
+    read = Meter(wished, job.folder, said.append)
+    read.begin()
+    try:
+        time.sleep(0.6)
+        begin = now_ms()
+        middle()
+        time.sleep(seconds)
+        end = now_ms()
+        read.run_over(job, begin, end)
+    finally:
+        read.end()
+    path = job.folder / "power" / "result_0" / "node_0.txt"
+    return log.read(path).events if path.exists() else ()
+
+
+def test_a_run_beside_a_known_consumption_has_that_power(tree, job):
+    said = []
+    with Load(tree.rapl(), 150):
+        events = run_of(job, said, 1.5, asked("1 s"))
+    assert energy._node(events) == pytest.approx(150, rel=0.05)
+    stated = events[0].metadata
+    assert stated["idle_watts"] == pytest.approx(150, rel=0.1)
+    assert stated["idle"] == "measured for 1 s before the first run"
+    (sentence,) = said
+    assert sentence.startswith("energy: read from RAPL package-0, idle 1")
+
+
+def test_an_idle_power_may_be_stated(tree, job):
+    with Load(tree.rapl(), 150):
+        events = run_of(job, [], 0.5, asked("85 W"))
+    assert (events[0].metadata["idle_watts"], events[0].metadata["idle"]) == (85, "stated")
+
+
+def test_where_nothing_can_be_read_one_sentence_says_so_and_no_power_is_logged(tree, job):
+    said = []
+    assert run_of(job, said, 0, asked()) == ()
+    (sentence,) = said
+    assert sentence.startswith(
+        "energy: nothing can be read here: accelerators are not read, because pynvml is"
+    )
+    assert "there is no RAPL below" in sentence
+    assert sentence.endswith("The runs go on without.")
+
+
+def test_a_counter_that_does_not_count_while_idle_is_left_out_by_name(tree, job):
+    said = []
+    tree.rapl("intel-rapl:0:0", "dram")
+    with Load(tree.rapl(), 150):
+        events = run_of(job, said, 0.5, asked("1 s"))
+    assert events[0].metadata["source"] == "RAPL package-0"
+    assert "; RAPL dram of package-0 does not count" in said[0]
+
+
+def test_a_counter_that_stops_leaves_a_run_without_energy_and_is_named(tree, job):
+    said = []
+    with Load(tree.rapl(), 150) as load:
+        assert run_of(job, said, 3.6, asked(), middle=load.stop) == ()
+    assert said[1].startswith("energy: RAPL package-0 has stopped: it did not change for 3.")
+    assert said[1].endswith("run 1 and those like it have no energy.")
+
+
+def test_a_counter_that_disappears_leaves_a_run_without_energy_and_is_named(tree, job):
+    said, file = [], tree.rapl()
+
+    def gone():
+        load.stop()
+        file.unlink()
+
+    with Load(file, 150) as load:
+        assert run_of(job, said, 0.6, asked(), middle=gone) == ()
+    assert said[1].startswith("energy: RAPL package-0 has disappeared; run 1")
+
+
+def test_a_command_of_the_user_is_read_instead_of_counters(tree, job):
+    tree.rapl()
+    printing = "sh -c 'while sleep 0.1; do echo 42 W; done'"
+    events = run_of(job, [], 1.0, asked(command=printing))
+    assert events[0].metadata["source"] == "energy_command"
+    assert energy._node(events) == pytest.approx(42, rel=0.25)
+
+
+def test_the_sampler_takes_less_than_a_thousandth_of_a_processor(tree, job):
+    for number in range(4):
+        tree.rapl(f"intel-rapl:{number}", f"package-{number}")
+    run_of(job, [], 5.0, asked("85 W"))
+    cost = readings.read(job.folder / "ranks" / "energy_0.jsonl").cost
+    assert cost["processor_seconds"] / cost["seconds"] < 0.001
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from train_bench.energy import meter
+meter.SYSFS = Path(sys.argv[1])
+wished = meter.wish({"energy": "auto", "energy_idle": "0 s", "energy_command": sys.argv[3] or None})
+read = meter.Meter(wished, Path(sys.argv[2]), print)
+read.begin()
+print(read._process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("command", ["", "sh -c 'while sleep 0.1; do echo $$ J; done'"])
+def test_no_sampler_is_left_behind_by_a_process_that_was_killed(tree, job, command):
+    tree.rapl()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, tree.root, job.folder, command],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        parent.stdout.readline()
+        sampler = int(parent.stdout.readline())
+        begun = [int(child) for child in children(sampler)]
+        assert lives(sampler) and len(begun) == bool(command)
+        parent.send_signal(signal.SIGKILL)
+    wait_for(lambda: not any(map(lives, (sampler, *begun))))
+
+
+def children(process):
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+def test_what_a_command_prints_ends_with_the_sampler_even_if_that_is_killed(tree, job):
+    read = Meter(asked(command="sh -c 'while sleep 0.1; do echo 42 W; done'"), job.folder, lambda text: None)
+    read.begin()
+    begun = [int(child) for child in children(read._process.pid)]
+    read._process.kill()
+    wait_for(lambda: not any(map(lives, begun)))
+    read.end()
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        ({"energy": "auto", "energy_idle": "much"}, "energy_idle='much' is no idle power; write '10 s'"),
+        ({"energy": "off", "energy_command": "meter"}, "energy_command= is read with energy=auto only"),
+        ({"energy": "auto", "energy_command": "'"}, "cannot be split into words"),
+        ({"energy": "auto", "energy_command": " "}, "energy_command is empty"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_refused_with_a_sentence(request_, why):
+    with pytest.raises(RequestError, match=why.replace("'", ".")):
+        wish(request_)
+
+
+def test_a_campaign_without_the_option_measures_nothing():
+    assert wish({}) is None
+    assert wish({"energy": "off", "energy_command": None, "energy_idle": "10 s"}) is None
+
+
+def test_a_campaign_that_measures_is_scored_with_its_energy(tree, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        campaign, "timed", lambda job: (now_ms() - 400, now_ms())
+    )  # the fake rank's clock is not ours
+    plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=1", "energy=auto", "energy_idle='40 W'")
+    campaign.begin(plan)
+    plan = campaign.open_folder(tmp_path / "campaign")
+    said = []
+    with Load(tree.rapl(), 150):
+        campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, say=said.append)
+    told = judged(plan)
+    (record,) = told.records
+    assert energy.energy_of(record).joules == pytest.approx(150 * 60 * record.minutes, rel=0.2)
+    assert energy.energy_of(record).sources == ("RAPL package-0",)
+    assert said == [said[0]]
+    assert not (tmp_path / "campaign" / "power").is_symlink()
+    assert json.loads((tmp_path / "campaign" / "plan.json").read_text())["request"]["energy"] == "auto"

@@ -1,0 +1,199 @@
+"""The energy of a campaign's runs on one host: starts the sampler beside it, and writes the power log of each run."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from train_bench import files
+from train_bench.energy import readings, sampler
+from train_bench.errors import RequestError, WriteError
+from train_bench.job import Job
+
+SYSFS = Path("/sys")
+IDLE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(s|W)\s*", re.ASCII)
+START_SECONDS = 30.0
+"""How long a sampler may take to find its counters, besides the time for which it measures."""
+
+LAST_READING_SECONDS = 2 * sampler.PERIOD_SECONDS + 1.0
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a request asks to be measured: by which command instead of counters, and above which idle power of a host:
+    measured for so many seconds, or stated."""
+
+    command: str | None
+    idle_seconds: float
+    idle_watts: float | None
+
+
+def wish(request: Mapping[str, Any]) -> Wish | None:
+    """What the options `energy`, `energy_command` and `energy_idle` ask for; None where nothing is measured. Raises
+    `RequestError` for what they cannot be."""
+    command, idle = request.get("energy_command"), str(request.get("energy_idle", "10 s"))
+    if request.get("energy", "off") != "auto":  # older plans know no energy
+        if command is not None:
+            raise RequestError(
+                "energy_command= is read with energy=auto only; add it, or leave the command out."
+            )
+        return None
+    found = IDLE.fullmatch(idle)
+    if found is None or not math.isfinite(float(found[1])):
+        raise RequestError(
+            f"energy_idle={idle!r} is no idle power; write '10 s', for how long it is measured before the first run, "
+            f"or '85 W', if it is known ('0 s': energy above idle is not told)."
+        )
+    if command is not None:
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise RequestError(f"energy_command={command!r} cannot be split into words: {error}.") from error
+        if not words:
+            raise RequestError("energy_command is empty; give a program that prints power or energy.")
+    seconds = float(found[1]) if found[2] == "s" else 0.0
+    return Wish(
+        command=command, idle_seconds=seconds, idle_watts=float(found[1]) if found[2] == "W" else None
+    )
+
+
+class Meter:
+    """Reads the counters of host number `host` for the runs of a campaign, of `hosts` that are measured. Says each
+    thing that the user should know once; nothing that goes wrong here ends a run."""
+
+    def __init__(
+        self, wished: Wish | None, folder: Path, say: Callable[[str], None], *, host: int = 0, hosts: int = 1
+    ) -> None:
+        self._wish, self._folder, self._host, self._hosts = wished, folder, host, hosts
+        self._tell = say
+        self._said: set[str] = set()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._rows = folder / "ranks" / f"energy_{host}.jsonl"
+
+    def begin(self) -> None:
+        """Start the sampler, and wait until it has measured the idle power."""
+        if self._wish is None:
+            return
+        self._rows.parent.mkdir(parents=True, exist_ok=True)
+        self._rows.unlink(missing_ok=True)
+        order = sampler.Order(
+            rows=str(self._rows),
+            sysfs=str(SYSFS),
+            command=self._wish.command,
+            idle_seconds=self._wish.idle_seconds,
+        )
+        with self._rows.with_suffix(".stderr").open("wb") as stderr:
+            self._process = subprocess.Popen(
+                sampler.argv(order),
+                stdin=subprocess.PIPE,  # it ends when this does
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        self._tell_beginning(self._first())
+
+    @property
+    def reads(self) -> bool:
+        """Whether there is a sampler."""
+        return self._process is not None
+
+    def run_over(self, job: Job, begin_ms: int | None, end_ms: int | None) -> None:
+        """Write the power log of a run whose clock counted from one time to another, if it did."""
+        if self._process is None or begin_ms is None or end_ms is None or end_ms <= begin_ms:
+            return
+        rows = self._until(end_ms + 1)
+        if not rows.sources:
+            return
+        why = readings.trouble(rows, begin_ms - 1, end_ms + 1)
+        if why is not None:
+            self._say(f"energy: {self._where}{why}; run {job.index + 1} and those like it have no energy")
+            return
+        idle, source = self._idle(rows)
+        stated = {"idle_watts": idle, "idle": source, "nodes": self._hosts}
+        try:
+            files.write(_node_file(job, self._host), readings.power_log(rows, begin_ms, end_ms, stated))
+        except WriteError as error:
+            self._say(f"energy: {error}")
+
+    def end(self) -> None:
+        """End the sampler."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    @property
+    def _where(self) -> str:
+        return f"on host {self._host}, " if self._hosts > 1 else ""
+
+    def _first(self) -> readings.Rows:
+        """What the sampler says before it reads on."""
+        assert self._wish is not None and self._process is not None
+        deadline = time.monotonic() + self._wish.idle_seconds + START_SECONDS
+        rows = readings.read(self._rows)
+        while rows.first is None and time.monotonic() < deadline and self._process.poll() is None:
+            time.sleep(POLL_SECONDS)
+            rows = readings.read(self._rows)
+        return rows
+
+    def _until(self, end_ms: int) -> readings.Rows:
+        """The rows, once one of them lies behind the end of a run."""
+        deadline = time.monotonic() + LAST_READING_SECONDS
+        while True:
+            rows = readings.read(self._rows)
+            last = rows.readings[-1].time_ms if rows.readings else 0
+            if last >= end_ms or rows.lost is not None or time.monotonic() > deadline or not rows.sources:
+                return rows
+            time.sleep(POLL_SECONDS)
+
+    def _idle(self, rows: readings.Rows) -> tuple[float | None, str]:
+        assert self._wish is not None and rows.first is not None
+        if self._wish.idle_watts is not None:
+            return self._wish.idle_watts, "stated"
+        watts = rows.first["idle_watts"]
+        if watts is None:
+            return None, "not measured"
+        return round(watts, 3), f"measured for {self._wish.idle_seconds:g} s before the first run"
+
+    def _tell_beginning(self, rows: readings.Rows) -> None:
+        if rows.first is None:
+            self._say(
+                f"energy: {self._where}the sampler did not start; see {self._rows.with_suffix('.stderr')}"
+            )
+        elif not rows.sources:
+            why = "; ".join(rows.first["reasons"]) or "there is no counter"
+            self._say(f"energy: {self._where}nothing can be read here: {why}. The runs go on without")
+        else:
+            watts, how = self._idle(rows)
+            idle = "" if watts is None else f", idle {watts:.1f} W ({how})"
+            lacks = "".join(f"; {reason}" for reason in rows.first["reasons"])
+            self._say(f"energy: {self._where}read from {', '.join(rows.sources)}{idle}{lacks}")
+
+    def _say(self, text: str) -> None:
+        key = re.sub(r"\d+(\.\d+)? s\b|\brun \d+", "", text)
+        if key not in self._said:
+            self._said.add(key)
+            self._tell(text.removesuffix(".") + ".")
+
+
+def forget(job: Job) -> None:
+    """Remove the power logs of an earlier attempt at a run, of all hosts."""
+    shutil.rmtree(job.folder / "power" / job.result_file.stem, ignore_errors=True)
+
+
+def _node_file(job: Job, host: int) -> Path:
+    return job.folder / "power" / job.result_file.stem / f"node_{host}.txt"
