@@ -47,7 +47,7 @@ def energy_of(record: RunRecord) -> Energy | None:
     watts = [*map(_node, logs), *(_switch(log.read(sw).events) for sw in switches)]
     known = [value for value in watts if value is not None]
     stated = [_stated(events) for events in logs]
-    hosts = max(number(one.get("nodes")) or 0 for one in stated)
+    hosts = max(plain_number(one.get("nodes")) or 0 for one in stated)
     if len(known) < len(watts) or hosts > len(nodes):
         return None
     seconds = record.minutes * 60
@@ -104,7 +104,7 @@ def _stated(events: Sequence[Event]) -> Mapping[str, Any]:
 
 
 def _idle(events: Sequence[Event], stated: Mapping[str, Any]) -> float | None:
-    watts, efficiency = number(stated.get("idle_watts")), _efficiency(events)
+    watts, efficiency = plain_number(stated.get("idle_watts")), _efficiency(events)
     return watts * efficiency if watts is not None and efficiency else None
 
 
