@@ -214,11 +214,11 @@ def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator
             refused=not score.valid,
         )
     family, _, number = rounds.partition("-")
-    if family != installed_checkers.USAGE:
+    if family != installed_checkers.USAGES[0]:
         yield Said(
             checker="mlperf-logging",
             verdict="not asked",
-            message=f"{rounds} is no official round; its benchmarks are unknown to the official checkers",
+            message=f"{rounds} is no official round of training; the official checkers are asked about those only",
             refused=False,
         )
         return

@@ -172,7 +172,7 @@ def test_of_our_own_round_the_official_checkers_are_not_asked(mini_campaign, tmp
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
     *_, last = packaging.opinions(folder, "mini-1.0", [NOWHERE])
     assert (last.verdict, last.refused) == ("not asked", False)
-    assert "mini-1.0 is no official round" in last.message
+    assert "mini-1.0 is no official round of training" in last.message
 
 
 def test_every_shortcoming_is_named_at_once_and_nothing_is_written(mini_campaign, tmp_path):

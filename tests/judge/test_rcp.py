@@ -19,26 +19,24 @@ OFFICIAL = ruleset.package_folder("rcp_checker")
 
 
 def official_files():
-    for path in sorted(OFFICIAL.glob("training_*/rcps_*.json")):
-        name = path.stem.removeprefix("rcps_")
+    for path in sorted([*OFFICIAL.glob("training_*/rcps_*.json"), *OFFICIAL.glob("hpc_*/rcps_*.json")]):
+        name, usage = path.stem.removeprefix("rcps_"), path.parent.name.partition("_")[0]
         named = {record["Benchmark"] for record in json.loads(path.read_text()).values()}
-        if name in submission_runs["training"] and named == {name}:  # one file calls its benchmark otherwise
-            yield pytest.param(
-                path.parent.name.removeprefix("training_"), name, id=f"{path.parent.name}/{name}"
-            )
+        if name in submission_runs[usage] and named == {name}:  # one file calls its benchmark otherwise
+            yield pytest.param(path.parent.name.replace("_", "-"), name, id=f"{path.parent.name}/{name}")
 
 
 FILES = pytest.mark.parametrize(("round_name", "name"), list(official_files()))
 
 
 def rules_of(round_name, name):
-    rounds = ruleset.load(f"training-{round_name}")
+    rounds = ruleset.load(round_name)
     if name in rounds.benchmarks:
         return dataclasses.replace(rounds.benchmark(name), errata=())
     trimmed = 4 if "unet3d" in name else 1
     return dataclasses.replace(
         FULL,
-        ruleset=f"training-{round_name}",
+        ruleset=round_name,
         name=name,
         reference=name,
         runs=submission_runs["training"][name],
@@ -48,7 +46,7 @@ def rules_of(round_name, name):
 
 def both(round_name, name, tmp_path):
     rules = rules_of(round_name, name)
-    return rules, rcp.load(rules, [tmp_path]), RCP_Checker("training", round_name, name, False)
+    return rules, rcp.load(rules, [tmp_path]), RCP_Checker(*round_name.split("-"), name, False)
 
 
 @FILES

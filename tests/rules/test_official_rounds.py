@@ -11,20 +11,16 @@ from mlperf_logging.compliance_checker import mlp_compliance
 
 from train_bench.event import Event
 from train_bench.judge.compliance import judge_run
-from train_bench.judge.record import read_record
+from train_bench.judge.record import EVALUATION, read_record
 from train_bench.rules import errata, rulefile, ruleset
 from train_bench.rules.allowed import allowed_keys
 from train_bench.rules.checks import check
 from train_bench.rules.rulefile import RuleFileError
 
 OFFICIAL = ruleset.package_folder("compliance_checker")
-NUMBERS = [name.removeprefix("training-") for name in ruleset.names() if name.startswith("training-")]
-FILES = [path for number in NUMBERS for path in sorted((OFFICIAL / f"training_{number}").glob("*.yaml"))]
-RULES = [rules for number in NUMBERS for rules in ruleset.load(f"training-{number}").benchmarks.values()]
-
-
-def number_of(rules):
-    return rules.ruleset.removeprefix("training-")
+ROUNDS = [name for name in ruleset.names() if name.startswith(("training-", "hpc-"))]
+FILES = [path for name in ROUNDS for path in sorted((OFFICIAL / name.replace("-", "_")).glob("*.yaml"))]
+RULES = [rules for name in ROUNDS for rules in ruleset.load(name).benchmarks.values()]
 
 
 def id_of(thing):
@@ -35,7 +31,7 @@ def id_of(thing):
 
 def defects_of(path):
     """Keys that errata name in a file: with a field twice, and with two records."""
-    named = errata.of(path.parent.name.removeprefix("training_"))
+    named = errata.of(path.parent.name.replace("_", "-").removeprefix("training-"))
     text = path.read_text()
     twice = [key for erratum in named for key in erratum.written_twice]
     repeated = [key for erratum in named for key in erratum.repeated]
@@ -43,8 +39,8 @@ def defects_of(path):
 
 
 def test_the_table_has_every_round_that_the_package_has():
-    folders = {path.name.removeprefix("training_") for path in OFFICIAL.glob("training_[1-9]*")}
-    assert set(NUMBERS) == folders
+    folders = [*OFFICIAL.glob("training_[1-9]*"), *OFFICIAL.glob("hpc_*")]
+    assert {name.replace("-", "_") for name in ROUNDS} == {path.name for path in folders}
 
 
 @pytest.mark.parametrize("path", FILES, ids=id_of)
@@ -68,11 +64,12 @@ def test_files_with_defects_are_those_that_errata_name():
     }
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_members_and_run_counts_are_those_of_the_package(number):
-    members = ruleset.load(f"training-{number}").benchmarks
-    assert set(members) == set(get_allowed_benchmarks("training", number))
-    counts = get_result_file_counts("training")
+@pytest.mark.parametrize("name", ROUNDS)
+def test_members_and_run_counts_are_those_of_the_package(name):
+    usage, number = name.split("-")
+    members = ruleset.load(name).benchmarks
+    assert set(members) == set(get_allowed_benchmarks(usage, number))
+    counts = get_result_file_counts(usage)
     assert {name: rules.runs for name, rules in members.items()} == {name: counts[name] for name in members}
 
 
@@ -123,30 +120,30 @@ def test_the_target_is_the_one_in_the_closed_rule_file(rules):
 @pytest.mark.parametrize("division", ["closed", "open"])
 def test_what_is_allowed_can_be_said_of_every_benchmark(rules, division):
     keys = {allowed.key for allowed in allowed_keys(rules, division)}
-    assert {"submission_benchmark", "run_start", "run_stop", "eval_accuracy"} <= keys
+    assert {"submission_benchmark", "run_start", "run_stop"} <= keys
+    assert keys & set(EVALUATION)
 
 
 def enqueued_elsewhere():
     """Files that a round's rules name in the folder of another round."""
-    for number in NUMBERS:
-        for path in sorted((OFFICIAL / f"training_{number}").glob("*.yaml")):
-            for other in NUMBERS:
-                if other != number and f"training_{other}/" in path.read_text():
-                    yield path, other
+    for path in FILES:
+        for other in (name.replace("-", "_") for name in ROUNDS):
+            if other != path.parent.name and f"{other}/" in path.read_text():
+                yield path, other
 
 
 def test_files_that_are_taken_from_another_round_are_the_same_there():
     """So that the round's own can be read instead."""
     taken = list(enqueued_elsewhere())
     assert {(id_of(path), other) for path, other in taken} == {
-        ("training_1.1.0/open_common.yaml", "1.0.0"),
-        ("training_4.0.0/closed_resnet.yaml", "3.1.0"),
+        ("training_1.1.0/open_common.yaml", "training_1.0.0"),
+        ("training_4.0.0/closed_resnet.yaml", "training_3.1.0"),
     }
     for path, other in taken:
         prefix = "open_" if path.name == "open_common.yaml" else "closed_resnet_"
         for own in path.parent.glob(f"{prefix}*.yaml"):
             if own.name != path.name:
-                theirs = OFFICIAL / f"training_{other}" / own.name
+                theirs = OFFICIAL / other / own.name
                 assert loaded(own) == loaded(theirs), own
 
 
@@ -160,7 +157,17 @@ FIRST = [
     *("submission_benchmark", "cache_clear", "init_start"),
 ]
 LAST = [
-    *("init_stop", "run_start", "block_start", "epoch_start", "eval_start", "eval_accuracy"),
+    *(
+        "init_stop",
+        "run_start",
+        "staging_start",
+        "staging_stop",
+        "block_start",
+        "epoch_start",
+        "eval_start",
+        "eval_accuracy",
+        "eval_error",
+    ),
     *("eval_stop", "epoch_stop", "block_stop", "run_stop"),
 ]
 GUESSES = (1, 0, 0.5, 0.001, 16, 100, 10**6, True, "text", [1, 2])
@@ -216,7 +223,9 @@ class Generator:
 
     def _choices(self, key, division):
         names = ["common.yaml", f"{division}_common.yaml", f"{division}_{self.rules.name}.yaml"]
-        names += [f"{division}_{self.rules.name}_{kind}.yaml" for kind in ("sgd", "lars")]
+        names += [
+            f"{division}_{self.rules.name}_{kind}.yaml" for kind in ("sgd", "lars", "lamb", "multistep")
+        ]
         texts = []
         for name in names:
             try:
@@ -286,12 +295,12 @@ class Generator:
         return lines
 
 
-def official(path, number):
+def official(path, name):
     """Whether the official checker accepts a file; None where it crashes. Its queue outlives a crash."""
     mlp_compliance.enqueued_configs.clear()
-    checker = mlp_compliance.make_checker("training", number, quiet=True, werror=False)
+    checker = mlp_compliance.make_checker(*name.split("-"), quiet=True, werror=False)
     try:
-        return mlp_compliance.main(str(path), f"training_{number}/common.yaml", checker)[0]
+        return mlp_compliance.main(str(path), f"{name.replace('-', '_')}/common.yaml", checker)[0]
     except Exception:
         return None
     finally:
@@ -324,17 +333,17 @@ def quick(monkeypatch):
 
 
 @pytest.mark.parametrize("division", ["closed", "open"])
-@pytest.mark.parametrize("number", NUMBERS)
-def test_random_logs_get_the_verdict_of_the_official_checker(number, division, quick, tmp_path):
+@pytest.mark.parametrize("name", ROUNDS)
+def test_random_logs_get_the_verdict_of_the_official_checker(name, division, quick, tmp_path):
     accepted = refused = crashed = 0
-    rng = random.Random(f"{number} {division}")
-    for rules in ruleset.load(f"training-{number}").benchmarks.values():
+    rng = random.Random(f"{name} {division}")
+    for rules in ruleset.load(name).benchmarks.values():
         generator = Generator(rules, division, rng)
         lines = generator.lines()
         for log in [lines, *(generator.mutated(lines) for _ in range(6))]:
             path = tmp_path / "result_0.txt"
             write(path, log)
-            said, expected = ours(path, rules), official(path, number)
+            said, expected = ours(path, rules), official(path, name)
             if expected is None:
                 crashed += 1
                 continue

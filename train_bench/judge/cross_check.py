@@ -12,8 +12,6 @@ from train_bench.judge.entry import Judgement
 from train_bench.judge.official_verdict import seed_problems
 from train_bench.judge.review import OPEN
 
-OFFICIAL_ROUNDS = "training-"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheck:
@@ -32,21 +30,23 @@ def compare(judgement: Judgement) -> list[dict[str, Any]]:
 
 def _opinions(judgement: Judgement) -> Sequence[CrossCheck]:
     score = judgement.score
-    if not score.ruleset.startswith(OFFICIAL_ROUNDS):
+    usage, _, number = score.ruleset.partition("-")
+    if usage not in installed_checkers.USAGES:
         message = f"the official tools do not know {score.ruleset}"
         return [CrossCheck(checker="tools", verdict="none", message=message, agrees=None)]
-    number = score.ruleset.removeprefix(OFFICIAL_ROUNDS)
-    opinions = [_compliance(judgement, number)]
+    opinions = [_compliance(judgement, number, usage)]
     if not judgement.location.alone:
-        opinions.append(_rcp(judgement, number))
+        opinions.append(_rcp(judgement, number, usage))
         if score.division != OPEN:
             opinions.append(_seeds(judgement, number))
     return opinions
 
 
-def _compliance(judgement: Judgement, number: str) -> CrossCheck:
+def _compliance(judgement: Judgement, number: str, usage: str) -> CrossCheck:
     """Of every file; the verdict is the worst of them."""
-    said = {file.name: installed_checkers.compliance(file, number) for file in judgement.location.files}
+    said = {
+        file.name: installed_checkers.compliance(file, number, usage) for file in judgement.location.files
+    }
     ours = {run.file: run.officially_compliant for run in judgement.score.runs}
     accepted = sum(opinion.verdict == installed_checkers.PASS for opinion in said.values())
     differing = [
@@ -68,8 +68,8 @@ def _compliance(judgement: Judgement, number: str) -> CrossCheck:
     return CrossCheck(checker="compliance", verdict=worst, message=message, agrees=not differing)
 
 
-def _rcp(judgement: Judgement, number: str) -> CrossCheck:
-    said = installed_checkers.rcp(judgement.location.folder, number)
+def _rcp(judgement: Judgement, number: str, usage: str) -> CrossCheck:
+    said = installed_checkers.rcp(judgement.location.folder, number, usage)
     ours = judgement.score.official_verdict.rcp
     agrees = said.verdict == ours.verdict and _close(said.factor, ours.factor)
     factor = "" if said.factor is None else f", factor {said.factor:.4f}"

@@ -131,7 +131,9 @@ def judge_entry(
         return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, points)
 
     # The official package checker goes by the description, else by the first log.
-    official = official_verdict(records, verdicts, rules, closed=stated[:1] != (OPEN,))
+    official = official_verdict(
+        records, verdicts, rules, closed=stated[:1] != (OPEN,), weak=location.scaling == "weak"
+    )
     origin = replace(
         _origin(location, records, rules, division),
         redefined=campaign_checks.redefined(location, rules, changes),
@@ -241,6 +243,7 @@ def _origin(
         overruled=_texts(plan.get("overruled")),
         declared_runs=len(jobs) if isinstance(jobs, list) and of_a_result else None,
         batch=badly_ended(location.folder),
+        scaling=location.scaling,
         alone=location.alone,
     )
 

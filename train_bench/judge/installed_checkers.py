@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 PASS, FAIL, CRASH = "pass", "fail", "crash"
-USAGE = "training"
+USAGES = ("training", "hpc")
 CLEAN_PACKAGE = "PACKAGE CHECKER FOUND NO ERRORS"
 CLEAN_REPOSITORY = "ALL CHECKS PASSED"
 SKIPPED = "Skipping benchmark:"
@@ -48,15 +48,18 @@ class RcpOpinion(Opinion):
     factor: float | None
 
 
-def compliance(file: Path, ruleset: str) -> Opinion:
-    """What the compliance checker says of one log. `ruleset` is an official version such as `1.1.0`."""
-    return _opinion(_ask(_compliance, file.resolve(), ruleset))
+def compliance(file: Path, ruleset: str, usage: str = USAGES[0]) -> Opinion:
+    """What the compliance checker says of one log. `ruleset` is an official version such as `1.1.0`, of the training
+    rounds or of the HPC rounds (`usage`)."""
+    return _opinion(_ask(_compliance, file.resolve(), ruleset, usage))
 
 
-def rcp(folder: Path, ruleset: str, *, bert_train_samples: bool = False) -> RcpOpinion:
+def rcp(
+    folder: Path, ruleset: str, usage: str = USAGES[0], *, bert_train_samples: bool = False
+) -> RcpOpinion:
     """What the RCP checker says of one folder of `result_*.txt`, compared with the pruned points.
     `bert_train_samples`: a bert log counts its progress in `train_samples`."""
-    verdict, message, factor = _ask(_rcp, folder.resolve(), ruleset, bert_train_samples)
+    verdict, message, factor = _ask(_rcp, folder.resolve(), ruleset, usage, bert_train_samples)
     return RcpOpinion(verdict=verdict, message=message, factor=factor)
 
 
@@ -181,13 +184,13 @@ def _results(folder: Path) -> list[str]:
     return sorted(str(path) for path in folder.glob("result_*.txt"))
 
 
-def _compliance(file: Path, ruleset: str) -> Answer:
+def _compliance(file: Path, ruleset: str, usage: str) -> Answer:
     from mlperf_logging.compliance_checker import mlp_compliance
 
     mlp_compliance.enqueued_configs.clear()
-    checker = mlp_compliance.make_checker(USAGE, ruleset, quiet=False, werror=False)
+    checker = mlp_compliance.make_checker(usage, ruleset, quiet=False, werror=False)
     with _listening():
-        accepted, *_ = mlp_compliance.main(str(file), f"{USAGE}_{ruleset}/common.yaml", checker)
+        accepted, *_ = mlp_compliance.main(str(file), f"{usage}_{ruleset}/common.yaml", checker)
     if accepted:
         return PASS, "", None
     errors = [*checker.overwritable.values(), *checker.not_overwritable]
@@ -196,13 +199,13 @@ def _compliance(file: Path, ruleset: str) -> Answer:
     return FAIL, first + more, None
 
 
-def _rcp(folder: Path, ruleset: str, bert_train_samples: bool) -> Answer:
+def _rcp(folder: Path, ruleset: str, usage: str, bert_train_samples: bool) -> Answer:
     from mlperf_logging.rcp_checker import rcp_checker
 
     # Without set_scaling it would delete a scaling.json in the root of the file system.
     with _listening(), _links_to(folder) as links:
         passed, message, factor = rcp_checker.check_directory(
-            str(links), USAGE, ruleset, False, bert_train_samples, rcp_pass="pruned_rcps", set_scaling=True
+            str(links), usage, ruleset, False, bert_train_samples, rcp_pass="pruned_rcps", set_scaling=True
         )
     return PASS if passed else FAIL, message, float(factor) if math.isfinite(factor) else None
 
@@ -222,7 +225,7 @@ def _package(folder: Path, ruleset: str, bert_train_samples: bool) -> Answer:
     mlp_compliance.enqueued_configs.clear()
     with _listening() as said, _links_to(folder) as links:
         package_checker.check_training_package(
-            str(links), USAGE, ruleset, False, False, False, bert_train_samples, False, ""
+            str(links), USAGES[0], ruleset, False, False, False, bert_train_samples, False, ""
         )
         errors = [text.replace(str(links), str(folder)) for text in said.errors]
     skipped = [text for text in said.all if text.startswith(SKIPPED)]
@@ -234,14 +237,14 @@ def _system_description(file: Path, ruleset: str) -> Answer:
     from mlperf_logging.system_desc_checker import system_desc_checker
 
     with _listening() as said:
-        valid, *_ = system_desc_checker.check_system_desc(str(file), USAGE, ruleset)
+        valid, *_ = system_desc_checker.check_system_desc(str(file), USAGES[0], ruleset)
     return PASS if valid else FAIL, "; ".join(said.errors), None
 
 
 def _repository(folder: Path, ruleset: str) -> Answer:
     from mlperf_logging.repo_checker import repo_checker
 
-    repo_checker.get_parser().parse_args([str(folder), USAGE, ruleset])
+    repo_checker.get_parser().parse_args([str(folder), USAGES[0], ruleset])
     with _listening() as said:
         repo_checker.run_checks(str(folder))
     clean = any(text.startswith(CLEAN_REPOSITORY) for text in said.all)

@@ -14,7 +14,8 @@ from train_bench import files
 from train_bench.errors import LogError, RequestError
 from train_bench.rules import ruleset
 
-ROUND_FOLDER = re.compile(r"(?:training_results_)?v?(\d+\.\d+)(\.\d+)?")
+ROUND_FOLDER = re.compile(r"(?:(training|hpc)_results_)?v?(\d+\.\d+)(\.\d+)?")
+SCALINGS = ("strong", "weak")
 RESULT = re.compile(r"result_.*\.txt")
 
 # Where a campaign keeps the logs of runs that were repeated: `failed/result_RUN_ATTEMPT.txt` beside its plan.
@@ -25,7 +26,8 @@ REPEATED, ATTEMPT = "failed", re.compile(r"result_\d+_\d+\.txt")
 class Location:
     """The result files of one entry, and the plan of the campaign that left them (empty for logs that came
     alone). The names are those of the folders, where logs lie as submissions do
-    (`SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt`). `alone` is a single log, asked for by itself."""
+    (`SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt`; HPC rounds have `strong` or `weak` between system and benchmark,
+    the `scaling`). `alone` is a single log, asked for by itself."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -34,14 +36,20 @@ class Location:
     submitter: str | None
     system: str | None
     benchmark: str | None
+    scaling: str | None = None
     alone: bool = False
+
+    @property
+    def _submitted(self) -> Path:
+        """The folder of the submitter."""
+        return self.folder.parents[2 if self.scaling is None else 3]
 
     @property
     def system_file(self) -> Path | None:
         """The description of the system, which may not be there."""
         if self.system is None:
             return None
-        return self.folder.parents[2] / "systems" / f"{self.system}.json"
+        return self._submitted / "systems" / f"{self.system}.json"
 
     @property
     def plan_or_package(self) -> Mapping[str, Any]:
@@ -60,7 +68,7 @@ class Location:
         the `attempts` at the runs that were packaged, and what was `overruled` by force. Empty where there is none."""
         if self.system is None or self.benchmark is None:
             return {}
-        implementations = self.folder.parents[2] / "benchmarks" / self.benchmark / "implementations"
+        implementations = self._submitted / "benchmarks" / self.benchmark / "implementations"
         path = implementations / self.system / "configuration.json"
         try:
             read = files.read_json(path) if path.is_file() else {}
@@ -171,6 +179,9 @@ def badly_ended(folder: Path) -> tuple[str, ...]:
 
 def _location(folder: Path, files: tuple[Path, ...], ruleset_name: str | None, *, alone: bool) -> Location:
     parts = folder.parts
+    scaling = parts[-2] if len(parts) > 5 and parts[-4] == "results" and parts[-2] in SCALINGS else None
+    if scaling is not None:
+        parts = (*parts[:-2], parts[-1])
     submitted = len(parts) > 4 and parts[-3] == "results"
     plan = _plan(folder)
     return Location(
@@ -181,6 +192,7 @@ def _location(folder: Path, files: tuple[Path, ...], ruleset_name: str | None, *
         submitter=parts[-4] if submitted else None,
         system=parts[-2] if submitted else None,
         benchmark=parts[-1] if submitted else None,
+        scaling=scaling,
         alone=alone,
     )
 
@@ -198,7 +210,7 @@ def round_of(folder: Path) -> str | None:
     """The ruleset that `folder` or one above it is named after, as in `v1.1`."""
     for part in reversed(folder.parts):
         match = ROUND_FOLDER.fullmatch(part)
-        name = f"training-{match[1]}{match[2] or '.0'}" if match else None
+        name = f"{match[1] or 'training'}-{match[2]}{match[3] or '.0'}" if match else None
         if name in ruleset.names():
             return name
     return None

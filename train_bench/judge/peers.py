@@ -110,7 +110,7 @@ def entry_of(
     if location.submitter is None or location.system is None:
         return None
     rules = ruleset.load(location.ruleset).benchmark(benchmark)
-    if rules.strict:
+    if not rules.ruleset.startswith("training-"):
         return None
     accelerators, accelerator = accelerators_of(location)
     return Entry(

@@ -45,6 +45,7 @@ class RunRecord:
     """What the log of one run says.
 
     announced    the values of the `submission_*` keys by key
+    accelerators `number_of_nodes` times `accelerators_per_node` (of a node without any: 1), as HPC rounds log them
     seeds        every logged seed with the source line that logged it: (file, line number, seed)
     status       `success` or `aborted` as `run_stop` has it; `died` if there is no `run_stop`
     minutes      from `run_start` to `run_stop` (rules, "Run results"); None if either is missing
@@ -61,6 +62,7 @@ class RunRecord:
     index: int
     benchmark: str | None
     announced: Mapping[str, str]
+    accelerators: int | None
     seed: int | None
     seeds: tuple[tuple[str, int, int], ...]
     global_batch_size: int | None
@@ -124,6 +126,7 @@ def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[s
             for key, event in first.items()
             if key.startswith("submission_") and isinstance(event.value, str)
         },
+        accelerators=_accelerators(first),
         seed=seeds[0][2] if seeds else None,
         seeds=seeds,
         global_batch_size=batch_size,
@@ -254,6 +257,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _number(item) for name, item in value.items()}
     return _number(value)
+
+
+def _accelerators(first: Mapping[str, Event]) -> int | None:
+    nodes, per_node = (_integer(first.get(key)) for key in ("number_of_nodes", "accelerators_per_node"))
+    return None if nodes is None or per_node is None else nodes * max(per_node, 1)
 
 
 def _integer(event: Event | None) -> int | None:

@@ -28,6 +28,7 @@ class Origin:
     warnings       what a reader of the score should know, and what invalidates nothing
     declared_runs  how many runs were planned
     batch          how jobs of a batch system ended badly
+    scaling        `strong` or `weak`, in HPC rounds
     alone          a single log that was asked for by itself
     """
 
@@ -44,7 +45,18 @@ class Origin:
     warnings: tuple[str, ...] = ()
     declared_runs: int | None = None
     batch: tuple[str, ...] = ()
+    scaling: str | None = None
     alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeakScaling:
+    """Many models at once (HPC rounds): how many runs count, of how many accelerators each, and the minutes from the
+    start of the first to the end of the last of them; `accelerators` is None where logs differ or do not say."""
+
+    models: int
+    accelerators: int | None
+    minutes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +85,8 @@ class ScoredRun:
 class Score:
     """`olympic_minutes` is the mean time-to-train without the extremes, `score_minutes` the same times the
     RCP factor where the round applies it; both None where there are too few converged runs. Deviation
-    (ddof 1) and interval are of all converged runs. `disturbed` is a sentence where others had the
+    (ddof 1) and interval are of all converged runs. Of `weak` scaling, `score_minutes` is the time to train all models,
+    and there is no olympic mean. `disturbed` is a sentence where others had the
     processors. `official_verdict` is what the official tools say."""
 
     submitter: str | None
@@ -99,6 +112,7 @@ class Score:
     samples_to_target: float | None
     samples_per_second: float | None
     rcp: RcpVerdict
+    weak: WeakScaling | None
     score_minutes: float | None
     disturbed: str | None
     valid: bool
@@ -142,12 +156,15 @@ def make_score(
         record.minutes if counts(verdict, rules) and record.minutes is not None else math.inf
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    declared = origin.declared_runs == len(records) > rules.runs
+    weak = _weak(records, verdicts, rules) if origin.scaling == "weak" else None
+    declared = weak is None and origin.declared_runs == len(records) > rules.runs
     window = window_of(records, times, rules) if declared else list(range(len(records)))
-    dropped = {window[at] for at in _dropped([times[at] for at in window], rules.drop)}
+    drop = 0 if origin.scaling == "weak" else rules.drop
+    dropped = {window[at] for at in _dropped([times[at] for at in window], drop)}
     kept = [at for at in window if at not in dropped]
     chosen = [times[at] for at in window]
-    olympic = olympic_mean(chosen, rules.drop) if len(window) > 2 * rules.drop else math.inf
+    several = origin.scaling != "weak" and len(window) > 2 * rules.drop
+    olympic = olympic_mean(chosen, rules.drop) if several else math.inf
     finite = [time for time in chosen if math.isfinite(time)]
     rcp = compare(window)
     known = math.isfinite(olympic)
@@ -183,13 +200,44 @@ def make_score(
         samples_to_target=samples,
         samples_per_second=speed,
         rcp=rcp,
-        score_minutes=olympic * factor if known else None,
+        weak=weak,
+        score_minutes=olympic * factor if known else weak.minutes if weak is not None else None,
         disturbed=disturbance(records),
         valid=not reasons and not broken,
         reasons=(*reasons, *broken),
-        warnings=origin.warnings,
+        warnings=(*origin.warnings, *_told(weak)),
         official_verdict=official,
     )
+
+
+def _weak(
+    records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules
+) -> WeakScaling | None:
+    """As the official tools have it: runs that converged and comply, if they are as many as the round demands."""
+    trained = [
+        record
+        for record, verdict in zip(records, verdicts, strict=True)
+        if counts(verdict, rules) and record.started_ms is not None and record.minutes is not None
+    ]
+    if len(trained) < rules.runs:
+        return None
+    started = [record.started_ms or 0 for record in trained]
+    ended = [start + (record.minutes or 0) * 60_000 for start, record in zip(started, trained, strict=True)]
+    sizes = {record.accelerators for record in trained}
+    return WeakScaling(
+        models=len(trained),
+        accelerators=sizes.pop() if len(sizes) == 1 else None,
+        minutes=(max(ended) - min(started)) / 60_000,
+    )
+
+
+def _told(weak: WeakScaling | None) -> list[str]:
+    if weak is None:
+        return []
+    size = "an unknown number of" if weak.accelerators is None else weak.accelerators
+    return [
+        f"Weak scaling: {weak.models} models on {size} accelerators each; the score is the time to train all of them."
+    ]
 
 
 def counts(verdict: RunVerdict, rules: BenchmarkRules) -> bool:
@@ -250,7 +298,7 @@ def _reasons(
     if in_all < required and not origin.alone:
         reasons.append(f"Incomplete: {in_all} of {required} runs are there.")
         reasons += origin.batch
-    elif len(records) > rules.runs:
+    elif len(records) > rules.runs and origin.scaling != "weak":
         reasons.append(
             f"There are {len(records)} runs; {rules.ruleset} takes exactly {rules.runs}, or the median window of "
             f"more that were declared before the first."
@@ -268,6 +316,12 @@ def _reasons(
     for record, verdict in zip(records, verdicts, strict=True):
         if not verdict.compliant and (rules.strict or len(failed) > allowed):
             reasons.append(f"{Path(record.file).name} breaks the rules; `train-bench judge` says where.")
+    if origin.scaling == "weak":
+        trained = len(records) - len(failed)
+        if trained < rules.runs <= in_all:
+            reasons.append(f"{trained} models were trained; weak scaling takes {rules.runs} or more.")
+        if len({record.accelerators for record in records}) > 1:
+            reasons.append("Models of weak scaling have as many accelerators each; the logs differ in that.")
     if rcp.verdict in (FAIL, MISSING) and len(records) >= rules.runs:
         reasons.append(f"RCP {rcp.verdict}: {rcp.message}.")
     if origin.changes:

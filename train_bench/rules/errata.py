@@ -36,7 +36,8 @@ class Erratum:
 
 
 def of(number: str, benchmark: str | None = None) -> tuple[Erratum, ...]:
-    """The errata that hold in an official round such as `1.1.0`: for one benchmark, or for any."""
+    """The errata that hold in an official round, a training round such as `1.1.0` or another by its whole name: for one
+    benchmark, or for any."""
     return tuple(
         _erratum(row)
         for row in _rows()

@@ -241,7 +241,8 @@ def _official(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[
     folder = (
         package_folder("compliance_checker") / str(table["rule_files"]).format(round=number).partition("/")[2]
     )
-    of_the_files = errata.of(number)
+    corrected = ruleset.removeprefix("training-")
+    of_the_files = errata.of(corrected)
     start = _start(table, row)
     digest = _digest(ruleset, number, table, row)
     digest.update(importlib.metadata.version("mlperf-logging").encode())
@@ -257,7 +258,7 @@ def _official(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[
         start=start,
         files=lambda enqueued: _rule_file(folder, Path(enqueued).name, of_the_files),
         generated=None,
-        errata=errata.of(number, row["name"]),
+        errata=errata.of(corrected, row["name"]),
         digest=digest.hexdigest(),
     )
 
