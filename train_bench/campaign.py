@@ -200,9 +200,14 @@ def meter(plan: Plan, say: Callable[[str], None], *, host: int = 0) -> Meter:
     """What reads the energy of this host. Where a launcher starts ranks on hosts that nobody joins by hand, it reads
     none, because the others would be missing."""
     wished, job = wish(plan.request), plan.jobs[0]
-    if wished is not None and job.nodes > 1 and not launcher_config(plan).joining:
+    options = job.launcher_config
+    at_once = (
+        1 if options.get("array") else options.get("parallel") or 1
+    )  # runs of one batch job, on hosts of their own
+    reached = job.nodes * at_once
+    if wished is not None and reached > 1 and not launcher_config(plan).joining:
         say(
-            f"energy: nothing is read, because launcher={plan.launcher} starts ranks on {job.nodes} hosts and this one "
+            f"energy: nothing is read, because launcher={plan.launcher} starts ranks on {reached} hosts and this one "
             f"would be counted alone."
         )
         wished = None

@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
 from tests.energy.trees import Tree, lives, put
-from train_bench import campaign
+from train_bench import campaign, trust
 from train_bench.energy import meter, readings
 from train_bench.energy.meter import Meter, wish
 from train_bench.errors import RequestError
@@ -155,7 +155,8 @@ def test_the_sampler_takes_less_than_a_thousandth_of_a_processor(tree, job):
     for number in range(4):
         tree.rapl(f"intel-rapl:{number}", f"package-{number}")
     run_of(job, [], 5.0, asked("85 W"))
-    cost = readings.read(job.folder / "ranks" / "energy_0.jsonl").cost
+    (rows,) = job.folder.glob("ranks/energy_0_*.jsonl")
+    cost = readings.read(rows).cost
     assert cost["processor_seconds"] / cost["seconds"] < 0.001
 
 
@@ -239,3 +240,26 @@ def test_a_campaign_that_measures_is_scored_with_its_energy(tree, tmp_path, monk
     assert said == [said[0]]
     assert not (tmp_path / "campaign" / "power").is_symlink()
     assert json.loads((tmp_path / "campaign" / "plan.json").read_text())["request"]["energy"] == "auto"
+
+
+@pytest.mark.parametrize("several", ["launcher.nodes=2", "launcher.parallel=2"])
+def test_ranks_on_hosts_that_nobody_joins_by_hand_are_not_measured_in_part(tree, tmp_path, several):
+    tree.rapl()
+    plan = make(f"output={tmp_path / 'campaign'}", "launcher=slurm", several, "energy=auto")
+    said = []
+    read = campaign.meter(plan, said.append)
+    read.begin()
+    assert not read.reads
+    (sentence,) = said
+    assert "launcher=slurm starts ranks on 2 hosts and this one would be counted alone" in sentence
+
+
+def test_the_energy_command_of_somebody_else_is_shown_and_not_carried_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    plan = make(f"output={tmp_path / 'campaign'}", "energy=auto", "energy_command=evil")
+    campaign.begin(plan)
+    plan = campaign.open_folder(tmp_path / "campaign")
+    with pytest.raises(RequestError, match="you have not given here: energy_command=evil"):
+        trust.refuse(plan, trusted=False)
+    trust.note(plan)
+    trust.refuse(plan, trusted=False)

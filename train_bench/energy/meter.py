@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -77,7 +79,8 @@ class Meter:
         self._tell = say
         self._said: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
-        self._rows = folder / "ranks" / f"energy_{host}.jsonl"
+        # Runs of a campaign may be carried out by several processes at once, on hosts of a job array.
+        self._rows = folder / "ranks" / f"energy_{host}_{socket.gethostname()}_{os.getpid()}.jsonl"
 
     def begin(self) -> None:
         """Start the sampler, and wait until it has measured the idle power."""
