@@ -14,7 +14,6 @@ from train_bench.plan import definition, discover
 from train_bench.report import table
 from train_bench.report.page import write
 from train_bench.report.page.facts import PageOptions
-from train_bench.store import feed, schema
 
 
 def score(folder: Path, store: str | None = None) -> int:
@@ -46,6 +45,8 @@ def _page(folder: Path, judged: Judgement) -> None:
 def _keep(judged: Judgement, store: str) -> None:
     """The store is derived from the logs, which are written: whatever keeps it from being fed costs a warning."""
     try:
+        from train_bench.store import feed, schema  # here, because a Python may have been built without SQLite
+
         path = discover.store(store)
         with schema.to_write(path) as connection:
             fed = feed.put_all(connection, [judged])
