@@ -45,7 +45,8 @@ def _page(folder: Path, judged: Judgement) -> None:
 def _keep(judged: Judgement, store: str) -> None:
     """The store is derived from the logs, which are written: whatever keeps it from being fed costs a warning."""
     try:
-        from train_bench.store import feed, schema  # here, because a Python may have been built without SQLite
+        # Here, because a Python may have been built without SQLite.
+        from train_bench.store import feed, schema
 
         path = discover.store(store)
         with schema.to_write(path) as connection:
