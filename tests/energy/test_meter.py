@@ -97,6 +97,33 @@ def test_a_run_beside_a_known_consumption_has_that_power(tree, job):
     assert sentence.startswith("energy: read from RAPL package-0, idle 1")
 
 
+def test_hosts_measure_for_themselves_and_their_energies_add_up(tree, job):
+    meters = [Meter(asked("50 W"), job.folder, lambda text: None, host=host, hosts=2) for host in (0, 1)]
+    record = SimpleNamespace(file=str(job.result_file), minutes=2)
+    with Load(tree.rapl(), 150):
+        for one in meters:
+            one.begin()
+        time.sleep(0.6)
+        begin = now_ms()
+        time.sleep(1)
+        end = now_ms()
+        meters[0].run_over(job, begin, end)
+        assert energy.energy_of(record) is None, "one of two hosts"
+        meters[1].run_over(job, begin, end)
+        for one in meters:
+            one.end()
+    told = energy.energy_of(record)
+    assert told.joules == pytest.approx(2 * 150 * 120, rel=0.1)
+    assert told.above_idle == pytest.approx(2 * 100 * 120, rel=0.1)
+
+
+def test_a_sampler_that_cannot_be_started_ends_no_run(job, monkeypatch):
+    said = []
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    assert run_of(job, said, 0, asked()) == ()
+    assert said == ["energy: the sampler could not be started (No such file or directory)."]
+
+
 def test_an_idle_power_may_be_stated(tree, job):
     with Load(tree.rapl(), 150):
         events = run_of(job, [], 0.5, asked("85 W"))

@@ -86,23 +86,30 @@ class Meter:
         """Start the sampler, and wait until it has measured the idle power."""
         if self._wish is None:
             return
+        try:
+            self._process = self._started(self._wish)
+        except OSError as error:
+            self._say(f"energy: {self._where}the sampler could not be started ({error.strerror})")
+        else:
+            self._tell_beginning(self._first())
+
+    def _started(self, wished: Wish) -> subprocess.Popen[bytes]:
         self._rows.parent.mkdir(parents=True, exist_ok=True)
         self._rows.unlink(missing_ok=True)
         order = sampler.Order(
             rows=str(self._rows),
             sysfs=str(SYSFS),
-            command=self._wish.command,
-            idle_seconds=self._wish.idle_seconds,
+            command=wished.command,
+            idle_seconds=wished.idle_seconds,
         )
         with self._rows.with_suffix(".stderr").open("wb") as stderr:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 sampler.argv(order),
                 stdin=subprocess.PIPE,  # it ends when this does
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 start_new_session=True,
             )
-        self._tell_beginning(self._first())
 
     @property
     def reads(self) -> bool:
