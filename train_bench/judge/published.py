@@ -34,6 +34,9 @@ LONGEST = 200
 
 ROUND = re.compile(r"v?(\d+\.\d+)")
 
+BYTE_ORDER_MARK = "\ufeff"
+"""What some programs for tables write first."""
+
 UNITS = Path(__file__).with_name("samples_per_unit.yaml")
 
 
@@ -95,7 +98,7 @@ def _shipped() -> tuple[Entry, ...]:
 def read(path: Path) -> tuple[Entry, ...]:
     """The rows of a table in their order. Raises `RequestError` where it cannot be read or a row is none."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8").removeprefix(BYTE_ORDER_MARK)
     except OSError as error:
         raise RequestError(
             f"{path} cannot be read as a table of published entries: {error.strerror}."
