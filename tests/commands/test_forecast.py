@@ -44,7 +44,9 @@ def test_what_lies_beyond_the_entries_or_the_points_is_called_extrapolated(capsy
     assert any("8192 accelerators, fitted to 8 to 4216" in note for note in found["pace"]["notes"])
 
 
-def test_advice_is_a_table_of_batch_sizes_on_each_number_of_ranks(capsys):
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_advice_is_a_table_of_batch_sizes_on_each_number_of_ranks(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
     assert (
         forecast.main(
             [
@@ -61,10 +63,12 @@ def test_advice_is_a_table_of_batch_sizes_on_each_number_of_ranks(capsys):
         == 0
     )
 
-    told = capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
     assert "fastest" in told
-    assert "reference point" in told
-    assert "extrapolated, above the points" in told
+    assert "point -" in told
+    assert "above points" in told
+    assert "extrapolated" in told
+    assert "…" not in told
 
 
 @needs_corpus

@@ -309,8 +309,9 @@ def test_points_that_all_entries_beat_are_a_question_to_the_round_and_to_no_entr
 
 
 def test_the_page_has_a_row_for_each_entry_in_the_order_of_the_folders_and_no_markup_of_theirs(
-    tmp_path, capsys
+    tmp_path, capsys, monkeypatch
 ):
+    monkeypatch.setenv("COLUMNS", "200")
     for number, (submitter, plant) in enumerate([("b<b>", text_for_truth), ("a", text_for_truth)]):
         entry = Entry(tmp_path / "round", submitter, number=number)
         plant(entry)

@@ -67,20 +67,21 @@ def _number(value: float) -> str:
 
 def show_advice(advice: Mapping[str, Any], console: Console) -> None:
     """A row for each batch size on each number of ranks."""
-    table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
-    for heading in ("ranks", "batch size", "samples", "steps", "evaluations", "minutes", "+-", "cost"):
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    priced = advice["cheapest"] is not None
+    for heading in ("ranks", "batch", "samples", "steps", "evals", "minutes", "+-", *["cost"] * priced):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("")
+    table.add_column("", min_width=10)
     for row in advice["rows"]:
         table.add_row(
             str(row["ranks"]),
             str(row["batch_size"]),
-            f"{row['samples']:.4g}",
-            f"{row['steps']:.4g}",
+            f"{row['samples']:.3g}",
+            f"{row['steps']:.3g}",
             str(row["evaluations"]),
             _number(row["minutes"]),
             f"{row['log_error'] * 100:.0f} %",
-            "-" if row["cost"] is None else _number(row["cost"]),
+            *([_number(row["cost"])] if priced else []),
             ", ".join(_marks(row, advice)),
         )
     console.print(table)
@@ -94,7 +95,9 @@ def _of_the_law(advice: Mapping[str, Any]) -> Iterator[str]:
         f"law: {law['e_min']:.4g} (1 + B / {law['b_crit']:.4g}), from which points deviate by "
         f"{law['log_residual'] * 100:.1f} %; how a step grows with batch and ranks is learned from published systems"
     )
-    yield "+-: of the training by the law; a reference point says by how much its own runs need more than the law"
+    yield "+-: of the training by the law; at a reference point: by how much its own runs need more than the law says"
+    if any(row["where"] != "within" for row in advice["rows"]):
+        yield "above points, below points: extrapolated"
     if beyond is not None:
         yield (
             f"extrapolated: batch size {beyond['batch_size']} on {beyond['ranks']} ranks would be faster still, "
@@ -104,9 +107,9 @@ def _of_the_law(advice: Mapping[str, Any]) -> Iterator[str]:
 
 def _marks(row: Mapping[str, Any], advice: Mapping[str, Any]) -> Iterator[str]:
     if row["point"] is not None:
-        yield f"reference point {round(100 * (row['point'] / row['training'] - 1)):+d} %"
+        yield f"point {round(100 * (row['point'] / row['training'] - 1)):+d} %"
     if row["where"] != "within":
-        yield f"extrapolated, {row['where']} the points"
+        yield f"{row['where']} points"
     if row == advice["fastest"]:
         yield "fastest"
     if row == advice["cheapest"]:
