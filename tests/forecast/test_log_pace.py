@@ -73,11 +73,14 @@ def test_a_probe_of_one_block_says_that_it_is_the_first(tmp_path) -> None:
 
 
 def test_blocks_that_differ_make_the_pace_less_sure(tmp_path) -> None:
-    steady = log_pace.pace([measured(tmp_path, [10.0, 10.0, 10.0, 10.0])], "probe", "here")
-    unsteady = log_pace.pace([measured(tmp_path, [10.0, 8.0, 10.0, 13.0])], "probe", "here")
+    one = log_pace.pace([measured(tmp_path, [10.0])], "probe", "here")
+    steady = log_pace.pace([measured(tmp_path, [10.0] * 31)], "probe", "here")
+    unsteady = log_pace.pace([measured(tmp_path, [10.0, *[8.0, 10.0, 13.0] * 10])], "probe", "here")
 
-    assert np.std(np.log(steady.unit)) == pytest.approx(log_pace.DRIFT, rel=0.1)
-    assert np.std(np.log(unsteady.unit)) > 2 * np.std(np.log(steady.unit))
+    assert one.between_runs == log_pace.UNSTEADY
+    assert np.std(np.log(one.unit)) == pytest.approx(log_pace.UNSTEADY * 2**0.5, rel=0.1)
+    assert steady.between_runs == pytest.approx(log_pace.UNSTEADY / 30**0.5)
+    assert unsteady.between_runs == pytest.approx(np.std(np.log([8, 10, 13])), rel=0.05)
 
 
 def test_runs_that_differ_from_each_other_are_expected_to_go_on_doing_so(tmp_path) -> None:
@@ -85,7 +88,8 @@ def test_runs_that_differ_from_each_other_are_expected_to_go_on_doing_so(tmp_pat
 
     pace = log_pace.pace(runs, "log", "there")
 
-    assert pace.between_runs == pytest.approx(np.std(np.log([10, 12, 14, 16]), ddof=1))
+    deviations = np.log([10, 12, 14, 16]) - np.mean(np.log([10, 12, 14, 16]))
+    assert pace.between_runs == pytest.approx(((deviations**2).sum() + log_pace.UNSTEADY**2) ** 0.5 / 2)
     assert np.std(np.log(pace.unit)) == pytest.approx(pace.between_runs / 2, rel=0.25)
 
 

@@ -17,8 +17,9 @@ from train_bench.judge.log import Log
 from train_bench.judge.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
-DRIFT = 0.03
-"""Standard deviation of ln(time of a run / time at the pace that another run had), on a machine that nobody shares."""
+UNSTEADY = 0.12
+"""Standard deviation of ln(time of a block) that is expected before anything is measured, and that counts as one block:
+virtual machines have 0.04 to 0.2, also between runs; accelerators of one's own a hundredth of it."""
 
 _DRAWS = 1000
 
@@ -71,13 +72,13 @@ def pace(measured: Sequence[Measured], source: str, what: str) -> Pace:
         )
     stretches = [value for one in measured for value in (one.units[1:] or one.units)]
     evaluations = [value for one in measured for value in one.evaluations]
-    between = max(DRIFT, _spread(of_runs)) if len(of_runs) > 1 else DRIFT
-    error = between / math.sqrt(len(of_runs))
-    within = _spread(stretches) / math.sqrt(len(stretches)) if len(stretches) > 1 else between
+    within = _spread([one.units[1:] or one.units for one in measured])
+    between = _spread([of_runs]) if len(of_runs) > 1 else within
+    error = math.hypot(between / math.sqrt(len(of_runs)), within / math.sqrt(len(stretches)))
     notes = []
     if all(len(one.units) == 1 for one in measured):
         notes.append("only the first block of a run was measured, which may be slower than the others")
-    factor = np.exp(math.hypot(error, within) * np.random.default_rng(20160229).standard_normal(_DRAWS))
+    factor = np.exp(error * np.random.default_rng(20160229).standard_normal(_DRAWS))
     return Pace(
         opening=np.full(_DRAWS, statistics.fmean([one.opening for one in measured])),
         unit=unit * factor,
@@ -128,5 +129,11 @@ def _inside(span: tuple[int, int], since: int, until: int) -> float:
     return max(0, min(span[1], until) - max(span[0], since)) / 1000
 
 
-def _spread(values: Sequence[float]) -> float:
-    return statistics.stdev([math.log(value) for value in values]) if min(values) > 0 else 0.0
+def _spread(groups: Sequence[Sequence[float]]) -> float:
+    """Standard deviation of the logarithms about the mean of each group, with what is expected as one value more."""
+    square, freedom = UNSTEADY**2, 1
+    for group in groups:
+        logs = [math.log(max(value, 1e-9)) for value in group]
+        square += sum((one - statistics.fmean(logs)) ** 2 for one in logs)
+        freedom += len(logs) - 1
+    return math.sqrt(square / freedom)
