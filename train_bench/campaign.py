@@ -180,7 +180,8 @@ def run_each(
                 energy.begin()
             for job in _wanted(missing, only):
                 failure = _run(job, launcher, watcher, hosts_file, _live_check(plan, job), strictly=strictly)
-                energy.run_over(job, *timed(job))
+                if energy.reads:
+                    energy.run_over(job, *timed(job))
                 if failure is not None and not go_on:
                     raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
                 yield job

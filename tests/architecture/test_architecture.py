@@ -56,7 +56,7 @@ MAY_SEE = {
     "run": SHARED | CONTRACTS,
     "own_trainer": SHARED | {"run", "rules", "Benchmark"},
     "check": SHARED | CONTRACTS | {"run"},
-    "dry_run": SHARED | CONTRACTS,
+    "dry_run": SHARED | CONTRACTS | {"check"},
     "judge": SHARED | {"rules"},
     "forecast": SHARED | {"judge", "rules"},
     "store": SHARED | {"judge", "rules"},

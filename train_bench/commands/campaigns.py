@@ -21,15 +21,15 @@ from train_bench import (
     sweep,
     trust,
 )
+from train_bench.commands import rest
 from train_bench.compose import Request
 from train_bench.errors import RequestError
 from train_bench.exit_codes import VALID, guarded
-from train_bench.forecast.watcher import ForecastWatcher
 from train_bench.job import Job
 from train_bench.judge import rcp
 from train_bench.judge.campaign_checks import differences
 from train_bench.plain_text import plain
-from train_bench.plan import budget, command, discover, options
+from train_bench.plan import command, discover, options
 from train_bench.plan.config import OnFailure, OnViolation
 from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
 from train_bench.report import help as help_page
@@ -171,12 +171,7 @@ def each_run(planned: Plan, request: Request, *, side: str = "") -> Generator[Jo
 def _watcher(planned: Plan, *, only: Sequence[int] | None, side: str = "") -> Watcher:
     """The forecast, the console, and the trackers that the plan asks for."""
     console = PlainConsole()
-    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
-    points = rcp.load(rules, discover.rcp_folders())
-    limit = budget.of(planned.jobs[0])
-    expected = ForecastWatcher(
-        planned.jobs, rules, points, limit_minutes=None if limit is None else limit.minutes, only=only
-    )
+    expected = rest.watcher(planned, only)
     trackers = [
         Tracking(
             name,

@@ -23,6 +23,7 @@ from train_bench.forecast.families import Size
 from train_bench.forecast.samples import Samples
 from train_bench.forecast.simulate import Pace
 from train_bench.judge import locate, published, rcp
+from train_bench.judge.entry import benchmark_of
 from train_bench.judge.rcp import Point
 from train_bench.judge.record import SUCCESS, RunRecord, read_record
 from train_bench.plan import discover
@@ -161,7 +162,7 @@ def _of_logs(path: Path, ruleset_name: str | None) -> Asked:
             f"{path} holds {len(found)} campaigns; give one of them, for example {found[0].folder}."
         )
     held = ruleset.load(found[0].ruleset)
-    name = _benchmark(found[0])
+    name = str(found[0].plan_or_package.get("benchmark") or benchmark_of(found[0], held))
     rules = held.benchmark(name)
     read = [read_record(file, rules) for file in found[0].files]
     sizes = {record.global_batch_size for record, _ in read}
@@ -192,18 +193,6 @@ def _of_records(records: Sequence[RunRecord], rules: BenchmarkRules) -> float | 
     if rules.unit is Unit.EPOCH:
         return next((float(one.train_samples) for one in records if one.train_samples), None)
     return published.samples_per_unit(rules)
-
-
-def _benchmark(location: locate.Location) -> str:
-    """What the first log says it is."""
-    planned = location.plan_or_package.get("benchmark")
-    if isinstance(planned, str):
-        return planned
-    for name in ruleset.load(location.ruleset).benchmarks:
-        record, _ = read_record(location.files[0], ruleset.load(location.ruleset).benchmark(name))
-        if record.benchmark is not None:
-            return record.benchmark
-    raise RequestError(f"{location.files[0]} names no submission_benchmark.")
 
 
 def _own_point(records: Sequence[RunRecord], batch_size: int) -> tuple[Point, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from train_bench.forecast.watcher import ForecastWatcher
 from train_bench.judge import log, rcp
 from train_bench.judge.entry import Judgement
 from train_bench.plan import budget, discover
+from train_bench.plan.plan import Plan
 from train_bench.report import live
 from train_bench.rules import ruleset
 
@@ -27,14 +29,18 @@ def of_entry(judgement: Judgement) -> str | None:
     return None
 
 
+def watcher(planned: Plan, only: Sequence[int] | None = None) -> ForecastWatcher:
+    """What foresees the end of a campaign, or of `only` some of its runs, within the budget of each."""
+    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
+    points = rcp.load(rules, discover.rcp_folders())
+    limit = budget.of(planned.jobs[0])
+    minutes = None if limit is None else limit.minutes
+    return ForecastWatcher(planned.jobs, rules, points, limit_minutes=minutes, only=only)
+
+
 def _of_campaign(folder: Path) -> str | None:
     plan = campaign.open_folder(folder)
-    rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
-    points = rcp.load(rules, discover.rcp_folders())
-    limit = budget.of(plan.jobs[0])
-    expected = ForecastWatcher(
-        plan.jobs, rules, points, limit_minutes=None if limit is None else limit.minutes
-    )
+    expected = watcher(plan)
     expected.campaign_started(total=len(plan.jobs), done=0)
     missing = [job for job in plan.jobs if not job.result_file.exists()]
     running = [job for job in missing if lock.is_held(job.ranks_folder.with_suffix(".lock"))]
