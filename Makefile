@@ -31,6 +31,8 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/input_pipeline.py
 	$(BIN)/python bench/references.py bert
 	$(BIN)/python bench/references.py dlrm
+	$(BIN)/python bench/references.py gpt_oss_20b
+	$(BIN)/python bench/references.py llama31_8b
 	$(BIN)/python bench/references.py maskrcnn
 	$(BIN)/python bench/references.py minigo
 	$(BIN)/python bench/references.py resnet
@@ -41,6 +43,7 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/history_speed.py
 	$(BIN)/python bench/transducer_loss.py
 	$(BIN)/python bench/scaling.py
+	$(BIN)/python bench/profile_minis.py $$(mktemp -d)
 	$(BIN)/python bench/startup.py
 
 horovod: .venv/installed    ## build Horovod against the installed torch, or take the build that was kept

@@ -10,6 +10,7 @@ import copy
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields
@@ -36,6 +37,10 @@ NO_AUGMENTATION: dict[str, dict[str, Any]] = {
 }
 
 
+SLOW_DOWN = 0.15
+"""How much longer training and evaluation take with the fault `slower`."""
+
+
 def no_average(reference: str, launcher: str) -> None:
     """Gradients stay those of the rank."""
     PLANTED.enter_context(of_launchers.no_average(launcher))
@@ -51,13 +56,13 @@ def same_shard(reference: str, launcher: str) -> None:
 def train_is_eval(reference: str, launcher: str) -> None:
     """The evaluation reads the training set."""
     data = importlib.import_module(f"train_bench.references.{reference}.data")
-    proper = getattr(data, opening(data))
+    proper = opening(data)
 
     def opened(*arguments: Any) -> tuple[Any, ...]:
         train, _, *more = proper(*arguments)
         return (train, train, *more)
 
-    setattr(data, opening(data), opened)
+    setattr(sys.modules[proper.__module__], proper.__name__, opened)
 
 
 def no_warm_up(reference: str, launcher: str) -> None:
@@ -124,6 +129,23 @@ def other_seed(reference: str, launcher: str) -> None:
     module.derive = lambda seed, *words: proper(seed + int(words[0] == "weights"), *words)
 
 
+def slower(reference: str, launcher: str) -> None:
+    """Training and evaluation take so much longer than they would."""
+    task = importlib.import_module(f"train_bench.references.{reference}.task").Task
+
+    def slowed(proper: Callable[..., Any]) -> Callable[..., Any]:
+        def slowly(*arguments: Any) -> Any:
+            begun = time.monotonic()
+            answer = proper(*arguments)
+            time.sleep(SLOW_DOWN * (time.monotonic() - begun))
+            return answer
+
+        return slowly
+
+    for name in ("train_until", "evaluate"):
+        setattr(task, name, slowed(getattr(task, name)))
+
+
 def _quietly(change: Callable[[Any], None]) -> None:
     """The task is given another configuration than the one that is logged."""
     proper = rank._task
@@ -151,6 +173,7 @@ FAULTS: dict[str, Callable[[str, str], None]] = {
     "no-value": no_value,
     "no-restore": no_restore,
     "other-seed": other_seed,
+    "slower": slower,
 }
 
 

@@ -1,5 +1,5 @@
 """Samples per second of a reference's training step at full model size, against the plainest loop in torch. BERT
-has fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
+and Llama have fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
 
 Both sides train the same model with the same optimizer, numerics, threads and input, which is synthetic and
 lies ready; the plain side is written here as a tutorial would write it: default memory layout, no harness, no
@@ -26,6 +26,7 @@ from plain_models import PlainBert, PlainDLRM, plain_transducer_loss
 from planned import composed
 from torch.nn import functional
 
+from tests.references.published_decoder import decoder, mixture
 from tests.references.tasks import synthetic
 from train_bench.job import Device, Job, Precision
 from train_bench.launchers.inline import parallel as inline
@@ -318,11 +319,62 @@ def plain_rnnt(config: Any, samples: Any) -> Step:
     return step
 
 
+def transformers_llama(config: Any, samples: torch.Tensor) -> Step:
+    """The decoder of transformers with torch's AdamW and clipped gradients."""
+    return _transformers(decoder(config.model), config, samples)
+
+
+def transformers_gpt_oss(config: Any, samples: torch.Tensor) -> Step:
+    """Its mixture of experts, likewise."""
+    return _transformers(mixture(config.model), config, samples)
+
+
+def _transformers(model: Any, config: Any, samples: torch.Tensor) -> Step:
+    given = config.hyperparameters
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=given.opt_base_learning_rate,
+        betas=(given.opt_adamw_beta_1, given.opt_adamw_beta_2),
+        eps=given.opt_adamw_epsilon,
+        weight_decay=given.opt_adamw_weight_decay,
+    )
+
+    def step() -> None:
+        optimizer.zero_grad()
+        logits = model(samples[:, :-1], use_cache=False).logits
+        functional.cross_entropy(logits.flatten(0, 1), samples[:, 1:].flatten()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), given.opt_gradient_clip_norm)
+        optimizer.step()
+
+    return step
+
+
 CASES = {
     "dlrm": Case(
         batch=2048,
         rivals=(Rival("plain loop", plain_dlrm),),
         overrides=("benchmark.model.max_table_rows=100000",),
+    ),
+    "gpt_oss_20b": Case(
+        batch=1,
+        rivals=(Rival("transformers", transformers_gpt_oss),),
+        overrides=(
+            *("benchmark.model.layers=2", "benchmark.model.vocabulary=4096", "benchmark.model.experts=8"),
+            *("benchmark.model.width=512", "benchmark.model.intermediate=512", "benchmark.model.heads=8"),
+            *("benchmark.data.end_of_document=0", "benchmark.hyperparameters.max_sequence_length=512"),
+        ),
+    ),
+    "llama31_8b": Case(
+        batch=1,
+        rivals=(Rival("transformers", transformers_llama),),
+        overrides=(
+            *(
+                "benchmark.model.layers=1",
+                "benchmark.model.vocabulary=4096",
+                "benchmark.data.end_of_document=0",
+            ),
+            "benchmark.hyperparameters.max_sequence_length=256",
+        ),
     ),
     "maskrcnn": Case(
         batch=1,

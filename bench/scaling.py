@@ -88,7 +88,7 @@ def main() -> None:
                 folder = Path(scratch) / f"bare_{ranks}_{number}"
                 plan = next(plan for (_, of_plan), plan in plans.items() if of_plan == ranks)
                 seconds["bare", ranks].append(_start_bare(plan, folder))
-    _print(seconds, starts, samples=epochs * 897)
+    _print(seconds, starts, samples=epochs * plan.jobs[0].config["train_samples"])
 
 
 def through_harness(plan: Plan, folder: Path) -> tuple[float, float]:

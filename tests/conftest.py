@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-LONGEST_FIRST = ("hosts", "slurm", "launchers", "own_trainer", "commands", "references")
+LONGEST_FIRST = ("hosts", "slurm", "launchers", "own_trainer", "equivalence", "commands", "references")
 """Folders whose files take longest, so that with several processes none is left alone with one of them at the end."""
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cattrs
 
@@ -20,7 +21,7 @@ from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
 from train_bench.failures import BY_BUDGET, BudgetGuard, RunWatchdog, deaths, failed_runs
 from train_bench.hosts import HostsFile
-from train_bench.job import Job
+from train_bench.job import WEIGHTS, Job
 from train_bench.judge.finding import BREAKS
 from train_bench.judge.live import LiveCheck
 from train_bench.judge.log import parse_line, read
@@ -33,7 +34,10 @@ from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
 from train_bench.report.live import Watcher
 from train_bench.rules import ruleset
 
-WRITTEN = ("ranks", "attempts", "power")
+if TYPE_CHECKING:
+    from train_bench.restarts import Restarts
+
+WRITTEN = ("ranks", "attempts", "power", "checkpoints", WEIGHTS)
 """Folders of a campaign in which it writes."""
 
 
@@ -65,7 +69,7 @@ def open_folder(folder: Path) -> Plan:
     written = files.read_json(folder / "plan.json")
     try:
         plan = from_json(written, folder)
-        reason = _refused(plan)
+        reason = why_not_here(plan)
     except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
         raise RequestError(
             f"{folder / 'plan.json'} is not a plan of this version of train_bench; start another campaign."
@@ -76,17 +80,29 @@ def open_folder(folder: Path) -> Plan:
     return plan
 
 
-def _refused(plan: Plan) -> str | None:
-    """Why a plan that was read cannot be carried out here, as a sentence."""
-    ruleset.load(plan.ruleset).benchmark(plan.benchmark)
+def why_not_here(plan: Plan) -> str | None:
+    """Why a plan that was read cannot be carried out here, as a sentence. Raises as `from_json` for what is none."""
+    rules = ruleset.load(plan.ruleset)
+    rules.benchmark(plan.benchmark)
     if [job.index for job in plan.jobs] != list(range(len(plan.jobs))) or not plan.jobs:
         return f"plan.json numbers its runs {[job.index for job in plan.jobs]}; they are counted from 0."
     for job in plan.jobs:
+        if job.work != "train":
+            return f"plan.json is of work '{job.work}', which is no campaign."
         for name in ("benchmark", "reference", "launcher"):
             if getattr(job, name) != getattr(plan, name):
                 return f"plan.json is for {getattr(plan, name)}, and its run {job.index} for {getattr(job, name)}."
-    benchmark = cattrs.structure(plan.jobs[0].config, discover.reference_config(plan.reference))
-    return discover.launcher(launcher_config(plan)).refuse(benchmark)
+    job, config = plan.jobs[0], launcher_config(plan)
+    for name, asked, planned in (
+        ("ruleset", ruleset.load(str(job.config["ruleset"])).name, rules.name),
+        ("launcher", config.name, plan.launcher),
+        ("nodes", config.nodes, job.nodes),
+        ("nproc_per_node", config.nproc_per_node, job.nproc_per_node),
+    ):
+        if asked != planned:
+            return f"plan.json has {name}={planned}, and its runs are configured with {asked}."
+    benchmark = cattrs.structure(job.config, discover.reference_config(plan.reference))
+    return discover.launcher(config).refuse(benchmark)
 
 
 def _refuse_links(folder: Path) -> None:
@@ -102,6 +118,19 @@ def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:
     """The configuration of the launcher that a plan names, with the `changes` of one host."""
     options = {**plan.jobs[0].launcher_config, **changes}
     return cattrs.structure(options, discover.launcher_config(plan.launcher))
+
+
+def refuse_missing_data(plan: Plan) -> None:
+    """Raises `RequestError` where the data are not here. For a plan of somebody else's, which does not say where this
+    host writes."""
+    job = plan.jobs[0]
+    folder = Path(str(job.config.get("data_dir")))
+    if job.command is None and not folder.is_dir():
+        words = shlex.join([f"benchmark={plan.variant}", f"data_dir={folder}"])
+        raise RequestError(
+            f"The data of {plan.variant} are not on this host: there is no folder {folder}. Type "
+            f"train-bench prepare {words} here, then try again."
+        )
 
 
 def prepare_data(plan: Plan, source: Path | None = None) -> None:
@@ -179,7 +208,8 @@ def run_each(
             if missing:
                 energy.begin()
             for job in _wanted(missing, only):
-                failure = _run(job, launcher, watcher, hosts_file, _live_check(plan, job), strictly=strictly)
+                live = _live_check(plan, job)
+                failure = _run(job, launcher, watcher, hosts_file, live, strictly=strictly, say=say)
                 if energy.reads:
                     energy.run_over(job, *timed(job))
                 if failure is not None and not go_on:
@@ -237,43 +267,70 @@ def _live_check(plan: Plan, job: Job) -> LiveCheck:
 
 
 def _run(
-    job: Job, launcher: Launcher, watcher: Watcher, hosts_file: HostsFile, live: LiveCheck, *, strictly: bool
+    job: Job,
+    launcher: Launcher,
+    watcher: Watcher,
+    hosts_file: HostsFile,
+    live: LiveCheck | None,
+    *,
+    strictly: bool,
+    say: Callable[[str], None],
 ) -> str | None:
     """Carry out one run and leave its files. Returns how its processes died; None if they did not, or by the run's
-    budget, which is a result like any other."""
+    budget, which is a result like any other. One that writes checkpoints is started again instead, in one log."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     watcher.run_started(job)
     follower = _Follower(job.growing_file)
-    watchdog, guard = RunWatchdog(job), BudgetGuard(job)
+    watchdog, guard, restarts = RunWatchdog(job), BudgetGuard(job), _restarts(job)
 
     def tick() -> str | None:
         findings = []
         for event in follower.new_events():
             watcher.event(event)
             guard.event(event)
-            findings += live.event(event)
-        findings += live.waiting(time.time_ns() // 1_000_000)
+            if restarts is not None:
+                restarts.event(event)
+            if live is not None:
+                findings += live.event(event)
+        if live is not None:
+            findings += live.waiting(time.time_ns() // 1_000_000)
         for finding in findings:
             watcher.finding(job, finding)
         watcher.tick()
         broken = next((finding.message for finding in findings if finding.grade == BREAKS), None)
         if strictly and broken:
+            if restarts is not None:
+                restarts.end()
             return f"it was stopped because its log breaks a rule (on_violation=stop): {broken}"
         return guard.spent() or watchdog.overdue() or hosts_file.failed_elsewhere(job)
 
+    def watch() -> str | None:
+        reason = tick()
+        if restarts is not None:
+            restarts.strike()
+        return reason
+
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
     with attempts.attempt(job, rules.digest) as died:
-        hosts_file.run_starts(job)
-        try:
-            ended = launch.carry_out(launcher.launch(job, launch.rank_argv(job)), job, tick)
-        finally:
-            end_leftovers(job)
-        by_budget = ended.reason is not None and ended.reason == guard.reason
-        if by_budget:
-            ProgramLog.of(job.growing_file).end()
-        tick()
-        elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
-        ended_by = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
+        while True:
+            hosts_file.run_starts(job)
+            started = (lambda process: None) if restarts is None else restarts.started
+            try:
+                made = launcher.launch(job, launch.rank_argv(job))
+                ended = launch.carry_out(made, job.ranks_folder, watch, started=started)
+            finally:
+                end_leftovers(job)
+            by_budget = ended.reason is not None and ended.reason == guard.reason
+            if by_budget:
+                ProgramLog.of(job.growing_file).end()
+            tick()
+            elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
+            ended_by = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
+            again = None if restarts is None else restarts.again(ended_by)
+            if again is None:
+                break
+            say(again)
+            watchdog, live = RunWatchdog(job), None  # what was lost comes again, and the judge knows
         died += [str(death) for death in ended_by]
         files.write_json(
             job.ranks_folder / "exit.json",
@@ -285,6 +342,15 @@ def _run(
     failure = "; ".join(died) or None
     watcher.run_ended(job, failure=failure)
     return None if by_budget else failure
+
+
+def _restarts(job: Job) -> Restarts | None:
+    """What starts a run again that writes checkpoints."""
+    if job.checkpoint_seconds is None:
+        return None
+    from train_bench import restarts
+
+    return restarts.Restarts(job)
 
 
 def end_leftovers(job: Job) -> None:

@@ -37,7 +37,7 @@ SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
 """Launchers of Hydra that run jobs of a sweep at the same time on this machine."""
 
-IN_QUOTES = ("against", "stop_when", "energy_idle")
+IN_QUOTES = ("against", "stop_when", "faults", "energy_idle")
 """Options whose values have blanks and signs that Hydra takes in quotes only."""
 
 COMMANDS = ("command", "energy_command")
@@ -96,7 +96,7 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     sys.argv = ["train-bench" if completing else f"train-bench {verb}", *map(_quoted, arguments)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
     application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
-    if together:
+    if together and not _may_be_elsewhere(arguments):
         sys.stderr.write(f"train-bench: warning: {sweep.DISTURBED}\n")
     trouble = None
     try:
@@ -114,6 +114,13 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     if refused:
         raise refused[0]
     return max(codes, default=0)
+
+
+def _may_be_elsewhere(arguments: Sequence[str]) -> bool:
+    """Whether jobs may run on other machines than this one: what they do is known of each alone."""
+    named = [word.partition("=") for word in arguments]
+    queued = {name for name in discover.launchers() if discover.has_queue(name)}
+    return any(option == "system" or (option == "launcher" and value in queued) for option, _, value in named)
 
 
 class OutsideConfigurations(SearchPathPlugin):
@@ -187,6 +194,15 @@ def _request(config: DictConfig) -> Request:
         variant=str(hydra_config.runtime.choices["benchmark"]),
         overrides=overrides,
     )
+
+
+def with_folder(name: str, folder: Path) -> str:
+    """An override that gives an option this folder, whatever signs its name has."""
+    path = str(folder)
+    if re.fullmatch(r"/[A-Za-z0-9_/.:@%+-]*", path):
+        return f"{name}={path}"
+    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + (found[2] and "\\'"), path)
+    return f"{name}='{escaped}'"
 
 
 def _quoted(word: str) -> str:

@@ -1,7 +1,7 @@
 """Where errors become text and an exit code: around a verb, and around each job of a sweep.
 
 0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong.
-3: the runs cannot tell (`compare --fail-if-slower`).
+3: the runs cannot tell (`compare --fail-if-slower`, `accept`).
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _deaths_in(path: Path) -> list[str]:
 
 
 def _all_finished(job: Job) -> bool:
-    states = [_state(path).get("state") for path in job.ranks_folder.glob("rank_*.json")]
+    states = [state_of(path).get("state") for path in job.ranks_folder.glob("rank_*.json")]
     return states.count("finished") == job.world_size
 
 
@@ -142,18 +142,19 @@ def _deaths_of_ranks(job: Job) -> tuple[Death, ...]:
     deaths_by_error: dict[str, Death] = {}
     paths = job.ranks_folder.glob("rank_*.json")
     for path in sorted(paths, key=lambda path: int(path.stem.removeprefix("rank_"))):
-        state = _state(path)
+        state = state_of(path)
         if state.get("state") == "failed":
             rank = int(path.stem.removeprefix("rank_"))
             deaths_by_error.setdefault(state["error"], Death(rank=rank, how=f"failed: {state['error']}"))
-    arrived = map(_state, sorted(job.ranks_folder.glob("arrived/*")))
+    arrived = map(state_of, sorted(job.ranks_folder.glob("arrived/*")))
     refused = next((state["error"] for state in arrived if "error" in state), None)
     if refused is not None and not deaths_by_error:
         return (Death(rank=None, how=f"a rank could not join: {refused}"),)
     return tuple(deaths_by_error.values())
 
 
-def _state(path: Path) -> dict[str, Any]:
+def state_of(path: Path) -> dict[str, Any]:
+    """What a rank has written of itself; empty where that cannot be read, because it is half written."""
     try:
         state = files.read_json(path)
     except LogError:

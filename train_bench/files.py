@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -92,19 +93,32 @@ def read_bytes(path: Path, *, largest: int) -> bytes:
         return file.read(size)
 
 
+def digest(path: Path) -> str:
+    """The sha256 of a regular file of any size, in hexadecimal; raises `OSError` for anything else."""
+    seen = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(2**20):
+            seen.update(block)
+    return seen.hexdigest()
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file back."""
     try:
-        content = read_bytes(path, largest=LARGEST_JSON_BYTES).decode("utf-8")
-        value = json.loads(content, parse_constant=_refuse)
-        refuse_depth(value)
-        return value
+        return parse_json(read_bytes(path, largest=LARGEST_JSON_BYTES))
     except FileNotFoundError as error:
         raise LogError(f"There is no file {path}.") from error
     except OSError as error:
         raise LogError(f"{path} cannot be read as JSON: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise LogError(f"{path} cannot be read as JSON: {error}.") from error
+
+
+def parse_json(content: bytes) -> Any:
+    """Strict JSON of anybody's. Raises `ValueError` or `RecursionError` for anything else."""
+    value = json.loads(content.decode("utf-8"), parse_constant=_refuse)
+    refuse_depth(value)
+    return value
 
 
 def refuse_depth(value: Any) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,23 @@ class Precision(str, Enum):
 
 PLACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 """What a word of a command has for a value of its run: `{seed}`; `{{` and `}}` are braces."""
+
+RANK_MODULES = {
+    "train": "train_bench.run.rank",
+    "verify": "train_bench.run.verify",
+    "profile": "train_bench.profile.rank",
+    "record": "train_bench.equivalence.record",
+}
+"""What a rank starts as, `python -m MODULE PLAN.json INDEX`, by the `work` of its job."""
+
+WEIGHTS = "weights"
+"""The folder of a campaign that holds the weights of its runs, where they are kept."""
+
+KEPT_WEIGHTS = "kept_weights"
+"""The key under which a log says which files those are, with the sha256 of each."""
+
+EVALUATED = "quality.json"
+"""What ranks that verify leave in their folder: the metrics that the weights give."""
 
 OF_A_RUN = ("seed", "run", "rank", "folder", "log", "job", "data_dir")
 """What stands for a value of the run in a command, besides the keys of hyperparameters."""
@@ -78,7 +95,11 @@ class Job:
     long it may take from the command until all ranks have answered, `stall_limit_seconds` how long a rank may
     say nothing afterwards; None is without a limit. `reference_folder` and `launcher_folder` are where their code lies
     if that is in no package. With a `command`, its program trains, and not the reference. `stop_when` is the budget of
-    the run as it was asked for (`minutes > 30`).
+    the run as it was asked for (`minutes > 30`). With `keep_weights` they are written once time has stopped;
+    `deterministic` ranks use no operator whose result varies. `work` is what the ranks do, a name of `RANK_MODULES`:
+    anything but "train" is no run of a campaign, and `work_options` are told to it alone. With
+    `checkpoint_seconds`, ranks write checkpoints, and a run whose ranks die is started again from the last one;
+    `faults` is what is killed on purpose, as it was asked for.
     """
 
     benchmark: str
@@ -105,11 +126,17 @@ class Job:
     launcher_folder: str | None = None
     command: Command | None = None
     stop_when: str | None = None
+    keep_weights: bool = False
+    deterministic: bool = False
+    work: str = "train"
+    work_options: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint_seconds: float | None = None
+    faults: str | None = None
 
     @property
     def rank_module(self) -> str:
         """What each rank starts as, `python -m MODULE PLAN.json INDEX`."""
-        return "train_bench.run.rank" if self.command is None else "train_bench.own_trainer.command"
+        return RANK_MODULES[self.work] if self.command is None else "train_bench.own_trainer.command"
 
     @property
     def world_size(self) -> int:
@@ -130,6 +157,11 @@ class Job:
     def ranks_folder(self) -> Path:
         """Standard output, standard error and last state of every rank of this run."""
         return self.folder / "ranks" / f"run_{self.index}"
+
+    @property
+    def checkpoints_folder(self) -> Path:
+        """What a run whose ranks died is continued from, while the run goes on."""
+        return self.folder / "checkpoints" / f"run_{self.index}"
 
 
 def exit_file(ranks_folder: Path) -> Path:

@@ -83,15 +83,10 @@ def _prepare_data(plan: Plan) -> None:
     """Prepare the data of this host, in the user's own cache folder alone: the plan is somebody's file, and does
     not say where this host writes."""
     folder = Path(str(plan.jobs[0].config["data_dir"]))
-    if plan.jobs[0].command is not None:
-        return
     if folder.is_relative_to(discover.cache().resolve()):
         campaign.prepare_data(plan)
-    elif not folder.is_dir():
-        raise RequestError(
-            f"The data of {plan.variant} are not on this host: there is no folder {folder}. Type "
-            f"train-bench prepare benchmark={plan.variant} data_dir={folder} here, then join again."
-        )
+    else:
+        campaign.refuse_missing_data(plan)
 
 
 def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
@@ -159,7 +154,7 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
 
     started = launcher.launch(job, launch.rank_argv(job))
     try:
-        ended = launch.carry_out(started, job, tick, name=f"launcher_{host}")
+        ended = launch.carry_out(started, job.ranks_folder, tick, name=f"launcher_{host}")
     except KeyboardInterrupt:
         hosts.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
         raise

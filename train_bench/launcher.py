@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from train_bench.job import Job
 from train_bench.task import BenchmarkConfig
@@ -29,6 +29,9 @@ class LauncherConfig:
     nodes: int = 1
     nproc_per_node: int = 1
     threads_per_rank: int | None = None
+
+    RESTARTS: ClassVar[bool] = False
+    """Whether starting a run again from its checkpoints (`checkpoint_seconds`) was tried with this launcher."""
 
     @property
     def world_size(self) -> int:

@@ -309,7 +309,7 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
     attempts = [
         {key: value for key, value in attempt.items() if key != "deaths"} for attempt in campaign.attempts
     ]
-    files.write_json(folder / "configuration.json", _without_paths(content) | {"attempts": attempts})
+    files.write_json(folder / "configuration.json", without_paths(content) | {"attempts": attempts})
     files.write(folder / "README.md", _readme(campaign, overruled))
 
 
@@ -329,10 +329,10 @@ def _program(plan: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:
     return same, other
 
 
-def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     """Where things lie on one machine is nobody's business."""
     return {
-        key: _without_paths(value) if isinstance(value, Mapping) else value
+        key: without_paths(value) if isinstance(value, Mapping) else value
         for key, value in values.items()
         if key not in OF_THIS_MACHINE
     }

@@ -23,13 +23,15 @@ class Mark:
 
     `count` is what the task is told: samples (or generations) since the start of training, an
     integer. The other three are what the log says, in the benchmark's unit: `epoch_num` on the
-    evaluation, `first_epoch_num` and `epoch_count` on the block.
+    evaluation, `first_epoch_num` and `epoch_count` on the block. With `samples_count`, the evaluation
+    has it under that name, too.
     """
 
     count: int
     epoch_num: float
     first_epoch_num: float
     epoch_count: float
+    samples_count: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class EvalSchedule:
     start             what the log says before any training: 0, or 1 where it counts the epoch that is under way
                       (DLRM, whose epoch 1.05 is a twentieth of the data)
     samples_per_unit  size of the training set where the unit is an epoch, 1 where it is a sample or a generation
+    samples_count     whether logs call the position of an evaluation so, too, as some rounds ask for
     """
 
     first: float
@@ -55,6 +58,7 @@ class EvalSchedule:
     until: float
     start: float = 0.0
     samples_per_unit: int = 1
+    samples_count: bool = False
 
     def points(self) -> tuple[float, ...]:
         """The positions of all evaluations. Whole numbers stay integers."""
@@ -76,6 +80,7 @@ class EvalSchedule:
                     epoch_num=point,
                     first_epoch_num=_tidy(before + 1 - self.start),
                     epoch_count=_tidy(point - before),
+                    samples_count=self.samples_count,
                 )
             )
             before = point

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import files
-from train_bench.plan import launch
+from train_bench.plan import discover, launch
 from train_bench.report import sweep as table
 from train_bench.report.table import console
 
@@ -57,10 +57,12 @@ def side() -> tuple[str, bool]:
 
 
 def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
-    """Show one table of all jobs, which ran `together` on this machine or not, and the `trouble` of the launcher
-    that started them. Returns 0 if all did what they were asked, 2 if all were refused, else 1."""
+    """Show one table of all jobs, which ran `together` or not, and the `trouble` of the launcher that started them.
+    Those that a batch system ran elsewhere do not slow others down. Returns 0 if all did what they were asked, 2 if all
+    were refused, else 1."""
     jobs = outcomes(folder)
-    table.show_sweep(jobs, folder, console(), together=together)
+    here = [job for job in jobs if not job["queued"]]
+    table.show_sweep(jobs, folder, console(), together=together and len(here) > 1)
     if trouble is not None:
         sys.stderr.write(f"train-bench: the launcher of the sweep gave up: {trouble}\n")
         return 1
@@ -80,19 +82,22 @@ def _reached(job: Mapping[str, Any]) -> bool:
 
 def outcomes(folder: Path) -> list[dict[str, Any]]:
     """One object per job, for the table: `number`, `overrides`, `exit_code` (None where a job left
-    nothing), `said` (its last line on standard error), `runs` (how many were planned; None where nothing was) and
-    `score` (the object of its score.json, or None)."""
+    nothing), `said` (its last line on standard error), `runs` (how many were planned; None where nothing was),
+    whether they were `queued` in a batch system, and `score` (the object of its score.json, or None)."""
     jobs = []
     for number, overrides in enumerate(files.read_json(folder / "sweep.json")):
         path, campaign = folder / f"{number}.json", folder / str(number)
         plan, score = campaign / "plan.json", campaign / "score.json"
+        planned = files.read_json(plan) if plan.exists() else {}
         ending = files.read_json(path) if path.exists() else {"exit_code": None, "said": LOST}
         jobs.append(
             {
                 "number": number,
                 "overrides": overrides,
                 **ending,
-                "runs": len(files.read_json(plan)["jobs"]) if plan.exists() else None,
+                "runs": len(planned["jobs"]) if planned else None,
+                "queued": planned.get("launcher") in discover.launchers()
+                and discover.has_queue(planned["launcher"]),
                 "score": files.read_json(score) if score.exists() else None,
             }
         )

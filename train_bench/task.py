@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -12,6 +12,7 @@ from train_bench.quality import Quality
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
     from train_bench.parallel import Parallel
 
@@ -208,6 +209,15 @@ class Task(Protocol):
 
     def close(self) -> None:
         """Free what was opened (workers, files). Called once, also after a failure."""
+
+
+class KeepingTask(Task, Protocol):
+    """What `keep_weights=true` and `verify` ask of a task besides; one without it can be run all the same."""
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """By name, what `evaluate` evaluates, and whatever else of training it depends on: tensors of the task itself,
+        which are read once time has stopped, and written into after `build` and `open_data`. Each is the same on every
+        rank, or whole on one."""
 
 
 class DryTask(Task, Protocol):

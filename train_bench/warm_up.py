@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from train_bench.errors import LaunchError
+from train_bench.sharded_tensors import own_part
 
 
 class Stateful(Protocol):
@@ -113,7 +114,7 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return own_part(tensor.detach()).contiguous().reshape(-1).view(torch.uint8)
 
 
 def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:

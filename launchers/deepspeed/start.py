@@ -14,17 +14,13 @@ from pathlib import Path
 from train_bench.job import Device, Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.deepspeed.config import Config, Starter
+from train_bench.launchers.parts.elementwise import refuse_whole_tensors
 from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.launchers.torchrun.start import OF_SEVERAL_HOSTS
 from train_bench.launchers.torchrun.start import Launcher as Torchrun
 from train_bench.task import BenchmarkConfig
 
 STAGES = (0, 1, 2)
-
-ELEMENTWISE = ("sgd", "adam", "adamw", "adagrad")
-"""Optimizers, as `opt_name` spells them, whose update of a weight depends on that weight's gradient and state
-alone. ZeRO hands each rank one flat piece of all tensors, so anything that looks at a whole tensor (the trust
-ratios of LARS and LAMB) would be computed of the wrong numbers."""
 
 HOST = re.compile(r"(\S+)\s+slots=(\d+)")
 FIRST_PORT, PORTS = 20_000, 12_000  # below the ports that Linux gives to clients
@@ -48,20 +44,21 @@ class Launcher:
                 "launcher=deepspeed needs DeepSpeed, which is not installed; `make deepspeed` does it, or "
                 "`pip install --no-build-isolation '.[deepspeed]'`."
             )
+        if self.config.shard is not None:
+            return (
+                f"launcher.shard={self.config.shard.value} is for launcher=torchrun; what DeepSpeed divides, "
+                f"launcher.zero_stage says."
+            )
         return self._refuse_stage(benchmark) or self._refuse_hosts(benchmark)
 
     def _refuse_stage(self, benchmark: BenchmarkConfig) -> str | None:
         stage = self.config.zero_stage
         if stage not in STAGES:
             return f"launcher.zero_stage is {stage}; it may be 0, 1 or 2 (3 would also divide the weights)."
-        optimizer = getattr(benchmark.hyperparameters, "opt_name", None)
-        if stage > 0 and optimizer not in ELEMENTWISE:
-            return (
-                f"launcher.zero_stage={stage} divides tensors among ranks, which is exact for the optimizers "
-                f"{', '.join(ELEMENTWISE)}; this benchmark's is {optimizer or 'none of them'}. "
-                f"Use launcher.zero_stage=0."
-            )
-        return None
+        if stage == 0:
+            return None
+        option = f"launcher.zero_stage={stage}"
+        return refuse_whole_tensors(benchmark, option=option, instead="launcher.zero_stage=0")
 
     def _refuse_hosts(self, benchmark: BenchmarkConfig) -> str | None:
         config = self.config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from train_bench.launcher import LauncherConfig
 
@@ -12,3 +13,5 @@ class Config(LauncherConfig):
     """Nothing beyond what all launchers share."""
 
     name: str = "inline"
+
+    RESTARTS: ClassVar[bool] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from train_bench.launcher import LauncherConfig
 
@@ -16,10 +17,17 @@ class Rendezvous(str, Enum):
     c10d = "c10d"
 
 
+class Shard(str, Enum):
+    """What divides weights, gradients and the optimizer's state among ranks: torch's FSDP2."""
+
+    fsdp = "fsdp"
+
+
 @dataclass(slots=True, kw_only=True)
 class Config(LauncherConfig):
-    """All fields but those that all launchers share are for `nodes` above 1.
+    """All fields but `shard` and those that all launchers share are for `nodes` above 1.
 
+    shard        what divides the training state among ranks; null leaves all of it on each
     rendezvous   how the hosts find each other
     master_addr  address of host 0 that the others can reach
     master_port  free port of host 0
@@ -29,12 +37,15 @@ class Config(LauncherConfig):
     """
 
     name: str = "torchrun"
+    shard: Shard | None = None
     rendezvous: Rendezvous = Rendezvous.static
     master_addr: str | None = None
     master_port: int = 29500
     node_rank: int = 0
     interface: str | None = None
     local_addr: str | None = None
+
+    RESTARTS: ClassVar[bool] = True
 
     @property
     def joining(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Rank side of `launcher=torchrun`: DistributedDataParallel over Gloo or NCCL."""
+"""Rank side of `launcher=torchrun`: DistributedDataParallel or FSDP2 over Gloo or NCCL."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import os
 
 from train_bench.job import Job
 from train_bench.launchers.parts.ddp import TorchParallel
+from train_bench.launchers.parts.fsdp import ShardedParallel
+
+
+def parallel_of(job: Job) -> type[TorchParallel]:
+    """How ranks share the work."""
+    return TorchParallel if job.launcher_config.get("shard") is None else ShardedParallel
 
 
 def join(job: Job) -> TorchParallel:
     """Take the rank that torchrun gave this process and meet the others."""
-    return TorchParallel(
+    return parallel_of(job)(
         job,
         rank=int(os.environ["RANK"]),
         local_rank=int(os.environ["LOCAL_RANK"]),

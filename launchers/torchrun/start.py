@@ -7,6 +7,7 @@ import sys
 
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
+from train_bench.launchers.parts.elementwise import refuse_whole_tensors
 from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.task import BenchmarkConfig
@@ -29,6 +30,22 @@ class Launcher:
         for name in ("nodes", "nproc_per_node"):
             if getattr(config, name) < 1:
                 return f"launcher.{name} is {getattr(config, name)}; it has to be at least 1."
+        return self._refuse_shard(benchmark) or self._refuse_hosts()
+
+    def _refuse_shard(self, benchmark: BenchmarkConfig) -> str | None:
+        if self.config.shard is None:
+            return None
+        option = f"launcher.shard={self.config.shard.value}"
+        if benchmark.SHARDED:
+            return (
+                f"{option} is not for {benchmark.benchmark}, which divides its tables itself; leave it out."
+            )
+        if benchmark.compile:
+            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
+        return refuse_whole_tensors(benchmark, option=option, instead="launcher=torchrun without it")
+
+    def _refuse_hosts(self) -> str | None:
+        config = self.config
         if config.nodes == 1:
             return self._refuse_several_hosts()
         if config.master_addr is None:

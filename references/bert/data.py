@@ -106,7 +106,7 @@ def _check(config: Config, folder: Path, manifest: dict) -> None:
     prepared.check_preprocessing(config, folder, manifest["preprocessing"], _preprocessing(config))
     packed.verify(folder, manifest, contents=config.data.verify)
     _check_counts(config, folder, {split: packed.samples_of(manifest, split) for split in prepared.SPLITS})
-    prepared.check_contents(config, folder, packed.content_digest(manifest), config.data.sha256)
+    prepared.check_contents(config, folder, prepared.content_digest(manifest), config.data.sha256)
 
 
 def _check_counts(config: Config, folder: Path, counts: dict[str, int]) -> None:

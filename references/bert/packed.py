@@ -9,15 +9,12 @@ A folder of packed examples is
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from train_bench import files
-from train_bench.errors import WriteError
 from train_bench.references.parts import prepared
 
 FORMAT = 1
@@ -51,47 +48,19 @@ def write_file(
     folder: Path, name: str, chunks: Iterable[np.ndarray], made_from: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Save rows, visible only when whole, and say what was saved."""
-    path = folder / f"{name}.rows"
-    contents = hashlib.sha256()
-    samples = 0
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with files.whole_file(path) as file:
-            for chunk in chunks:
-                content = chunk.tobytes()
-                contents.update(content)
-                file.write(content)
-                samples += len(chunk)
-    except OSError as error:
-        raise WriteError(
-            f"{path} cannot be written: {error.strerror or error}. Files that are finished are kept; make room "
-            "and prepare again to continue."
-        ) from error
-    entry = {
-        "name": name,
-        "made_from": dict(made_from),
-        "samples": samples,
-        "bytes": path.stat().st_size,
-        "sha256": contents.hexdigest(),
-    }
-    files.write_json(folder / f"{name}.json", entry)
-    return entry
+    counts = {"samples": 0}
+
+    def contents() -> Iterator[bytes]:
+        for chunk in chunks:
+            counts["samples"] += len(chunk)
+            yield chunk.tobytes()
+
+    return prepared.write_file(folder / f"{name}.rows", contents(), made_from, counts)
 
 
 def finished(folder: Path, name: str, made_from: Mapping[str, Any]) -> dict[str, Any] | None:
     """What `write_file` returned, if the file is whole and was made from the same."""
-    note = folder / f"{name}.json"
-    if not note.exists():
-        return None
-    entry = files.read_json(note)
-    whole = prepared.size(folder / f"{name}.rows") == entry["bytes"]
-    return entry if whole and entry["made_from"] == made_from else None
-
-
-def content_digest(manifest: Mapping[str, Any]) -> str:
-    """One digest of all examples of all splits."""
-    hashes = [entry["sha256"] for split in prepared.SPLITS for entry in manifest["splits"][split]]
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+    return prepared.finished(folder / f"{name}.rows", made_from)
 
 
 def samples_of(manifest: Mapping[str, Any], split: str) -> int:

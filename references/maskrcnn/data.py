@@ -111,7 +111,7 @@ def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
     """Decode every image, and compare pixels and annotations with the digest that is known."""
     digest = hashlib.sha256()
     for split in splits:
-        coco.update_digest(digest, split.folder, split.annotations)
+        coco.update_digest(digest, split)
         digest.update(json.dumps(split.annotations.segmentations).encode())
     prepared.check_contents(config, splits[0].path.parent, digest.hexdigest(), config.data.sha256)
 
@@ -161,7 +161,7 @@ class TrainingSet(Dataset):
         before, other = _size(annotations, number), _size(annotations, owner)
         size = resized(*before, self.hyperparameters.min_image_size, self.hyperparameters.max_image_size)
         flip = bool(rng.random() < self.flip)
-        pixels = coco.pixels(self.split.folder / annotations.file_names[number], annotations.sizes[number])
+        pixels = self.split.pixels(number)
         part = annotations.rows(owner)
         rows = np.arange(part.start, part.stop)[_trained_on(annotations, part)]
         last = torch.tensor([0.0, 0.0, 1.0, 1.0])
@@ -193,7 +193,7 @@ class EvaluationSet(Dataset):
         annotations = self.split.annotations
         before = _size(annotations, number)
         size = resized(*before, self.hyperparameters.min_image_size, self.hyperparameters.max_image_size)
-        pixels = coco.pixels(self.split.folder / annotations.file_names[number], annotations.sizes[number])
+        pixels = self.split.pixels(number)
         return to_network(pixels, size, self.means, flip=False), None, number
 
     @property

@@ -4,7 +4,7 @@ won."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,11 +36,20 @@ class Task:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._generation = 0
+        self._generations = torch.zeros((), dtype=torch.int64)
         self._optimizer_steps = 0
         self._window: list[data.Examples] = []
         self._opponent: nn.Module | None = None
         self._learnt = loading.Record()
+
+    @property
+    def _generation(self) -> int:
+        """How many there were. A match is drawn from their number, so that it belongs to the weights."""
+        return int(self._generations)
+
+    @_generation.setter
+    def _generation(self, count: int) -> None:
+        self._generations.fill_(count)
 
     def build(self, seed: int, parallel: Parallel) -> None:
         """Network, optimizer, schedule, room for the trees, warm-up. Start weights are read here, as those of any
@@ -182,8 +191,6 @@ class Task:
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
         """One step of the global batch: the loss is the mean over it."""
         parallel = self._parallel
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._schedule(self._optimizer_steps)
         for microbatch in range(1, self._microbatches + 1):
             planes, policies, winners = (
                 part.to(parallel.device, non_blocking=True) for part in next(batches)
@@ -193,7 +200,17 @@ class Task:
                 loss = loss_of(logits, values, policies, winners)
                 parallel.backward(loss / self._microbatches)
         self._last_loss = loss.detach()
-        self._optimizer_steps += int(parallel.step())
+        self._optimizer_step()
+
+    def _optimizer_step(self) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._schedule(self._optimizer_steps)
+        self._optimizer_steps += int(self._parallel.step())
+
+    def skip(self, iterations: int) -> None:
+        """Go through so many iterations without their batches: of each, its learning rate and its `step` are left."""
+        for _ in range(iterations):
+            self._optimizer_step()
 
     def _infer(self, network: nn.Module) -> Infer:
         """What the search asks of a network in evaluation mode."""
@@ -262,6 +279,10 @@ class Task:
             weights.write(
                 folder / f"generation_{self._generation:03d}.npz", self._model, self._optimizer_steps
             )
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The network, and the number of generations, from which the games of a match follow."""
+        return {**self._model.state_dict(), "generations": self._generations}
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""

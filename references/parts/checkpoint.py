@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from train_bench import files
+from train_bench import files, sharded_tensors
 from train_bench.parallel import Parallel
+from train_bench.sharded_tensors import part
 
 FILE = "checkpoint.pt"
 
@@ -20,16 +21,16 @@ def save(
     optimizer: torch.optim.Optimizer,
     counters: dict[str, int],
 ) -> None:
-    """Called by every rank; rank 0 writes, in one step, so that a file is whole or not there."""
+    """Called by every rank; rank 0 writes, in one step, so that a file is whole or not there. What ranks hold parts of
+    is whole in it."""
     parallel.sync_buffers()
+    state = {
+        name: sharded_tensors.whole_state(of.state_dict(), keep=parallel.rank == 0)
+        for name, of in (("model", model), ("optimizer", optimizer), ("parallel", parallel))
+    }
     if parallel.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
-        state = {
-            "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "parallel": parallel.state_dict(),
-            "counters": counters,
-        }
+        state["counters"] = counters
         with files.whole_file(folder / FILE) as file:
             torch.save(state, file)
     parallel.barrier()
@@ -40,7 +41,13 @@ def load(
 ) -> dict[str, int]:
     """Called by every rank, after the model is built; returns the counters that were saved."""
     state = torch.load(folder / FILE, map_location=parallel.device, weights_only=True)
-    model.load_state_dict(state["model"])
+    like = model.state_dict()
+    model.load_state_dict({name: part(one, like[name]) for name, one in state["model"].items()})
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    for number, of_weight in state["optimizer"]["state"].items():
+        for key, one in of_weight.items():
+            if one.shape == weights[number].shape:
+                of_weight[key] = part(one, weights[number])
     optimizer.load_state_dict(state["optimizer"])
     parallel.load_state_dict(state["parallel"])
     counters: dict[str, int] = state["counters"]

@@ -12,7 +12,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ ARCHIVES = {
 ROUNDING = 1.0
 """Pixels by which a box reaches over the border of its image where a corner and an extent were each rounded to
 whole pixels. Boxes that reach further are named in the warning."""
+
+MOST_KEPT = 64 << 20
+"""Bytes of the decoded images of a split up to which a process that has read one of them keeps it."""
 
 NAMED = 5
 """Annotations that a warning names of each kind."""
@@ -383,17 +386,6 @@ def missing_images(folder: Path, annotations: Annotations) -> list[str]:
     return [name for name in annotations.file_names if name not in present]
 
 
-def update_digest(digest: Any, folder: Path, annotations: Annotations) -> None:
-    """Feed a hash with all pixels and boxes of a split, one image in memory at a time. Refuses images that
-    are missing, corrupt or of another size than their annotation file says."""
-    for name, size in zip(
-        bar(annotations.file_names, f"checking {folder.name}"), annotations.sizes, strict=True
-    ):
-        digest.update(pixels(folder / name, size).tobytes())
-    for array in (annotations.sizes, annotations.first, annotations.boxes.astype("<f4"), annotations.labels):
-        digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
-
-
 def check_archive(path: Path) -> None:
     """Refuse an archive of COCO 2017 whose MD5 is not the published one; reads it in blocks."""
     digest = hashlib.md5(usedforsecurity=False)
@@ -408,13 +400,25 @@ def check_archive(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """One split on disk: its annotation file, what that says, the numbers of the images that are used, and where they
-    lie. What lies there is its stored set, see `loading`."""
+    """One split on disk. What lies there is its stored set, see `loading`.
+
+    path         its annotation file
+    annotations  what that says
+    images       int64: the numbers of the images that are used
+    folder       where they lie
+    kept         decoded images by their number, before anything is changed in them; None in a split of more than
+                 `MOST_KEPT` bytes of them. Each comes there when it is read first, which the clock sees.
+    """
 
     path: Path
     annotations: Annotations
     images: np.ndarray
     folder: Path
+    kept: dict[int, np.ndarray] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        small = 3 * int(self.annotations.sizes.prod(axis=1).sum()) <= MOST_KEPT
+        object.__setattr__(self, "kept", {} if small else None)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -423,9 +427,28 @@ class Split:
         """The files of the images that are used."""
         return [self.folder / self.annotations.file_names[number] for number in self.images]
 
+    def pixels(self, number: int) -> np.ndarray:
+        """uint8 (height, width, 3) of image `number` of the annotation file. Not to be changed."""
+        found = None if self.kept is None else self.kept.get(number)
+        if found is None:
+            found = pixels(self.folder / self.annotations.file_names[number], self.annotations.sizes[number])
+            if self.kept is not None:
+                self.kept[number] = found
+        return found
+
     def content(self, index: int) -> np.ndarray:
         """uint8 (bytes,) of the image that is used as number `index`, encoded."""
         return mapped(self.folder / self.annotations.file_names[self.images[index]])
+
+
+def update_digest(digest: Any, split: Split) -> None:
+    """Feed a hash with all pixels and boxes of a split. Refuses images that are missing, corrupt or of another size
+    than their annotation file says."""
+    annotations = split.annotations
+    for number in bar(range(len(annotations.file_names)), f"checking {split.folder.name}"):
+        digest.update(split.pixels(number).tobytes())
+    for array in (annotations.sizes, annotations.first, annotations.boxes.astype("<f4"), annotations.labels):
+        digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
 
 
 def write_manifest(folder: Path, origin: str, splits: Sequence[Split]) -> None:

@@ -133,17 +133,19 @@ def compose(
         for top, left, extent in windows:
             corner = np.array([top, left])
             start, end = corner + rng.integers(0, extent, 2), rng.integers(0, side, 2)
-            canvas[_stroke(side, start, end, rng)] = common
+            canvas[stroke(side, start, end, _width(rng))] = common
             start = corner + rng.integers(0, extent, 2)
-            cut = _stroke(side, start, 2 * (corner + extent // 2) - start, rng)
+            cut = stroke(side, start, 2 * (corner + extent // 2) - start, _width(rng))
             canvas[cut] = ground[cut]
     return canvas.astype(np.uint8), placed
 
 
-def _stroke(side: int, start: np.ndarray, end: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """bool (side, side): what lies within half a width, drawn from `WIDTHS`, of the straight line from `start` to
-    `end` (row, column)."""
-    width = int(rng.integers(WIDTHS[0], WIDTHS[1] + 1))
+def _width(rng: np.random.Generator) -> int:
+    return int(rng.integers(WIDTHS[0], WIDTHS[1] + 1))
+
+
+def stroke(side: int, start: np.ndarray, end: np.ndarray, width: int) -> np.ndarray:
+    """bool (side, side): what lies within half a width of the straight line from `start` to `end` (row, column)."""
     place = np.indices((side, side)).transpose(1, 2, 0) - start
     line = end - start
     length = max(int((line * line).sum()), 1)

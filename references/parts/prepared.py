@@ -4,12 +4,12 @@ their files, and a sentence for each way in which a folder is not the one that a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from train_bench import files, task
-from train_bench.errors import RequestError
+from train_bench.errors import RequestError, WriteError
 from train_bench.task import BenchmarkConfig
 
 MANIFEST = task.MANIFEST
@@ -46,6 +46,49 @@ def read_manifest(folder: Path, version: int) -> dict[str, Any] | None:
             f"{folder / MANIFEST} is not a manifest of format {version}; remove {folder} and prepare again."
         )
     return manifest
+
+
+def write_file(
+    path: Path, contents: Iterable[bytes], made_from: Mapping[str, Any], counts: Mapping[str, int]
+) -> dict[str, Any]:
+    """Save a file of a split, visible only when whole, and behind it the note that says what was saved. `counts` is
+    what was counted meanwhile."""
+    digest = hashlib.sha256()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with files.whole_file(path) as file:
+            for content in contents:
+                digest.update(content)
+                file.write(content)
+    except OSError as error:
+        raise WriteError(
+            f"{path} cannot be written: {error.strerror or error}. Files that are finished are kept; make room "
+            "and prepare again to continue."
+        ) from error
+    entry = {
+        "name": path.stem,
+        "made_from": dict(made_from),
+        **counts,
+        "bytes": path.stat().st_size,
+        "sha256": digest.hexdigest(),
+    }
+    files.write_json(path.with_suffix(".json"), entry)
+    return entry
+
+
+def finished(path: Path, made_from: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What `write_file` returned, if the file is whole and was made from the same."""
+    note = path.with_suffix(".json")
+    if not note.exists():
+        return None
+    entry: dict[str, Any] = files.read_json(note)
+    return entry if size(path) == entry["bytes"] and entry["made_from"] == made_from else None
+
+
+def content_digest(manifest: Mapping[str, Any]) -> str:
+    """One digest of all files of all splits."""
+    hashes = [entry["sha256"] for split in SPLITS for entry in manifest["splits"][split]]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def folder_of(config: BenchmarkConfig) -> Path:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -156,6 +156,10 @@ class TrainingTask(ABC, Generic[C, B]):
         assert self._train is not None and self._eval is not None, "open_data comes first"
         return loading.samples_taken(self._train, self._eval)
 
+    def weights(self) -> Mapping[str, Tensor]:
+        """Parameters and buffers of the model that this rank has."""
+        return self._model.state_dict()
+
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
         checkpoint.save(folder, self._parallel, self._model, self._optimizer, self._counters())
@@ -195,6 +199,13 @@ class TrainingTask(ABC, Generic[C, B]):
         """One iteration, each of whose micro-batches is this one."""
         self._forward.train()
         self._train_step(iter([batch] * self._microbatches))
+
+    def skip(self, iterations: int) -> None:
+        """Go through so many iterations without their batches: of each, its learning rate and its `step` are left."""
+        microbatches, self._microbatches = self._microbatches, 0
+        for _ in range(iterations):
+            self._train_step(iter(()))
+        self._microbatches = microbatches
 
     def _sampler(self, order: stream.Order) -> stream.Sampler:
         """This rank's micro-batches of `order` from the present iteration on."""

@@ -86,8 +86,8 @@ def _examples(source: sources.Source, split: str, indices: range) -> Iterator[sh
 
 def _check(config: Config, folder: Path, manifest: dict) -> None:
     shards.verify(folder, manifest, contents=config.data.verify)
+    prepared.check_contents(config, folder, prepared.content_digest(manifest), config.data.sha256)
     _check_counts(config, {split: shards.count(manifest, split) for split in prepared.SPLITS})
-    prepared.check_contents(config, folder, shards.content_digest(manifest), config.data.sha256)
 
 
 def _check_counts(config: Config, counts: dict[str, int]) -> None:

@@ -92,12 +92,6 @@ def finished(path: Path, samples: int) -> dict[str, Any] | None:
     return entry if whole else None
 
 
-def content_digest(manifest: Mapping[str, Any]) -> str:
-    """One digest of all images, labels and boxes of all splits."""
-    hashes = [entry["sha256"] for split in prepared.SPLITS for entry in manifest["splits"][split]]
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()
-
-
 def count(manifest: Mapping[str, Any], split: str) -> int:
     """Number of images of a split."""
     return sum(entry["samples"] for entry in manifest["splits"][split])

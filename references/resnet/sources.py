@@ -19,6 +19,7 @@ from PIL import Image
 from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.references.parts import archives, prepared
+from train_bench.references.parts.digit_scenes import stroke
 from train_bench.references.resnet.pixels import decode
 from train_bench.references.resnet.shards import Example
 
@@ -31,11 +32,15 @@ CIFAR_CLASSES = 10
 LARGEST_IMAGE, LARGEST_BOXES, LARGEST_BATCH = 64 * 2**20, 256 * 2**20, 1000 * 2**20
 """Bytes of an image, of the file of object boxes, and of a file of the binary version of CIFAR-10."""
 
-DIGITS_TRAIN, DIGITS_SEED, DIGITS_SIDE = 897, 1, 24
+DIGITS_TRAIN, DIGITS_SEED, DIGITS_SIDE = 897, 1, 28
+DIGITS_DRAWN = {"train": 3, "val": 1}
+"""How many images are made of each digit."""
 DIGITS_EXTENTS = (12, 21)
 """Least height and width of a digit in pixels, and one more than the largest."""
 DIGITS_BRIGHTNESS = (8, 16)
 """What its levels are multiplied by, likewise."""
+DIGITS_STROKE = (2, 4)
+"""Least width in pixels of the stroke that leads away from a digit, and one more than the largest."""
 NO_BOXES = np.zeros((0, 4), dtype=np.float32)
 
 
@@ -200,35 +205,40 @@ def _cifar10_pixels(content: bytes, label: int) -> Example:
 
 def digits() -> Source:
     """The handwritten digits that scikit-learn carries (Alpaydin and Kaynak 1998, UCI): 1797 images of
-    8x8 with grey levels 0 to 16. The first 897 are for training, the last 900 for evaluation, written by
-    other people. Each has a height, a width, a place in a black square and a brightness of its own, so that pixels
-    say little before one has learnt what does not matter.
+    8x8 with grey levels 0 to 16. The first 897 are for training, three times each, the last 900 for evaluation,
+    written by other people. Every time a digit has a height, a width, a place in a black square and a brightness of its
+    own, and a stroke in its ink leads from it to somewhere: pixels say little before one has learnt what does not
+    matter, and neither what is connected nor what is not black is the digit alone.
     """
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     levels = np.asarray(bunch.images).astype(np.int64)
-    first = {"train": 0, "val": DIGITS_TRAIN}
+    parts = {"train": range(DIGITS_TRAIN), "val": range(DIGITS_TRAIN, len(levels))}
 
     def example(split: str, index: int) -> Example:
-        position = first[split] + index
-        pixels = _placed(levels[position], np.random.default_rng([DIGITS_SEED, position]))
+        time, number = divmod(index, len(parts[split]))
+        position = parts[split][number]
+        pixels = _drawn(levels[position], np.random.default_rng([DIGITS_SEED, position, time]))
         return Example(content=pixels.tobytes(), label=int(bunch.target[position]), boxes=NO_BOXES)
 
     return Source(
-        counts={"train": DIGITS_TRAIN, "val": len(levels) - DIGITS_TRAIN},
+        counts={split: DIGITS_DRAWN[split] * len(part) for split, part in parts.items()},
         example=example,
         classes=[str(label) for label in range(10)],
         shape=(DIGITS_SIDE, DIGITS_SIDE, 1),
     )
 
 
-def _placed(levels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """uint8 (24, 24) from levels (8, 8) of 0 to 16, all in integers: the same bytes on every machine."""
-    height, width = (int(extent) for extent in rng.integers(*DIGITS_EXTENTS, 2))
-    top, left = (int(rng.integers(DIGITS_SIDE - extent + 1)) for extent in (height, width))
-    rows, columns = (np.arange(extent) * len(levels) // extent for extent in (height, width))
+def _drawn(levels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """uint8 (28, 28) from levels (8, 8) of 0 to 16, all in integers: the same bytes on every machine."""
+    extent = rng.integers(*DIGITS_EXTENTS, size=2)
+    height, width = extent.tolist()
+    top, left = corner = rng.integers(DIGITS_SIDE - extent + 1)
+    rows, columns = (np.arange(side) * len(levels) // side for side in (height, width))
     pixels = np.zeros((DIGITS_SIDE, DIGITS_SIDE), dtype=np.uint8)
     ink = levels[rows][:, columns] * int(rng.integers(*DIGITS_BRIGHTNESS))
     pixels[top : top + height, left : left + width] = ink
+    start, end = corner + rng.integers(extent), rng.integers(DIGITS_SIDE, size=2)
+    pixels[stroke(DIGITS_SIDE, start, end, int(rng.integers(*DIGITS_STROKE)))] = ink.max()
     return pixels

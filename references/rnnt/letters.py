@@ -1,8 +1,11 @@
 """Spoken words of an invented language, generated from a number: what the mini scale learns to write down.
 
-A word has one or two syllables, a syllable a consonant and a vowel. Vowels and the voiced consonants are two
-formants that ring with every pulse of the voice, hisses are noise; letters glide into each other. Every
-utterance has a voice (pitch, size of the mouth), a tempo and a background noise of its own.
+A word has one or two syllables, a syllable a consonant and a vowel. Words begin with other consonants than those within
+them, and this alone parts them: there are no pauses between words, and letters are short or long as it happens. How the
+vowels of a word sound depends on the consonant that it begins with, as in languages with vowel harmony, and they are
+written as if it did not: behind s an a sounds like the i behind m. Vowels and the voiced consonants are two formants
+that ring with every pulse of the voice, hisses are noise; letters are about as loud as each other and glide into each
+other. Every utterance has a voice (pitch, size of the mouth), a tempo and a background noise of its own.
 
 All arithmetic is in integers, so that samples are the same on every machine: random numbers are raw words of a
 counter-based generator, sines come from a table, levels are in 1/1024.
@@ -24,14 +27,19 @@ LETTERS = {
     "a": (850, 1350, 1000, 0),
     "i": (280, 2500, 900, 0),
     "o": (430, 750, 1000, 0),
-    "m": (230, 1050, 350, 0),
-    "r": (480, 1600, 400, 200),
+    "m": (230, 1050, 800, 0),
+    "r": (480, 1600, 800, 200),
     "s": (3300, 3700, 0, 500),
-    "z": (240, 3500, 350, 300),
+    "z": (240, 3500, 600, 300),
 }
 """First and second formant in hertz, level of the voice and level of the noise."""
 
-VOWELS, CONSONANTS = "aio", "mrsz"
+VOWELS, CONSONANTS = "aio", ("ms", "rz")
+"""Of the consonants those that begin a word, and those within it."""
+
+SHIFTS = {"m": 0, "s": 1}
+"""By how many places the vowels of a word sound like later ones, a after o, by the letter that it begins with."""
+
 TABLE = np.array([round(1024 * math.sin(2 * math.pi * step / 1024)) for step in range(1024)], dtype=np.int64)
 
 
@@ -62,18 +70,27 @@ def _word(draws: Draws) -> str:
     syllables = draws.integer(1, 2)
     return "".join(
         letters[draws.integer(0, len(letters) - 1)]
-        for _ in range(syllables)
-        for letters in (CONSONANTS, VOWELS)
+        for consonants in CONSONANTS[:syllables]
+        for letters in (consonants, VOWELS)
+    )
+
+
+def sounds(word: str) -> str:
+    """The letters of a word as they sound."""
+    shift = SHIFTS[word[0]]
+    return "".join(
+        VOWELS[(VOWELS.index(letter) + shift) % len(VOWELS)] if letter in VOWELS else letter
+        for letter in word
     )
 
 
 def _said(text: str, draws: Draws) -> np.ndarray:
     """The samples of a transcript."""
     tempo = draws.integer(85, 120)
-    size, pitch = draws.integer(92, 108), draws.integer(90, 200)
+    size, pitch = draws.integer(85, 118), draws.integer(90, 200)
     corners, levels = [0], [(LETTERS[text[0]][0], LETTERS[text[0]][1], 0, 0)]
-    for letter in f" {text} ":
-        milliseconds = draws.integer(90, 130) * tempo // 100
+    for letter in f" {''.join(map(sounds, text.split()))} ":  # silence before and behind, not within
+        milliseconds = draws.integer(60, 180) * tempo // 100
         first, second, voice, noise = LETTERS.get(letter, (*levels[-1][:2], 0, 0))
         corners.append(corners[-1] + milliseconds * RATE // 1000)
         levels.append((first, second, voice, noise))
@@ -92,7 +109,7 @@ def _rendered(corners: np.ndarray, levels: np.ndarray, size: int, pitch: int, dr
     tones = [TABLE[_phase(formant * size // 100)] for formant in (first, second)]
     voiced = (tones[0] * 3 + tones[1] * 2) * ringing // 1024 * voice // 1024
     hiss = draws.noise(len(time) + 1)
-    background = draws.noise(len(time)) * draws.integer(4, 40) // 64
+    background = draws.noise(len(time)) * draws.integer(4, 64) // 64
     return (voiced + (hiss[1:] - hiss[:-1]) * noise // 128 + background).astype(np.int16)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -141,6 +141,10 @@ class Task(TrainingTask[Config, data.Batch]):
                 symbols_per_frame=self.config.eval_symbols,
                 most_symbols=self.config.hyperparameters.eval_max_prediction_symbols,
             )
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The averaged weights, which are what is evaluated."""
+        return self._average.state_dict()
 
     def save(self, folder: Path) -> None:
         """The weights and their average."""

@@ -25,8 +25,13 @@ from train_bench.references.ssd.priors import match, priors
 ORIGINS = ("coco", "digits", "bccd")
 BCCD = "BCCD.zip"
 
+Example = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""uint8 (side, side, 3), float32 (boxes, 4) corners as shares of the image, int64 (boxes,) classes."""
+
 Batch = tuple[Tensor, Tensor, Tensor]
 """uint8 (samples, 3, side, side), float32 (samples, priors, 4) offsets, int64 (samples, priors) classes."""
+
+Split = coco.Split
 
 
 def scenes(config: Config) -> digit_scenes.Scenes:
@@ -87,16 +92,6 @@ def _places(config: Config, folder: Path, split: str) -> tuple[Path, Path, Path]
     return folder / f"instances_{split}.json", images, arrays
 
 
-class Split(coco.Split):
-    """A split whose images are decoded by their number."""
-
-    __slots__ = ()
-
-    def pixels(self, number: int) -> np.ndarray:
-        """uint8 (height, width, 3) of image `number` of the annotation file."""
-        return coco.pixels(self.folder / self.annotations.file_names[number], self.annotations.sizes[number])
-
-
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
     """Training and evaluation split in `folder`: the first touch of the data set."""
     train, val = (_split(config, folder, split) for split in prepared.SPLITS)
@@ -109,7 +104,7 @@ def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
     """Decode every image, and compare pixels and boxes with the digest that is known."""
     digest = hashlib.sha256()
     for split in splits:
-        coco.update_digest(digest, split.folder, split.annotations)
+        coco.update_digest(digest, split)
     prepared.check_contents(config, splits[0].path.parent, digest.hexdigest(), config.data.sha256)
 
 
@@ -140,8 +135,8 @@ def _split(config: Config, folder: Path, split: str) -> Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSet(Dataset):
-    """Augmented images with the targets of all prior boxes, by (index, position); the position decides the
-    augmentation."""
+    """Augmented images with their boxes, by (index, position); the position decides the augmentation. `collate` gives
+    the targets of all prior boxes."""
 
     split: Split
     data: Data
@@ -150,7 +145,7 @@ class TrainingSet(Dataset):
     max_samples: int
     seed: int
 
-    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    def __getitem__(self, item: tuple[int, int]) -> Example:
         index, position = item
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
         number, owner = int(self.split.images[index]), self._owner(index)
@@ -161,8 +156,14 @@ class TrainingSet(Dataset):
         pixels, kept, boxes = for_training(
             self.split.pixels(number), boxes, self.data, self.side, self.max_samples, rng
         )
-        labels = torch.from_numpy(annotations.labels[rows][kept])
-        return pixels, *match(torch.from_numpy(boxes).float(), labels, self.prior)
+        return pixels, boxes.astype(np.float32), annotations.labels[rows][kept]
+
+    def collate(self, examples: list[Example]) -> Batch:
+        """Stack, match: all images at once."""
+        pixels, boxes, labels = zip(*examples, strict=True)
+        images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)
+        every_box, every_label = (torch.from_numpy(np.concatenate(each)) for each in (boxes, labels))
+        return images, *match(every_box, every_label, [len(each) for each in labels], self.prior)
 
     def _owner(self, index: int) -> int:
         """The image whose boxes an image has: itself, or with `permute_labels` the next one."""
@@ -198,14 +199,14 @@ def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
     side, classes = config.model.image_size, config.model.num_classes
     colours = torch.randint(120, 256, (classes, 3, 1, 1), generator=generator, dtype=torch.uint8)
     images = torch.randint(0, 100, (samples, 3, side, side), generator=generator, dtype=torch.uint8)
-    prior = priors(config.model)
-    targets = []
+    boxes, labels = [], []
     for image in images:
         label = int(torch.randint(classes, (1,), generator=generator))
         extent = int(torch.randint(side // 4, side // 2, (1,), generator=generator))
         top, left = torch.randint(0, side - extent, (2,), generator=generator).tolist()
         image[:, top : top + extent, left : left + extent] = colours[label]
-        box = torch.tensor([[left, top, left + extent, top + extent]]) / side
-        targets.append(match(box, torch.tensor([label + 1]), prior))
-    offsets, labels = (torch.stack(parts) for parts in zip(*targets, strict=True))
-    return images, offsets, labels
+        boxes.append([left, top, left + extent, top + extent])
+        labels.append(label + 1)
+    return images, *match(
+        torch.tensor(boxes) / side, torch.tensor(labels), [1] * samples, priors(config.model)
+    )

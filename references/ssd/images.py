@@ -23,8 +23,8 @@ def for_training(
     side: int,
     max_samples: int,
     rng: np.random.Generator,
-) -> tuple[Tensor, np.ndarray, np.ndarray]:
-    """uint8 (3, side, side), the numbers of the boxes that are kept, and these boxes (n, 4).
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """uint8 (side, side, 3), the numbers of the boxes that are kept, and these boxes (n, 4).
 
     `pixels` is uint8 (height, width, 3), `boxes` (n > 0, 4) has corners as shares of the image. The crop is
     cut at whole pixels, rounded down.
@@ -37,12 +37,12 @@ def for_training(
     if rng.random() < data.flip:
         pixels = np.ascontiguousarray(pixels[:, ::-1])
         boxes = np.stack([1.0 - boxes[:, 2], boxes[:, 1], 1.0 - boxes[:, 0], boxes[:, 3]], axis=1)
-    return as_tensor(jitter(resize(pixels, side), data, rng)), kept, boxes
+    return np.asarray(jitter(resize(pixels, side), data, rng)), kept, boxes
 
 
 def for_evaluation(pixels: np.ndarray, side: int) -> Tensor:
     """uint8 (height, width, 3) -> uint8 (3, side, side)."""
-    return as_tensor(resize(pixels, side))
+    return torch.from_numpy(np.array(resize(pixels, side))).permute(2, 0, 1).contiguous()
 
 
 def resize(pixels: np.ndarray, side: int) -> Image.Image:
@@ -53,8 +53,8 @@ def resize(pixels: np.ndarray, side: int) -> Image.Image:
 def jitter(image: Image.Image, data: Data, rng: np.random.Generator) -> Image.Image:
     """Brightness, contrast, saturation and hue by factors drawn anew, in an order drawn anew."""
     changes = (
-        (functional.adjust_brightness, 1.0, data.brightness),
-        (functional.adjust_contrast, 1.0, data.contrast),
+        (brightness, 1.0, data.brightness),
+        (contrast, 1.0, data.contrast),
         (functional.adjust_saturation, 1.0, data.saturation),
         (functional.adjust_hue, 0.0, data.hue),
     )
@@ -65,6 +65,13 @@ def jitter(image: Image.Image, data: Data, rng: np.random.Generator) -> Image.Im
     return image
 
 
-def as_tensor(image: Image.Image) -> Tensor:
-    """An RGB image as uint8 (3, height, width)."""
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+def brightness(image: Image.Image, factor: float) -> Image.Image:
+    """Away from black."""
+    return Image.blend(Image.new("RGB", image.size), image, factor)
+
+
+def contrast(image: Image.Image, factor: float) -> Image.Image:
+    """Away from the mean grey level. As torchvision's `adjust_contrast`, whose mean is a sum in Python."""
+    levels = np.frombuffer(image.convert("L").tobytes(), dtype=np.uint8)
+    grey = int(levels.sum() / len(levels) + 0.5)
+    return Image.blend(Image.new("RGB", image.size, (grey, grey, grey)), image, factor)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
-from torchvision.ops import box_convert, box_iou
+from torchvision.ops import box_convert
 
 from train_bench.references.ssd.config import Model
 
@@ -36,23 +38,47 @@ def priors(shape: Model) -> Tensor:
     return torch.tensor(boxes, dtype=torch.float32).clamp_(0.0, 1.0)
 
 
-def match(boxes: Tensor, labels: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
-    """Give every prior box an object: (priors, 4) offsets and int64 (priors,) classes, 0 where none.
+def match(boxes: Tensor, labels: Tensor, counts: Sequence[int], prior: Tensor) -> tuple[Tensor, Tensor]:
+    """Give every prior box of every image an object: (images, priors, 4) offsets and int64 (images, priors) classes,
+    0 where none.
 
-    Each of `boxes` (n, 4: corners) claims the prior box of highest IoU, the later of two claims wins; any
-    other prior box takes its own best object if their IoU is above 0.5.
+    `boxes` (rows, 4: corners) and `labels` (rows,) are those of all images, `counts` of each, at least one. Each box
+    claims the prior box of highest IoU, the later of two claims wins; any other prior box takes the best object of
+    its image, the earlier of two that are equal, if their IoU is above 0.5.
     """
-    overlap = box_iou(boxes, box_convert(prior, "cxcywh", "xyxy"))
-    best_overlap, best_object = overlap.max(dim=0)
-    for number, claimed in enumerate(overlap.argmax(dim=1).tolist()):
-        best_overlap[claimed], best_object[claimed] = 2.0, number
-    classes = torch.where(best_overlap > POSITIVE_IOU, labels[best_object], 0)
-    return encode(boxes[best_object], prior), classes
+    overlap = _iou(boxes.numpy(), box_convert(prior, "cxcywh", "xyxy").numpy())
+    rows, first = np.arange(len(boxes)), np.cumsum([0, *counts[:-1]])
+    image = np.repeat(np.arange(len(counts)), counts)
+    best = np.maximum.reduceat(overlap, first)
+    best_row = np.minimum.reduceat(np.where(overlap == best[image], rows[:, None], len(rows)), first)
+    claimed = overlap.argmax(axis=1)
+    best[image, claimed], best_row[image, claimed] = 2.0, rows
+    taken = torch.from_numpy(best_row)
+    classes = torch.where(torch.from_numpy(best > POSITIVE_IOU), labels[taken], 0)
+    return _offsets(box_convert(boxes, "xyxy", "cxcywh")[taken], prior), classes
+
+
+def _iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """float32 (n, m) of (n, 4) and (m, 4) corners: torchvision's `box_iou` bit by bit, which starts more operations."""
+    left, top, right, bottom = boxes.T[:, :, None]
+    other_left, other_top, other_right, other_bottom = others.T
+    width = np.maximum(np.minimum(right, other_right) - np.maximum(left, other_left), 0)
+    height = np.maximum(np.minimum(bottom, other_bottom) - np.maximum(top, other_top), 0)
+    shared = width * height
+    area, other_area = (
+        (right - left) * (bottom - top),
+        (other_right - other_left) * (other_bottom - other_top),
+    )
+    return np.asarray(shared / (area + other_area - shared))
 
 
 def encode(boxes: Tensor, prior: Tensor) -> Tensor:
     """Corners (..., 4) as offsets (..., 4) from `prior`, scaled by 0.1 (centre) and 0.2 (size)."""
-    wanted = box_convert(boxes, "xyxy", "cxcywh")
+    return _offsets(box_convert(boxes, "xyxy", "cxcywh"), prior)
+
+
+def _offsets(wanted: Tensor, prior: Tensor) -> Tensor:
+    """The same of centre x, y, width, height."""
     centre = (wanted[..., :2] - prior[..., :2]) / prior[..., 2:] / CENTRE_SCALE
     return torch.cat([centre, (wanted[..., 2:] / prior[..., 2:]).log() / SIZE_SCALE], dim=-1)
 

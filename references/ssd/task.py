@@ -74,7 +74,9 @@ class Task(TrainingTask[Config, data.Batch]):
         seen, every = len(self._val.images), len(self._val.annotations.image_ids)
         mine = stream.evaluation_order(seen, config.data.eval_batch_size, parallel.rank, parallel.size)
         fingerprint = self._use_loaders(
-            loading.loader(train_set, config.data, parallel.device, self._sampler(order)),
+            loading.loader(
+                train_set, config.data, parallel.device, self._sampler(order), collate=train_set.collate
+            ),
             loading.loader(eval_set, config.data, parallel.device, mine, padding_from=seen),
             eval_left_out=every - seen,
         )

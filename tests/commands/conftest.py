@@ -3,6 +3,8 @@
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from train_bench import campaign, software
+from train_bench import campaign, cli, search_path, software
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
 from train_bench.plan import discover
@@ -19,6 +21,12 @@ from train_bench.plan.plan import Provenance, make_plan
 from train_bench.rules import ruleset
 
 ROOT = Path(__file__).parents[2]
+
+
+def in_the_foreground():
+    """`preexec_fn` of a process that is to be ended by Ctrl-C: jobs that a shell starts in the background ignore
+    SIGINT, and so would theirs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def composed_config(*overrides):
@@ -38,10 +46,19 @@ def make(*overrides, reference_runs=False, to_be_run=True):
         software=software.describe(),
         points_digest=None,
         variant="resnet_mini",
-        cache=Path("/nowhere"),
+        cache=Path("/proc/nowhere"),  # where root cannot write either: who prepares data says where
     )
     rules = ruleset.load(run_config.benchmark.ruleset)
     return make_plan(run_config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
+
+
+@contextmanager
+def laid_out(folder: Path) -> Iterator[None]:
+    """While it lasts, processes find a benchmark `waves` as `train-bench new` lays it out, whose runs take seconds."""
+    assert cli.command("new")(["benchmark", "waves", "--to", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(search_path.VARIABLE, str(folder / "waves"))
+        yield
 
 
 class FakeLauncher:

@@ -38,6 +38,7 @@ def one_run(reference, scratch, *overrides):
         f"benchmark={reference}_mini",
         "runs=1",
         "seed=1",
+        "keep_weights=true",
         f"output={folder}",
         f"data_dir={scratch / 'data'}",
     )
@@ -59,6 +60,13 @@ def assert_both_judges_accept(run):
     (entry,) = json.loads(train_bench("judge", str(run.folder), "--json").stdout)["entries"]
     assert not checks_of(entry["runs"][0])
     assert official_verdict(run.folder / "result_0.txt")
+
+
+def assert_weights_are_verified(run):
+    """What two ranks have kept has the logged quality on one."""
+    answer = train_bench("verify", str(run.folder), "launcher=inline", timeout=300)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "quality verified: 1 of 1 runs, on 1 rank(s) by inline" in answer.stdout
 
 
 def assert_the_official_judge_refuses(run, scratch, *, quality, metric="value"):

@@ -1,7 +1,8 @@
 """A rank that runs the real harness over a fake task: `PLAN.json INDEX BEHAVIOUR`.
 
 BEHAVIOUR is what happens in the middle of the run: `converge`, `miss` the target, get `killed`, `hang`, `raise`,
-`vanish` before anything is logged; `forbidden` logs a value that the rules forbid, takes its time, and converges.
+`vanish` before anything is logged; `killed_once` dies behind its third evaluation unless it was started again;
+`forbidden` logs a value that the rules forbid, takes its time, and converges.
 """
 
 import os
@@ -15,6 +16,8 @@ from pathlib import Path
 from tests.run.fakes import CountingClock, FakeTask, OneRank
 from train_bench import files
 from train_bench.job import PLAN_DIGEST, plan_digest, read_job
+from train_bench.judge.log import read
+from train_bench.run.checkpoints import Checkpoints
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
 
@@ -28,7 +31,7 @@ class Misbehaving(FakeTask):
     def evaluate(self):
         quality = super().evaluate()
         self.evaluations += 1
-        if self.behaviour == "killed":
+        if self.behaviour == "killed" or (self.behaviour == "killed_once" and self.evaluations == 3):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.behaviour == "raise":
             raise RuntimeError("the loss is not what it was")
@@ -37,6 +40,10 @@ class Misbehaving(FakeTask):
         if self.behaviour == "hang":
             time.sleep(600)
         return quality
+
+
+def last_ms(path):
+    return read(path).events[-1].time_ms
 
 
 def main():
@@ -55,9 +62,13 @@ def main():
     qualities = [0.5] * (5 + index) + [0.999]
     if behaviour == "miss":
         qualities = [0.5] * len(job.schedule.points())
+    checkpoints = None if job.checkpoint_seconds is None else Checkpoints(job, OneRank())
+    if checkpoints is not None and checkpoints.failed_ms:
+        behaviour = behaviour.replace("killed_once", "converge")
+        clock.pass_ms(int(last_ms(job.growing_file) - begin))
     log = Log(job.growing_file, lambda: int(begin) + clock())
     task = Misbehaving(qualities, behaviour, clock, job.config["train_samples"])
-    timed_run(task, job, OneRank(), log)
+    timed_run(task, job, OneRank(), log, checkpoints=checkpoints)
     log.close()
 
 

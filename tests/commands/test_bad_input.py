@@ -62,7 +62,7 @@ def train_bench(*arguments, cwd=ROOT, timeout=120):
         (["run", "resume=/nowhere/at/all"], ["holds no campaign"]),
         (["run", "resume=/nowhere", "runs=3"], ["keeps its plan", "runs=3"]),
         (["run", "benchmark"], ["benchmark"]),
-        (["prepare", "benchmark=resnet_cifar10", "data_dir=/tmp/nowhere"], ["not downloaded", "source"]),
+        (["prepare", "benchmark=resnet_cifar10", "data_dir=data"], ["not downloaded", "source"]),
         (["rum"], ["no verb 'rum'", "Did you mean 'run'?"]),
         (["rules", "benchmark=resnet_mimi"], ["Did you mean 'resnet_mini'"]),
         (["rules", "benchmark=stable_diffusion"], ["several rounds", "training-4.0.0"]),
@@ -72,8 +72,8 @@ def train_bench(*arguments, cwd=ROOT, timeout=120):
         (["judge", "/nowhere/at/all"], ["no file or folder /nowhere/at/all"]),
     ],
 )
-def test_a_wrong_request_is_answered_by_one_sentence(arguments, sentences):
-    answer = train_bench(*arguments)
+def test_a_wrong_request_is_answered_by_one_sentence(arguments, sentences, tmp_path):
+    answer = train_bench(*arguments, cwd=tmp_path)
     assert answer.returncode == 2, answer.stderr
     assert answer.stdout == ""
     for sentence in sentences:

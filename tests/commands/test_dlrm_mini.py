@@ -1,8 +1,11 @@
 """The mini recommendation benchmark on two ranks that divide its tables, judged by us and by the official checker."""
 
+import shutil
+
 import pytest
 
 from tests.commands import judged_mini
+from tests.commands.test_bad_input import train_bench
 
 pytestmark = pytest.mark.full
 
@@ -14,6 +17,20 @@ def run(tmp_path_factory):
 
 def test_a_run_on_two_ranks_reaches_the_target_and_both_judges_accept_it(run):
     judged_mini.assert_both_judges_accept(run)
+
+
+def test_its_kept_weights_have_the_logged_quality_on_one_rank(run):
+    judged_mini.assert_weights_are_verified(run)
+
+
+def test_a_better_quality_than_that_of_the_kept_weights_is_found(run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "forged")
+    place = run.log.index('"value": ', run.log.rindex('"eval_accuracy"')) + len('"value": ')
+    (folder / "result_0.txt").write_text(f"{run.log[:place]}0.95{run.log[run.log.index(',', place) :]}")
+    answer = train_bench("verify", str(folder), timeout=300)
+    assert answer.returncode == 1, answer.stderr
+    assert "logged AUC 0.95, found AUC 0.88" in answer.stdout
+    assert "have another quality than this log says" in train_bench("judge", str(folder)).stdout
 
 
 def test_the_official_checker_refuses_a_log_that_misses_the_target(run, tmp_path):

@@ -1,6 +1,7 @@
 """The main job on real data, through the command line, judged by us and by the official checker."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from tests.commands.conftest import ROOT
 from tests.commands.judged_mini import checks_of, official_verdict
 from tests.commands.test_bad_input import train_bench
 from tests.commands.test_cheats import OF_CHEATS, findings_of, judge
+from train_bench.commands import verify
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +20,7 @@ def campaign(tmp_path_factory):
     """Two runs on one rank and one run on two ranks of the default benchmark, and what was printed."""
     alone, together = (tmp_path_factory.mktemp(name) / "campaign" for name in ("alone", "together"))
     two = ("launcher=torchrun", "launcher.nproc_per_node=2")
-    same = ("seed=1", "launcher.threads_per_rank=1")  # other tests want the cores, too
+    same = ("seed=1", "keep_weights=true", "launcher.threads_per_rank=1")  # other tests want the cores, too
     return {
         "alone": (alone, train_bench("run", "runs=2", *same, f"output={alone}", timeout=280)),
         "together": (together, train_bench("run", *two, "runs=1", *same, f"output={together}", timeout=280)),
@@ -75,6 +77,28 @@ def test_a_campaign_leaves_the_files_that_it_promises(campaign):
             assert (folder / "ranks" / "run_0" / f"rank_{rank}.{kind}").exists()
 
 
+def test_kept_weights_have_the_logged_quality_on_another_number_of_ranks(campaign):
+    folder, _ = campaign["together"]
+    answer = train_bench("verify", str(folder), "launcher=inline", "launcher.threads_per_rank=1")
+    assert answer.returncode == 0, answer.stderr
+    assert "quality verified: 1 of 1 runs, on 1 rank(s) by inline" in answer.stdout
+    assert "quality verified: 1 of 1 runs" in train_bench("score", str(folder)).stdout
+
+
+@pytest.mark.parametrize("other", ["one value", "another run"])
+def test_weights_that_are_not_those_of_the_run_are_refused(campaign, tmp_path, other, capsys):
+    folder = shutil.copytree(campaign["alone"][0], tmp_path / "copy")
+    kept = folder / "weights" / "run_1.safetensors"
+    if other == "one value":
+        content = bytearray(kept.read_bytes())
+        content[-1] ^= 1
+        kept.write_bytes(content)
+    else:
+        shutil.copy(folder / "weights" / "run_0.safetensors", kept)
+    assert verify.main([str(folder)]) == 2
+    assert f"run_1.safetensors is not what {folder / 'result_1.txt'} names" in capsys.readouterr().err
+
+
 def test_the_system_that_was_found_is_written_down(campaign):
     system = json.loads((campaign["alone"][0] / "system.json").read_text())
     assert system["packages"]["torch"] == torch.__version__.partition("+")[0]
@@ -91,7 +115,7 @@ def test_time_to_train_is_samples_to_the_target_over_samples_per_second(campaign
     score = json.loads((campaign["alone"][0] / "score.json").read_text())
     for run in score["runs"]:
         assert run["samples"] / run["samples_per_second"] == pytest.approx(run["minutes"] * 60)
-        assert run["samples"] == run["convergence"] * 897
+        assert run["samples"] == run["convergence"] * 2691
 
 
 def test_a_killed_rank_is_named_and_its_siblings_are_ended(tmp_path):

@@ -37,7 +37,8 @@ class ByHand(Torchrun):
 
 
 def planned(tmp_path, *overrides):
-    plan = make(f"output={tmp_path / 'campaign'}", "device=cpu", "seed=1", "runs=1", *overrides)
+    data = f"data_dir={tmp_path.parent / 'resnet_mini'}"  # prepared once for all
+    plan = make(f"output={tmp_path / 'campaign'}", data, "device=cpu", "seed=1", "runs=1", *overrides)
     campaign.prepare_data(plan)
     campaign.begin(plan)
     return plan

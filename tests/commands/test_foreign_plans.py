@@ -37,6 +37,14 @@ def set_in_jobs(**fields):
         (set_in_jobs(reference="../../evil"), "its run 0 for ../../evil"),
         (lambda plan: plan.update(launcher="os"), "no launcher 'os'|and its run 0 for"),
         (lambda plan: plan.update(benchmark="resnet_mini\n#SBATCH --wrap=x"), "no benchmark of mini-1.0"),
+        (
+            lambda plan: plan["shared"]["launcher_config"].update(name="horovod"),
+            "launcher=inline, and its runs are configured with horovod",
+        ),
+        (
+            lambda plan: plan["shared"]["config"].update(ruleset="training-1.1.0"),
+            "ruleset=mini-1.0, and its runs are configured with",
+        ),
         (lambda plan: plan.update(jobs=[]), r"numbers its runs \[\]"),
         (lambda plan: plan["jobs"].reverse(), "counted from 0"),
         (lambda plan: plan.update(jobs="x"), r"numbers its runs \[\]"),
@@ -77,7 +85,7 @@ def test_a_module_beside_the_campaign_is_never_imported(begun, tmp_path, monkeyp
     argv = (sys.executable, "-c", "import statistics, sys; sys.exit(statistics.__file__ is None)")
     assert subprocess.run(argv).returncode == 7, "the planted module is not found, so nothing is shown"
     job: Job = begun.jobs[0]
-    assert launch.carry_out(Launch(argv=argv), job, lambda: None).exit_code == 0
+    assert launch.carry_out(Launch(argv=argv), job.ranks_folder, lambda: None).exit_code == 0
     assert launch.answer(Launch(argv=argv)) == ""
     assert launch.run_through(argv, tmp_path / "stderr") == 0
 

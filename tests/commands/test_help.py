@@ -68,7 +68,7 @@ def test_a_shell_completes_verbs_options_and_their_values():
     )
     assert ran.stderr == ""
     verbs, benchmarks, launchers, seed = ran.stdout.splitlines()
-    assert {"run", "rules", "review", "report", "rcp"} == set(verbs.split())
+    assert {"run", "rules", "review", "report", "rcp", "replay"} == set(verbs.split())
     assert {"benchmark=resnet_mini", "benchmark=resnet_mini_lars"} <= set(benchmarks.split())
     assert "launcher=torchrun" in launchers
     assert "seed=" in seed

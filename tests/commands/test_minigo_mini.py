@@ -33,5 +33,9 @@ def test_the_official_checker_misses_the_target_alone(run, tmp_path):
     assert judged_mini.official_verdict(reached)
 
 
+def test_its_kept_weights_play_the_logged_match_on_one_rank(run):
+    judged_mini.assert_weights_are_verified(run)
+
+
 def test_every_generation_says_how_many_games_it_had(run):
     assert run.log.count('"actual_selfplay_games_per_generation"') == 2

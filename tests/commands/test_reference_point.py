@@ -338,7 +338,7 @@ def test_the_verb_says_how_sure_points_are_and_runs_nothing(tmp_path, monkeypatc
 
     told = json.loads(capsys.readouterr().out)
     assert (told["benchmark"], told["ruleset"]) == ("resnet_mini", "mini-1.0")
-    assert [point["batch_size"] for point in told["points"]] == [32, 64, 128]
+    assert [point["batch_size"] for point in told["points"]] == [32, 64, 128, 256]
     assert 0 < told["points"][1]["false_alarm"] < 0.1
     assert list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import ROOT, wait_for
+from tests.commands.conftest import ROOT, in_the_foreground, wait_for
 from train_bench import cli, sweep
 from train_bench.exit_codes import guarded
 
@@ -246,7 +246,7 @@ def test_an_interrupt_ends_the_program_and_all_that_it_has_started(place, behavi
     words = ["run", "benchmark=waves", f"command={spelled(behaviour)}", "output=out"]
     argv = [sys.executable, "-m", "train_bench", *words]
     campaign = subprocess.Popen(
-        argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=_in_the_foreground
+        argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=in_the_foreground
     )
     wait_for(Path("out/hangs").exists)
     campaign.send_signal(signal.SIGINT)
@@ -255,11 +255,6 @@ def test_an_interrupt_ends_the_program_and_all_that_it_has_started(place, behavi
     assert "Interrupted; 0 of 3 runs are finished and stay." in said
     assert '"aborted"' in Path("out/result_0.txt.part").read_text().splitlines()[-1]
     wait_for(lambda: no_process_is_left(place))
-
-
-def _in_the_foreground():
-    """Jobs that a shell starts in the background ignore SIGINT, and so would theirs."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_when_what_watches_a_program_is_killed_the_program_ends_with_it(place):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.commands.conftest import ROOT, Diary, FakeLauncher, wait_for
+from tests.commands.conftest import ROOT, Diary, FakeLauncher, in_the_foreground, wait_for
 from tests.commands.test_bad_input import train_bench
 from train_bench import campaign
 from train_bench.plan import discover
@@ -128,7 +128,7 @@ def test_plan_prints_the_decided_values_and_the_command_of_every_run_and_writes_
     assert second.endswith("1")
     assert "--nproc-per-node=2" in first
     for fact in (
-        "top1 >= 0.86",
+        "top1 >= 0.73",
         "2; a result needs 5",
         "2 rank(s) x 32 samples",
         "no campaign like it is known",
@@ -260,7 +260,7 @@ def test_an_interrupted_campaign_says_how_to_go_on(tmp_path):
     arguments = ["run", "seed=1", f"output={folder}"]
     command = [sys.executable, "-m", "train_bench", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, text=True, preexec_fn=_in_the_foreground, **pipes) as process:
+    with subprocess.Popen(command, cwd=ROOT, text=True, preexec_fn=in_the_foreground, **pipes) as process:
         wait_for(lambda: (folder / "result_0.txt.part").exists(), seconds=60)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
@@ -270,8 +270,3 @@ def test_an_interrupted_campaign_says_how_to_go_on(tmp_path):
         f"train-bench run resume={folder}\n"
     )
     assert not list(folder.glob("result_*.txt"))
-
-
-def _in_the_foreground():
-    """Jobs that a shell starts in the background ignore SIGINT, and so would theirs."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.commands.conftest import wait_for
+from tests.commands.conftest import laid_out, wait_for
 from tests.commands.test_bad_input import train_bench
 
 pytestmark = pytest.mark.timeout(900)  # two hosts on one busy machine are slow
@@ -49,14 +49,16 @@ def no_process_is_left(hosts):
 @pytest.mark.full
 def test_a_campaign_of_five_runs_over_two_hosts_is_valid(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
-    other = two_hosts[1].start(*joining(two_hosts, folder))  # the order does not matter
-    code, out, err = finished(two_hosts[0].start(*arguments(two_hosts, folder)))
-    assert code == 0, out + err
-    assert f"train-bench join {folder} launcher.node_rank=1" in out
-    code, out, err = finished(other)
-    assert code == 0, err
-    assert out.count("finished") == 5
-    (judged,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
+    with laid_out(tmp_path):
+        other = two_hosts[1].start(*joining(two_hosts, folder))  # the order does not matter
+        words = ("benchmark=waves", f"data_dir={tmp_path / 'data'}")
+        code, out, err = finished(two_hosts[0].start(*arguments(two_hosts, folder, *words)))
+        assert code == 0, out + err
+        assert f"train-bench join {folder} launcher.node_rank=1" in out
+        code, out, err = finished(other)
+        assert code == 0, err
+        assert out.count("finished") == 5
+        (judged,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
     assert judged["valid"]
     assert judged["world_size"] == 2
     states = [json.loads((folder / f"ranks/run_4/rank_{rank}.json").read_text()) for rank in (0, 1)]

@@ -1,5 +1,6 @@
 """How results came about: other rules, points, source or versions than were planned, and runs that were tried again."""
 
+import hashlib
 import json
 
 import pytest
@@ -214,3 +215,30 @@ def test_a_planned_configuration_that_is_none_is_no_result(folder):
     jobs = [{"index": index, "seed": 1000 + index, "config": {"reference": 3}} for index in range(5)]
     plan(folder, **PLANNED, jobs=jobs)
     assert "no configuration of it" in " ".join(judged(folder, changes).score.reasons)
+
+
+def verified(folder, index, **changes):
+    digest = hashlib.sha256((folder / f"result_{index}.txt").read_bytes()).hexdigest()
+    told = {"log": digest, "agree": True, "tolerance": 1e-5, "logged": {"top1": 0.9}, "found": {"top1": 0.9}}
+    (folder / f"verified_{index}.json").write_text(json.dumps(told | changes))
+
+
+def test_a_verified_quality_is_told_with_the_score_for_the_very_log_that_was_verified(folder):
+    verified(folder, 0)
+    verified(folder, 1)
+    verified(folder, 2, log="that of another run")
+    verified(folder, 3, tolerance="wide")
+    verified(folder, 4, tolerance=10**400)
+    assert judged(folder).score.verified == (
+        "quality verified: 2 of 5 runs, by evaluating their kept weights again (within 1e-05)"
+    )
+
+
+def test_weights_that_have_another_quality_make_no_result_in_a_strict_round(folder):
+    assert judged(folder).score.verified is None
+    verified(folder, 3, agree=False, found={"top1": 0.5})
+    judgement = judged(folder)
+    ((grade, message),) = findings_of(judgement, "verified")
+    assert grade == "breaks"
+    assert "{'top1': 0.5} instead of {'top1': 0.9}" in message
+    assert judgement.score.verified is None and not judgement.score.valid

@@ -119,10 +119,10 @@ def missed_with(folder, last, rules=MINI):
 @pytest.mark.parametrize(
     ("last", "said"),
     [
-        ("0.7766666666666666", "last quality 0.7767."),
+        ("0.6766666666666666", "last quality 0.6767."),
         ("0.7", "last quality 0.7."),
-        ("0.859999", "last quality 0.859999."),
-        ("0.8599949", "last quality 0.85999."),
+        ("0.729999", "last quality 0.729999."),
+        ("0.7299949", "last quality 0.72999."),
         ("6.195306298319796e-05", "last quality 0.0001."),
         ('"much"', "the last quality is not a number."),
         ("NaN", "the last quality is not a number."),

@@ -203,7 +203,13 @@ def test_the_verb_answers_by_its_exit_code_and_first_of_all_in_words(tmp_path, f
     answer = train_bench("compare", *folders, "--fail-if-slower", "3%")
     assert answer.returncode == code
     assert words in answer.stdout.splitlines()[0]
-    told = json.loads(train_bench("compare", *folders, "--fail-if-slower", "3%", "--json").stdout)
+    page = tmp_path / "page.html"
+    words_of_page = ["--fail-if-slower", "3%", "--json", "--to", str(page)]
+    told = json.loads(train_bench("compare", *folders, *words_of_page).stdout)
+    main = page.read_text().partition("<main")[2]
+    assert main.index(told["gates"][0]["sentence"]) < main.index("<h2>")
+    nowhere = train_bench("compare", *folders, *words_of_page[:2], "--to", "/proc/page.html")
+    assert (nowhere.returncode, words in nowhere.stdout) == (3, True), "1 would say that it is slower"
     assert (told["exit_code"], told["gates"][0]["limit"], len(told["comparisons"])) == (code, 0.03, 1)
 
 
@@ -268,6 +274,13 @@ def test_the_history_is_the_last_valid_campaigns_before_of_the_same_task_and_sys
     (found,) = json.loads(capsys.readouterr().out)["gates"]
     assert [folder[-7:] for folder in found["campaigns"]] == [f"night_{day}" for day in (1, 2, 3, 4)]
 
+    store = ["--store", str(tmp_path / "results.db")]
+    assert command("index")([str(tmp_path / "nights"), *store]) == 0
+    capsys.readouterr()
+    of_store = ["--against-history", "--last", "4", *store]
+    assert command("compare")([*words[:3], *of_store, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["gates"] == [found]
+
 
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -276,6 +289,12 @@ def test_the_history_is_the_last_valid_campaigns_before_of_the_same_task_and_sys
         (["--against-history", "."], "--against-history needs --fail-if-slower"),
         (["--fail-if-slower", "3%", "--pairs", "4"], "add that, or leave it away"),
         (["--fail-if-slower", "3%", "--against-history", ".", "--last", "2"], "--last is 2"),
+        (
+            ["--fail-if-slower", "3%", "--against-history", ".", "--store", "x.db"],
+            "leave the folder or --store",
+        ),
+        (["--fail-if-slower", "3%", "--store", "x.db"], "leave the folder or --store"),
+        (["--fail-if-slower", "3%", "--against-history", ".", "--against-history"], "reads the store; leave"),
         (["--fail-if-slower", "3%", "--against-history", ".", "--sequential"], "Leave one of the two away"),
         (["--fail-if-slower", "3%", "--sequential", "--pairs", "1"], "--pairs is 1"),
     ],

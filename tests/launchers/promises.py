@@ -21,6 +21,7 @@ from train_bench.references.parts.optimizers import SGD
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.task import Task
 from train_bench.run import replicas
+from train_bench.sharded_tensors import whole
 from train_bench.warm_up import without_trace
 
 BATCH = 8
@@ -46,7 +47,7 @@ def convolution(seed):
 
 
 def weights(model):
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    return torch.cat([whole(parameter).flatten() for parameter in model.parameters()])
 
 
 def one_step(parallel, forward, *, micro_batches=1, clip_norm=None):
@@ -236,7 +237,7 @@ def promises(parallel, job, digits):
             "checkpoint": checkpoint(parallel),
             "first epoch": first_epoch(parallel, digits),
         }
-        if job.launcher == "deepspeed":
+        if job.launcher == "deepspeed" or job.launcher_config.get("shard"):
             result["local"] = refused(lambda: local_parameter(parallel))
         else:
             result["local"] = local_parameter(parallel)

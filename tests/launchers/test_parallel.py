@@ -25,13 +25,14 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(900)  # DeepSpeed may have to compile
 SEVERAL = {
     "torchrun": ("torchrun", {}),
+    "torchrun, FSDP2": ("torchrun", {"shard": "fsdp"}),
     "horovod": ("horovod", {}),
     "deepspeed": ("deepspeed", {"zero_stage": 0}),
     "deepspeed, ZeRO 1": ("deepspeed", {"zero_stage": 1}),
     "deepspeed, ZeRO 2": ("deepspeed", {"zero_stage": 2}),
     "deepspeed below torchrun": ("deepspeed", {"zero_stage": 1, "starter": "torchrun"}),
 }
-MIXED = ("torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 2")
+MIXED = ("torchrun", "torchrun, FSDP2", "horovod", "deepspeed", "deepspeed, ZeRO 2")
 """Enough of them for bfloat16: ZeRO 1 and 2 share that code."""
 
 ASKED = (
@@ -176,8 +177,9 @@ def test_local_parameters_are_neither_broadcast_nor_reduced(start, variant):
         assert torch.equal(result["local"]["gradient"], torch.full((1, 4), rank + 1.0))
 
 
-def test_deepspeed_refuses_local_parameters(start):
-    assert "sharded tables" in start("deepspeed")[0]["local"]
+@pytest.mark.parametrize("variant", ["deepspeed", "torchrun, FSDP2"])
+def test_local_parameters_are_refused_where_all_are_shared(start, variant):
+    assert "sharded tables" in start(variant)[0]["local"]
 
 
 @pytest.mark.parametrize("variant", SEVERAL)
@@ -196,14 +198,15 @@ def test_what_another_process_saved_is_continued_or_refused_where_only_a_piece_w
 @pytest.mark.parametrize("variant", [name for name in SEVERAL if name != "torchrun"])
 def test_the_first_epoch_of_the_benchmark_is_the_same_with_every_launcher(start, variant):
     ours, theirs = (start(name)[0]["first epoch"] for name in ("torchrun", variant))
-    assert len(ours["losses"]) == 15
+    assert len(ours["losses"]) == 43
     torch.testing.assert_close(theirs["losses"], ours["losses"], atol=1e-4, rtol=0)
     torch.testing.assert_close(theirs["weights"], ours["weights"], atol=1e-4, rtol=0)
     assert theirs["top1"] == pytest.approx(ours["top1"], abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    "variant", ["torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"]
+    "variant",
+    ["torchrun", "torchrun, FSDP2", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"],
 )
 def test_an_overflow_on_one_rank_is_skipped_on_all_in_fp16(start, variant):
     for result in start(variant, Precision.fp16):
@@ -211,7 +214,8 @@ def test_an_overflow_on_one_rank_is_skipped_on_all_in_fp16(start, variant):
 
 
 @pytest.mark.parametrize(
-    "variant", ["torchrun", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"]
+    "variant",
+    ["torchrun", "torchrun, FSDP2", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"],
 )
 @pytest.mark.parametrize(("what", "options"), [("training", {}), ("clipped", {"clip_norm": 0.01})])
 def test_scaled_training_in_fp16_is_near_that_in_fp32(start, alone, variant, what, options):

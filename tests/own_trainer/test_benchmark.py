@@ -50,7 +50,7 @@ def campaign(folder, monkeypatch, **changes):
         "run": 2,
         "seed": 11,
         "log": str(folder / "result_2.txt.part"),
-        "target": [{"metric": "top1", "value": 0.86, "higher_is_better": True, "strictly": False}],
+        "target": [{"metric": "top1", "value": 0.73, "higher_is_better": True, "strictly": False}],
         "unit": "epoch",
         "schedule": {"first": 1, "period": 1, "until": 4, "start": 0, "samples_per_unit": 1000},
         "hyperparameters": VALUES,
@@ -114,7 +114,7 @@ def test_the_log_of_a_program_has_the_order_of_a_references_log_and_names_the_pr
 
 @pytest.mark.parametrize(
     ("qualities", "expected"),
-    [([0.5, 0.86], "success"), ([0.1, 0.2, 0.3, 0.85], "aborted"), ([0.1, float("nan")], "aborted")],
+    [([0.5, 0.73], "success"), ([0.1, 0.2, 0.3, 0.72], "aborted"), ([0.1, float("nan")], "aborted")],
     ids=["reached exactly", "schedule over", "not a number"],
 )
 def test_the_run_is_decided_by_the_target_of_the_rules(tmp_path, qualities, expected):
@@ -198,7 +198,7 @@ def test_what_was_not_announced_is_missed_before_the_clock_starts(tmp_path):
 
 def test_a_program_of_a_campaign_is_told_which_run_it_is(tmp_path, monkeypatch):
     one = campaign(tmp_path, monkeypatch)
-    assert (one.run, one.seed, one.hyperparameters, str(one.target)) == (2, 11, VALUES, "top1 >= 0.86")
+    assert (one.run, one.seed, one.hyperparameters, str(one.target)) == (2, 11, VALUES, "top1 >= 0.73")
     train(ready(one), [0.9])
     events = {event["key"]: event["value"] for event in log(tmp_path / "result_2.txt.part")}
     assert (events["seed"], events["plan_digest"], events["submission_org"]) == (11, "d", "me")
@@ -257,7 +257,7 @@ def test_a_metric_that_the_target_does_not_know_is_no_evaluation(tmp_path):
     one.block_start()
     one.eval_start()
     with pytest.raises(
-        LaunchError, match=r"report\(\) gave accuracy, and the target top1 >= 0\.86 needs top1"
+        LaunchError, match=r"report\(\) gave accuracy, and the target top1 >= 0\.73 needs top1"
     ):
         one.report(accuracy=0.9)
 

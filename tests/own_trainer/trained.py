@@ -38,9 +38,16 @@ def told(program: str, *words: str, ranks: int = 1) -> dict[str, Any]:
 
 def accuracies(folder: Path) -> list[float]:
     """What a run's evaluations found; the log is judged, and the run took about as many epochs as the reference's."""
+    found = evaluated(folder)
     judge = [sys.executable, "-m", "train_bench", "judge", str(folder), "--ruleset", "mini-1.0"]
     judged = subprocess.run(judge, cwd=ROOT, capture_output=True, text=True).stdout
     assert "result_0.txt: success, converged, follows the rules" in judged, judged
+    assert abs(len(found) - statistics.mean(EPOCHS)) <= 3 * statistics.pstdev(EPOCHS), found
+    return found
+
+
+def evaluated(folder: Path) -> list[float]:
+    """What the evaluation after each epoch found."""
     events = [
         json.loads(line.removeprefix(":::MLLOG "))
         for line in (folder / "result_0.txt").read_text().splitlines()
@@ -48,5 +55,4 @@ def accuracies(folder: Path) -> list[float]:
     found = [event for event in events if event["key"] == "eval_accuracy"]
     epochs = [event["metadata"]["epoch_num"] for event in found]
     assert epochs == list(range(1, len(epochs) + 1))
-    assert abs(len(epochs) - statistics.mean(EPOCHS)) <= 3 * statistics.pstdev(EPOCHS), epochs
     return [event["value"] for event in found]

@@ -16,6 +16,7 @@ from train_bench.rules import ruleset
 PREPARED = "drop_caches=true"
 STARTED = {
     "bert": ["benchmark.start_weights=start.npz"],
+    "llama31_405b": ["benchmark.start_weights=start"],
     "minigo": ["benchmark.start_weights=start.npz", "benchmark.opponent=target.npz"],
 }
 """What a full-scale benchmark has to be told of its published weights."""
@@ -34,6 +35,49 @@ def test_fewer_runs_may_be_asked_for():
 @pytest.mark.parametrize("text", ["minutes > 30", "minutes>.5", "  minutes  >  2.  "])
 def test_a_budget_of_minutes_is_in_the_plan(text):
     assert make(f"stop_when='{text}'").jobs[0].stop_when == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kill every 60 s",
+        "kill rank 0 every .5s",
+        "kill host every 60 s on average seed 7",
+        "kill launcher every 9 s",
+    ],
+)
+def test_faults_are_in_the_plan_with_checkpoints(text):
+    job = make(f"faults='{text}'", "checkpoint_seconds=30").jobs[0]
+    assert (job.faults, job.checkpoint_seconds) == (text, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["faults='kill every 60 s'"], "needs checkpoints"),
+        (["faults='kill every 0 s'", "checkpoint_seconds=1"], "write faults='kill WHAT every SECONDS s'"),
+        (["faults='kill it every 9 s'", "checkpoint_seconds=1"], "write faults="),
+        (
+            ["faults='kill rank 1 every 9 s'", "checkpoint_seconds=1"],
+            "names rank 1; the run has ranks 0 to 0",
+        ),
+        (["checkpoint_seconds=-1"], "checkpoint_seconds is -1"),
+        (["checkpoint_seconds=1", "command='true'"], "are for references"),
+        (["checkpoint_seconds=1", "launcher=slurm"], "inline and torchrun; launcher=slurm on 1 host"),
+        (
+            ["checkpoint_seconds=1", "launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=a"],
+            "2 host",
+        ),
+    ],
+)
+def test_faults_and_checkpoints_that_cannot_be_are_refused(words, why):
+    with pytest.raises(RequestError, match=why):
+        make(*words)
+
+
+def test_reference_runs_write_no_checkpoints():
+    with pytest.raises(RequestError, match="Reference runs are whole"):
+        make("checkpoint_seconds=1", reference_runs=True)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +258,18 @@ def test_every_benchmark_can_be_planned_under_its_own_rules(variant):
 def test_a_closed_full_scale_run_needs_entropy_and_cleared_caches():
     with pytest.raises(RequestError, match=r"seed=3.*entropy.*drop_caches=true"):
         make("benchmark=resnet", "seed=3")
+
+
+def test_what_round_6_1_asks_to_be_disclosed_is_in_the_plan():
+    words = (PREPARED, "launcher=torchrun", "launcher.nproc_per_node=4", "precision=fp16")
+    told = make("benchmark=llama31_8b", *words).jobs[0].announcement
+    assert told["lowest_numerical_precision_in_attn"] == "fp16"
+    assert told["lowest_numerical_precision_in_comm"] == "fp32"
+    assert (told["micro_batch_size"], told["expert_parallelism"]) == (4, 1)
+    assert told["config_filename"].startswith("conf/benchmark/")
+    before = make("benchmark=llama31_8b", *words, "benchmark.ruleset=training-6.0.0").jobs[0].announcement
+    own = make("benchmark=llama31_8b", *words, "command='python3 mine.py'").jobs[0].announcement
+    assert "micro_batch_size" not in {*before, *own}
 
 
 def test_a_plan_that_is_only_shown_asks_nothing_of_the_machine():

@@ -17,9 +17,13 @@ import numpy as np
 import soundfile
 from PIL import Image
 from sklearn.datasets import load_digits
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from train_bench.references.dlrm import clicks
 from train_bench.references.parts import digit_scenes
+from train_bench.references.parts.decoder import grammar
 from train_bench.references.rnnt import letters
 from train_bench.references.unet3d.organs import organs
 
@@ -128,6 +132,33 @@ def librispeech(root: Path, subset: str, numbers: Sequence[int]) -> None:
         soundfile.write(folder / f"{name}.flac", samples.repeat(2), 16_000)
         lines.append(f"{name} {text.upper()}\n")
     (folder / "7-1.trans.txt").write_text("".join(lines))
+
+
+def c4(root: Path, *, documents: int) -> int:
+    """Two shards that train, one that evaluates and a tokenizer, of the words of the invented language. Returns how
+    many these are."""
+    root.mkdir(parents=True, exist_ok=True)
+    word_tokenizer(
+        root / "tokenizer.json", ["<end>", *(f"w{number}" for number in range(1, grammar.VOCABULARY))]
+    )
+    names = ("c4-train.00768-of-01024", "c4-train.00895-of-01024", "c4-validation.00000-of-00008")
+    for seed, name in enumerate(names):
+        texts = [" ".join(f"w{one}" for one in each[:-1]) for each in grammar.documents(documents, seed)]
+        json_lines(root / f"{name}.json.gz", texts)
+    return grammar.VOCABULARY
+
+
+def json_lines(path: Path, texts: Sequence[str]) -> None:
+    """Documents as C4 is distributed."""
+    lines = "".join(json.dumps({"text": text, "url": "https://example.org"}) + "\n" for text in texts)
+    path.write_bytes(gzip.compress(lines.encode()))
+
+
+def word_tokenizer(path: Path, words: Sequence[str]) -> None:
+    """A tokenizer whose tokens are words between spaces, numbered in this order."""
+    tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[0]))
+    tokenizer.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
+    tokenizer.save(str(path))
 
 
 def criteo(root: Path, days: int, lines: int, table_rows: Sequence[int]) -> None:

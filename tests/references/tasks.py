@@ -13,10 +13,10 @@ import torch
 from train_bench.progress import Mark
 
 
-def opening(data: ModuleType) -> str:
+def opening(data: ModuleType) -> Callable[..., Any]:
     """The function of a reference's data that gives its training and its evaluation set, and what else it has."""
-    (name,) = (name for name in vars(data) if name.startswith("open_"))
-    return name
+    (found,) = (value for name, value in vars(data).items() if name.startswith("open_"))
+    return found
 
 
 def synthetic(reference: str) -> Callable[..., Any]:

@@ -295,7 +295,7 @@ def test_the_generated_language_keeps_its_grammar() -> None:
 def test_generated_text_is_the_same_everywhere_and_other_text_for_evaluation(language_folder: Path) -> None:
     manifest = prepared.read_manifest(language_folder, packed.FORMAT)
     assert manifest is not None
-    assert packed.content_digest(manifest) == bert("bert_mini").data.sha256
+    assert prepared.content_digest(manifest) == bert("bert_mini").data.sha256
     seen = {str(document) for document in grammar.documents(1000, sources.SEEDS["train"])}
     assert not seen & {str(document) for document in grammar.documents(250, sources.SEEDS["val"])}
 

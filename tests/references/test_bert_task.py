@@ -155,7 +155,8 @@ def test_shapes_that_cannot_be_are_refused(override: str, message: str) -> None:
 
 
 FULL_STEP = """
-import math, resource, torch
+import math, torch
+from tests.memory import peak_resident
 from tests.references.configs import bert
 from tests.references.one_rank import OneRank
 from train_bench.references.bert import data
@@ -171,7 +172,7 @@ assert math.isfinite(float(task._last_loss))
 after = list(task._model.parameters())
 assert all(bool(torch.isfinite(weight).all()) for weight in after)
 assert not any(torch.equal(old, new.detach().flatten()[:1000]) for old, new in zip(before, after))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(peak_resident())
 """
 
 

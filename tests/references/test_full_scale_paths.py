@@ -17,9 +17,11 @@ from tests.references.one_rank import OneRank
 from tests.references.tasks import mark
 from train_bench.references.bert.model import Bert, tensor_name
 from train_bench.references.dlrm import criteo as criteo_days
+from train_bench.references.llama31_8b.model import Decoder
 from train_bench.references.maskrcnn.model import Backbone as MaskRCNNBackbone
 from train_bench.references.maskrcnn.start_weights import detectron_names
 from train_bench.references.parts import coco as coco_files
+from train_bench.references.parts.decoder.weights import save_weights
 from train_bench.references.ssd.model import Backbone as SSDBackbone
 
 COMMON = ("warm_up_steps=0", "data.workers=0")
@@ -227,6 +229,54 @@ def as_features(row: np.void) -> dict[str, np.ndarray]:
         "masked_lm_weights": (masked < row["masked"]).astype(np.float32),
         "next_sentence_labels": np.array([int(row["random_next"])]),
     }
+
+
+def test_llama31_8b_trains_on_json_lines_from_start_weights_with_slowed_rotations(tmp_path: Path) -> None:
+    """Also a tokenizer, accumulated micro-batches and sequences that go on from file to file."""
+    vocabulary = distributed.c4(tmp_path / "source", documents=200)
+    config = configs.llama31_8b(
+        "llama31_8b",
+        *COMMON,
+        *("eval_samples=20", f"data_dir={tmp_path / 'tokens'}", f"model.vocabulary={vocabulary}"),
+        *("data.end_of_document=0", f"start_weights={tmp_path}", "pretrained=true"),
+        *("model.layers=2", "model.width=32", "model.heads=4", "model.key_value_heads=2"),
+        *("model.head_size=8", "model.intermediate=64", "model.rope_base=100.0", "model.old_context=16"),
+        *("hyperparameters.max_sequence_length=32", "hyperparameters.global_batch_size=8"),
+        *("hyperparameters.gradient_accumulation_steps=2", "hyperparameters.opt_base_learning_rate=0.01"),
+        "hyperparameters.opt_learning_rate_warmup_steps=5",
+    )
+    torch.manual_seed(3)
+    save_weights(Decoder(config.model), tmp_path / "model.safetensors")
+    data = importlib.import_module("train_bench.references.llama31_8b.data")
+    data.prepare(config, tmp_path / "tokens", tmp_path / "source")
+    config.train_samples = len(data.open_sequences(config)[0])
+    task, losses = trained(config, tmp_path / "source", 60)
+    assert all(math.isfinite(value) for value in task.evaluate().metrics.values())
+    task.close()
+    assert fallen(losses) < 0.8
+
+
+def test_gpt_oss_20b_trains_on_json_lines_with_slowed_rotations_over_several_windows(tmp_path: Path) -> None:
+    """Also accumulated micro-batches, and windows that do not divide the length."""
+    vocabulary = distributed.c4(tmp_path / "source", documents=200)
+    config = configs.gpt_oss_20b(
+        "gpt_oss_20b",
+        *COMMON,
+        *("eval_samples=20", f"data_dir={tmp_path / 'tokens'}", f"model.vocabulary={vocabulary}"),
+        *("data.end_of_document=0", "model.layers=3", "model.width=32", "model.heads=4"),
+        *("model.key_value_heads=2", "model.head_size=8", "model.intermediate=16", "model.experts=6"),
+        *("model.window=12", "model.rope_base=100.0", "model.old_context=512", "model.deviation=0.02"),
+        *("hyperparameters.max_sequence_length=32", "hyperparameters.global_batch_size=8"),
+        *("hyperparameters.gradient_accumulation_steps=2", "hyperparameters.opt_base_learning_rate=0.01"),
+        "hyperparameters.opt_learning_rate_warmup_steps=5",
+    )
+    data = importlib.import_module("train_bench.references.gpt_oss_20b.data")
+    data.prepare(config, tmp_path / "tokens", tmp_path / "source")
+    config.train_samples = len(data.open_sequences(config)[0])
+    task, losses = trained(config, tmp_path / "source", 60)
+    assert all(math.isfinite(value) for value in task.evaluate().metrics.values())
+    task.close()
+    assert fallen(losses) < 0.8
 
 
 def test_rnnt_trains_on_flac_files_with_subwords_stacked_layers_and_dropout(tmp_path: Path) -> None:

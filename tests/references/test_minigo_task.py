@@ -15,6 +15,7 @@ from tests.references.configs import minigo
 from tests.references.one_rank import OneRank, in_threads
 from tests.references.tasks import mark, same
 from tests.references.tasks import weights as weights_and_buffers
+from tests.run.fakes import job
 from train_bench.errors import RequestError
 from train_bench.references.minigo import data, sgf, weights
 from train_bench.references.minigo.config import Config
@@ -22,6 +23,7 @@ from train_bench.references.minigo.selfplay import Record
 from train_bench.references.minigo.task import Task
 from train_bench.references.parts import loading
 from train_bench.run.order import order_fingerprint
+from train_bench.run.weights import keep, put_back
 from train_bench.seeds import derive
 from train_bench.task import SamplesTaken
 
@@ -336,3 +338,13 @@ def test_a_step_of_the_full_network_at_19x19(tmp_path: Path) -> None:
     task._train_step(iter([data.synthetic(config, 64)]))
     assert math.isfinite(float(task._last_loss)) and not same(before, weights_and_buffers(task))
     assert task._optimizer.param_groups[0]["lr"] == 0.016
+
+
+@pytest.mark.full
+def test_kept_weights_play_the_same_match_again(tiny: Config, tmp_path: Path) -> None:
+    task, again = opened(tiny, seed=5), opened(tiny, seed=5)
+    task.train_until(mark(1))
+    keep(task, job(tmp_path), OneRank())
+    put_back(again, [tmp_path / "weights" / "run_0.safetensors"])
+    assert again._generation == 1
+    assert again.evaluate() == task.evaluate()

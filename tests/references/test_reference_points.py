@@ -12,7 +12,10 @@ from train_bench.rules import ruleset
 ONE_SIZE = ["minigo_mini"]
 """Its full scale has points in no round; the small one has them at its own batch size."""
 
-MINI = [name for name in discover.variants() if name.endswith("_mini")]
+WITHOUT_POINTS = ["gpt_oss_20b_mini"]
+"""Not made yet; verdicts say so."""
+
+MINI = [name for name in discover.variants() if name.endswith("_mini") and name not in WITHOUT_POINTS]
 
 
 def records_of(name):
@@ -54,7 +57,10 @@ def test_reference_runs_do_not_all_need_the_same(name):
         assert len(set(values_of(record))) > 1
 
 
-@pytest.mark.parametrize("variant", [name for name in discover.variants() if "_mini" in name])
+@pytest.mark.parametrize(
+    "variant",
+    [name for name in discover.variants() if "_mini" in name and not name.startswith(tuple(WITHOUT_POINTS))],
+)
 def test_a_run_is_given_about_twice_what_the_slowest_reference_run_needed(variant):
     """Except where the learning rate is 0 before that (BERT)."""
     described = discover.describe_variant(variant)

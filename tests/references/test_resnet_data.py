@@ -133,9 +133,13 @@ def test_a_corrupt_shard_is_refused_with_one_sentence(digits_folder: Path, tmp_p
         data.prepare(resnet("resnet_mini"), folder, None)
 
 
-def test_other_data_than_the_benchmark_is_defined_on_are_refused(digits_folder: Path) -> None:
-    with pytest.raises(RequestError, match="sha256"):
-        data.open_images(resnet("resnet_mini", f"data_dir={digits_folder}", "data.sha256=abc"))
+@pytest.mark.parametrize("others", [[], ["train_samples=897"]])
+def test_other_data_than_the_benchmark_is_defined_on_are_to_be_prepared_again(
+    digits_folder: Path, others: list[str]
+) -> None:
+    """Also where they are more or fewer, as those of an earlier version of the benchmark."""
+    with pytest.raises(RequestError, match=r"sha256 .* prepare again"):
+        data.open_images(resnet("resnet_mini", f"data_dir={digits_folder}", "data.sha256=abc", *others))
 
 
 def test_data_that_were_not_prepared_are_asked_for(tmp_path: Path) -> None:
@@ -237,10 +241,10 @@ def test_pickled_cifar10_is_not_read(tmp_path: Path) -> None:
 
 def test_the_digits_are_the_recorded_ones(digits_folder: Path, mini: Config) -> None:
     manifest = json.loads((digits_folder / prepared.MANIFEST).read_text())
-    assert shards.content_digest(manifest) == mini.data.sha256
+    assert prepared.content_digest(manifest) == mini.data.sha256
     train, val = data.open_images(mini)
     assert np.bincount(train.labels).min() > 80 and np.bincount(val.labels).min() > 80
-    assert train[0][0].shape == (24, 24, 3)
+    assert train[0][0].shape == (28, 28, 3)
 
 
 def test_permuted_labels_touch_the_training_set_alone(mini: Config) -> None:
@@ -271,7 +275,7 @@ def test_worker_processes_deliver_the_same_batches_in_the_same_order(mini: Confi
     seen = {}
     for workers in (0, 2):
         mini.data.workers = workers
-        order = stream.Shuffled(samples=897, seed=7)
+        order = stream.Shuffled(samples=len(train.labels), seed=7)
         sampler = stream.Sampler(order=order, global_batch_size=12, microbatches=1, rank=0, ranks=1)
         batches = iter(loading.loader(items, mini.data, torch.device("cpu"), sampler))
         seen[workers] = [next(batches) for _ in range(4)]
@@ -283,7 +287,7 @@ def test_worker_processes_deliver_the_same_batches_in_the_same_order(mini: Confi
 def test_the_look_alike_has_the_shape_and_range_of_a_batch_and_leaves_generators_alone(mini: Config) -> None:
     before = torch.get_rng_state()
     images, labels = examples.synthetic(mini, 5)
-    assert images.shape == (5, 3, 16, 16) and images.dtype == torch.float32
+    assert images.shape == (5, 3, 20, 20) and images.dtype == torch.float32
     assert float(images.min()) >= 0 and float(images.max()) <= 255
     assert labels.shape == (5,) and labels.dtype == torch.int64
     assert torch.equal(before, torch.get_rng_state())

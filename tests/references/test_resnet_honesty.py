@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from PIL import Image
+from scipy import ndimage
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -19,16 +20,13 @@ from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("resnet_mini").target.thresholds[0].value
 MARGIN = 0.05
-SHIFTS = range(-4, 5, 2)
-GRADIENTS_OF_SHIFTED = 0.88
-"""What a support vector machine on histograms of gradients of shifted images reaches, as the README says."""
-
-CUT_OUT, SIDE = 0.966, 16
-"""What such a machine reaches on what is not black, brought to so many rows and columns, as the README says."""
+SHIFTS = (-4, 0, 4)
+CROP = 16
+"""Rows and columns to which a digit is brought that was cut out."""
 
 
 def levels(images) -> np.ndarray:
-    """Grey levels from 0 to 1, float64 (images, 24, 24)."""
+    """Grey levels from 0 to 1, float64 (images, 28, 28)."""
     return np.stack([images[index][0][..., 0] for index in range(len(images.labels))]) / 255.0
 
 
@@ -38,6 +36,7 @@ def rows(pixels: np.ndarray, *, pool: int = 1) -> np.ndarray:
     return pixels.reshape(count, side // pool, pool, side // pool, pool).mean(axis=(2, 4)).reshape(count, -1)
 
 
+@pytest.mark.full
 def test_methods_that_learn_no_features_stay_below_the_mini_target(
     mini: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,7 +50,7 @@ def test_methods_that_learn_no_features_stay_below_the_mini_target(
 
     found = {
         "logistic regression": max(
-            accuracy(LogisticRegression(C=c, max_iter=300), x, y) for c in (0.01, 0.03, 0.1)
+            accuracy(LogisticRegression(C=c, max_iter=300), x, y) for c in (0.01, 0.1)
         ),
         "boosted trees": accuracy(HistGradientBoostingClassifier(max_iter=60, random_state=0), x, y, pool=2),
         "nearest neighbours": max(accuracy(KNeighborsClassifier(k), x, y) for k in (1, 3, 5)),
@@ -65,34 +64,33 @@ def test_methods_that_learn_no_features_stay_below_the_mini_target(
     assert max(found.values()) < TARGET - MARGIN
 
 
-def test_gradients_stay_below_the_mini_target_but_where_images_are_shifted(
-    mini: Config, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Support vector machines with a Gaussian kernel; shifted by two pixels each way."""
+def largest_part(image: np.ndarray) -> np.ndarray:
+    """The largest connected part of an image, cut out and brought to one size."""
+    parts, _ = ndimage.label(image > 0, structure=np.ones((3, 3)))
+    only = np.where(parts == np.bincount(parts.ravel())[1:].argmax() + 1, image, 0.0)
+    rows, columns = (np.flatnonzero(only.any(axis=axis)) for axis in (1, 0))
+    cut = only[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    return ndimage.zoom(cut / cut.max(), [CROP / side for side in cut.shape], order=1)
+
+
+@pytest.mark.full
+def test_gradients_stay_below_the_mini_target(mini: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    """Support vector machines with a Gaussian kernel, on images as they are and on what is connected in them, with a
+    stroke opened away or not."""
     train, val = data.open_images(mini)
-    x, y = levels(train), train.labels
-    unseen, truth = gradients.histograms(levels(val)), val.labels
-    shifts = (0, 0), (2, 0), (-2, 0), (0, 2), (0, -2)
-    shifted = np.concatenate([np.roll(x, shift, axis=(1, 2)) for shift in shifts])
-    plain = SVC(C=10).fit(gradients.histograms(x), y).score(unseen, truth)
-    more = SVC(C=10).fit(gradients.histograms(shifted), np.tile(y, len(shifts))).score(unseen, truth)
+    x, unseen = levels(train), levels(val)
+
+    def accuracy(look: Callable[[np.ndarray], np.ndarray]) -> float:
+        known, asked = (
+            gradients.histograms(np.stack([look(image) for image in images])) for images in (x, unseen)
+        )
+        return float(SVC(C=10).fit(known, train.labels).score(asked, val.labels))
+
+    found = {
+        "whole images": accuracy(np.asarray),
+        "their largest part": accuracy(largest_part),
+        "after an opening": accuracy(lambda image: largest_part(ndimage.grey_opening(image, (2, 2)))),
+    }
     with capsys.disabled():
-        print(f"\ngradients {plain:.4f}, of shifted images too {more:.4f}, target {TARGET}")  # noqa: T201
-    assert plain < TARGET - MARGIN
-    assert more == pytest.approx(GRADIENTS_OF_SHIFTED, abs=0.01)
-
-
-def cut_out(image: np.ndarray) -> np.ndarray:
-    """What is not black, brought to one size and one brightness."""
-    rows, columns = (np.flatnonzero(image.any(axis=axis)) for axis in (1, 0))
-    inside = Image.fromarray((255 * image / image.max()).astype(np.uint8)).crop(
-        (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)
-    )
-    return np.asarray(inside.resize((SIDE, SIDE), Image.Resampling.BILINEAR)).ravel() / 255.0
-
-
-def test_what_is_not_black_says_as_much_as_the_readme_has_it(mini: Config) -> None:
-    train, val = data.open_images(mini)
-    known, asked = (np.stack([cut_out(image) for image in levels(split)]) for split in (train, val))
-    reached = SVC(C=10).fit(known, train.labels).score(asked, val.labels)
-    assert reached == pytest.approx(CUT_OUT, abs=0.01)
+        print("\n" + ", ".join(f"{name} {value:.4f}" for name, value in found.items()), f"target {TARGET}")  # noqa: T201
+    assert max(found.values()) < TARGET - MARGIN

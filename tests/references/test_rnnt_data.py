@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import re
 import shutil
 import tarfile
 import wave
@@ -376,6 +377,12 @@ def test_a_bad_folder_of_digits_is_refused(tmp_path: Path) -> None:
     spoken_digits(tmp_path / "source", {"1_ann_0": b""})
     with pytest.raises(RequestError, match=r"data\.held_out is theo; the speakers of .* are ann"):
         data.prepare(digits_config(), tmp_path / "prepared", tmp_path / "source")
+
+
+def test_the_vowels_of_a_word_sound_as_the_consonant_has_it_that_the_word_begins_with() -> None:
+    assert [letters.sounds(word) for word in ("mari", "sari", "mo", "so")] == ["mari", "siro", "mo", "sa"]
+    words = {word for number in range(60) for word in letters.spoken(number)[1].split()}
+    assert all(re.fullmatch("[ms][aio]([rz][aio])?", word) for word in words)
 
 
 def test_letters_are_the_same_everywhere_and_differ_from_each_other(letters_folder: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
+from tests.references import hidden_markov
 from tests.references.configs import rnnt
 from train_bench.references.rnnt import data
 from train_bench.references.rnnt.config import Config
@@ -22,11 +23,10 @@ from train_bench.references.rnnt.tokens import text_of
 from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("rnnt_mini").target.thresholds[0].value
+MARGIN = 0.08
+"""By which every answer of fitted models stays above the target."""
 
 FSDD = Path(__file__).parents[3] / "shared" / "data" / "fsdd"
-MINI_AT_PAUSES = 0.203
-"""What logistic regression reaches on what lies between pauses of generated words, as the README says."""
-
 LINEAR, AT_PAUSES = 0.487, 0.357
 """What logistic regression reaches on the spoken digits, as the README says: on equal parts, and on what lies between
 pauses."""
@@ -170,16 +170,25 @@ def nearest_spectra(config: Config) -> float:
 
 
 @pytest.mark.full
-def test_a_fitted_answer_comes_near_the_mini_target_only_where_pauses_tell_it_the_words(
+def test_no_fitted_answer_comes_near_the_mini_target(
     mini_rnnt: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rates = {"logistic regression": logistic(mini_rnnt), "nearest spectra": nearest_spectra(mini_rnnt)}
-    cut = at_pauses(mini_rnnt)
+    """Nor do letters, or vowels behind each consonant, that a hidden Markov model joins."""
+    train, val, symbols = data.open_recordings(mini_rnnt)
+    known, wanted = ([text_of(numbers, symbols) for numbers in split.tokens] for split in (train, val))
+    rates = {
+        "parts": logistic(mini_rnnt),
+        "between pauses": at_pauses(mini_rnnt),
+        "nearest spectra": nearest_spectra(mini_rnnt),
+    }
+    spectra_of = [spectra(split, mini_rnnt) for split in (train, val)]
+    for name, in_context in (("letters", False), ("letters in context", True)):
+        answers = hidden_markov.heard(spectra_of[0], known, spectra_of[1], in_context=in_context)
+        rates[f"{name}, frame by frame"], rates[name] = (rate(said.__getitem__, wanted) for said in answers)
     with capsys.disabled():
         listed = ", ".join(f"{name} {value:.4f}" for name, value in rates.items())
-        print(f"\nWER of {listed}, logistic regression at pauses {cut:.4f}, target {TARGET}")  # noqa: T201
-    assert min(rates.values()) > TARGET + 0.4
-    assert cut == pytest.approx(MINI_AT_PAUSES, abs=0.03)
+        print(f"\nWER of {listed}, target {TARGET}")  # noqa: T201
+    assert min(rates.values()) > TARGET + MARGIN
 
 
 @pytest.mark.full

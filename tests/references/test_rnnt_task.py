@@ -122,7 +122,8 @@ def test_the_averaged_weights_are_evaluated_and_start_as_the_weights_do(tiny: Co
 
 
 FULL_STEP = """
-import math, resource, torch
+import math, torch
+from tests.memory import peak_resident
 from tests.references.configs import rnnt
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark, same, weights
@@ -143,7 +144,7 @@ assert math.isfinite(float(task._last_loss))
 after = list(task._model.parameters())
 assert all(bool(torch.isfinite(weight).all()) for weight in after)
 assert not any(torch.equal(one, other) for one, other in zip(before, after))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(peak_resident())
 """
 
 

@@ -38,8 +38,8 @@ def test_the_same_generator_draws_the_same_crop():
 
 
 def test_overlap_is_intersection_over_union():
-    assert overlap(np.array([[0.0, 0.0, 0.5, 0.5]]), (0.25, 0.25, 0.75, 0.75)) == pytest.approx(1 / 7)
-    assert overlap(np.array([[0.0, 0.0, 0.1, 0.1]]), (0.5, 0.5, 1.0, 1.0)) == pytest.approx(0.0)
+    assert overlap([0.0, 0.0, 0.5, 0.5], (0.25, 0.25, 0.75, 0.75)) == pytest.approx(1 / 7)
+    assert overlap([0.0, 0.0, 0.1, 0.1], (0.5, 0.5, 1.0, 1.0)) == pytest.approx(0.0)
 
 
 def outputs(scores: list[list[float]], boxes: torch.Tensor, prior: torch.Tensor):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.references import slow_boxes
 from tests.references.configs import ssd
 from tests.references.one_rank import OneRank
 from train_bench.errors import RequestError
@@ -158,12 +161,45 @@ def test_examples_follow_the_position_and_not_the_loader(mini_ssd: Config) -> No
     sampler = stream.Sampler(order=order, global_batch_size=8, microbatches=1, rank=0, ranks=1)
     for workers in (0, 2):
         mini_ssd.data.workers = workers
-        batch = next(iter(loading.loader(examples, mini_ssd.data, torch.device("cpu"), sampler)))
-        alone = [examples[item] for item in next(iter(sampler))]
+        batches = loading.loader(
+            examples, mini_ssd.data, torch.device("cpu"), sampler, collate=examples.collate
+        )
+        batch = next(iter(batches))
+        alone = [examples.collate([examples[item]]) for item in next(iter(sampler))]
         for part, values in zip(batch, zip(*alone, strict=True), strict=True):
-            assert torch.equal(part, torch.stack(values))
+            assert torch.equal(part, torch.cat(values))
     first, second = examples[0, 0], examples[0, 1]
-    assert not torch.equal(first[0], second[0])
+    assert not np.array_equal(first[0], second[0])
+
+
+@pytest.mark.parametrize("scale", ["ssd_mini", "ssd"])
+def test_batches_are_bit_by_bit_those_of_a_plain_implementation(mini_ssd: Config, scale: str) -> None:
+    full = ssd(scale, "data_dir=none")
+    mini_ssd.data.flip, mini_ssd.data.saturation, mini_ssd.data.hue = 0.5, full.data.saturation, full.data.hue
+    mini_ssd.hyperparameters.max_samples = full.hyperparameters.max_samples
+    examples = replace(training_set(mini_ssd), side=full.model.image_size, prior=priors(full.model))
+    order = stream.Shuffled(samples=480, seed=3)
+    sampler = stream.Sampler(order=order, global_batch_size=16, microbatches=1, rank=0, ranks=1)
+    batches = loading.loader(examples, mini_ssd.data, torch.device("cpu"), sampler, collate=examples.collate)
+    for batch, items in itertools.islice(zip(batches, sampler, strict=False), 3):
+        plain = zip(*(slow_boxes.sample(examples, *item) for item in items), strict=True)
+        assert all(torch.equal(part, torch.stack(parts)) for part, parts in zip(batch, plain, strict=True))
+
+
+def test_images_of_a_small_split_are_decoded_once_and_those_of_a_large_one_every_time(
+    spoilt: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoilt.data.verify = False
+    folder = Path(str(spoilt.data_dir))
+    train, _ = data.open_splits(spoilt, folder)
+    monkeypatch.setattr(coco, "MOST_KEPT", 480 * 64 * 64 * 3 - 1)
+    large, _ = data.open_splits(spoilt, folder)
+    first = train.pixels(6)
+    assert np.array_equal(large.pixels(6), first)
+    (folder / "train" / "000007.png").unlink()
+    assert train.pixels(6) is first
+    with pytest.raises(RequestError, match=r"train/000007\.png is missing"):
+        large.pixels(6)
 
 
 def test_permuted_boxes_are_those_of_another_image(mini_ssd: Config) -> None:
@@ -190,7 +226,7 @@ def test_an_untouched_image_keeps_its_pixels_and_its_boxes(mini_ssd: Config) -> 
         image, kept, found = images.for_training(pixels, boxes, config, 64, 1, rng)
         assert kept.tolist() == [0]
         expected = pixels[:, ::-1] if flip else pixels
-        assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
+        assert np.array_equal(image, expected)
         assert found == pytest.approx(np.array([[0.5, 0.2, 0.9, 0.4]]) if flip else boxes)
 
 
@@ -206,7 +242,7 @@ def test_colours_change_within_their_reach(mini_ssd: Config) -> None:
 def test_targets_give_the_boxes_back(mini_ssd: Config) -> None:
     prior = priors(mini_ssd.model)
     boxes = torch.tensor([[0.1, 0.1, 0.4, 0.45], [0.5, 0.55, 0.9, 0.95]])
-    offsets, classes = match(boxes, torch.tensor([2, 3]), prior)
+    offsets, classes = (found[0] for found in match(boxes, torch.tensor([2, 3]), [2], prior))
     for box, label in zip(boxes, (2, 3), strict=True):
         mine = classes == label
         assert mine.any()
@@ -220,6 +256,7 @@ def test_blood_cells_are_prepared_and_again_at_once(tmp_path: Path) -> None:
     stamp = (tmp_path / "train.npz").stat().st_mtime_ns
     data.prepare(config, tmp_path, None)
     assert (tmp_path / "train.npz").stat().st_mtime_ns == stamp
-    image, offsets, classes = training_set(config)[0, 0]
-    assert image.shape == (3, 128, 128) and image.dtype == torch.uint8
-    assert offsets.shape == (len(priors(config.model)), 4) and (classes > 0).any()
+    examples = training_set(config)
+    image, offsets, classes = examples.collate([examples[0, 0]])
+    assert image.shape == (1, 3, 128, 128) and image.dtype == torch.uint8
+    assert offsets.shape == (1, len(priors(config.model)), 4) and (classes > 0).any()

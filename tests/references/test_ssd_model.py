@@ -62,14 +62,14 @@ def test_a_full_step_lowers_the_loss_of_its_batch(full):
     torch.manual_seed(1)
     images = torch.randn(1, 3, 300, 300)
     prior = priors(FULL)
-    targets, classes = match(torch.tensor([[0.2, 0.3, 0.6, 0.8]]), torch.tensor([17]), prior)
+    targets, classes = match(torch.tensor([[0.2, 0.3, 0.6, 0.8]]), torch.tensor([17]), [1], prior)
     optimizer = torch.optim.SGD(full.parameters(), lr=1e-3)
     losses = []
     for _ in range(2):
         offsets, logits = full(images)
         assert offsets.shape == (1, 4, 8732)
         assert logits.shape == (1, 81, 8732)
-        loss = multibox_loss(offsets, logits, targets[None], classes[None])
+        loss = multibox_loss(offsets, logits, targets, classes)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -103,12 +103,12 @@ def test_offsets_are_turned_back_into_boxes():
 def test_every_object_claims_a_prior_and_the_later_one_wins():
     prior = torch.tensor([[0.5, 0.5, 0.2, 0.2], [0.5, 0.5, 0.9, 0.9], [0.1, 0.1, 0.1, 0.1]])
     small = [0.45, 0.45, 0.5, 0.5]
-    _, classes = match(torch.tensor([small]), torch.tensor([3]), prior)
-    assert classes.tolist() == [3, 0, 0]
-    _, classes = match(torch.tensor([small, small]), torch.tensor([3, 5]), prior)
-    assert classes.tolist() == [5, 0, 0]
-    _, classes = match(torch.tensor([[0.1, 0.1, 0.9, 0.9]]), torch.tensor([7]), prior)
-    assert classes.tolist() == [0, 7, 0]
+    _, classes = match(torch.tensor([small]), torch.tensor([3]), [1], prior)
+    assert classes.tolist() == [[3, 0, 0]]
+    _, classes = match(torch.tensor([small, small]), torch.tensor([3, 5]), [2], prior)
+    assert classes.tolist() == [[5, 0, 0]]
+    _, classes = match(torch.tensor([[0.1, 0.1, 0.9, 0.9]]), torch.tensor([7]), [1], prior)
+    assert classes.tolist() == [[0, 7, 0]]
 
 
 def test_the_loss_is_that_of_a_small_case_by_hand():

@@ -18,10 +18,12 @@ import torch
 from tests.references import configs
 from tests.references.one_rank import OneRank
 from tests.references.tasks import opening, same, synthetic, weights
+from tests.run.fakes import job
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.progress import Mark
 from train_bench.run.order import order_fingerprint
+from train_bench.run.weights import keep, put_back
 from train_bench.task import SamplesTaken
 
 ROOT = Path(__file__).parents[2]
@@ -166,14 +168,13 @@ def test_an_evaluation_set_opened_from_the_training_files_shows(
     mini: Mini, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = importlib.import_module(f"train_bench.references.{mini.reference}.data")
-    opened = opening(data)
-    honest = getattr(data, opened)
+    honest = opening(data)
 
     def planted(*arguments: Any) -> tuple[Any, ...]:
         train, _, *rest = honest(*arguments)
         return (train, train, *rest)
 
-    monkeypatch.setattr(data, opened, planted)
+    monkeypatch.setattr(sys.modules[honest.__module__], honest.__name__, planted)
     task = mini.built()
     fingerprint = task.open_data().fingerprint
     assert fingerprint.files_in_common > 0
@@ -304,6 +305,23 @@ def test_a_saved_run_continues_identically(mini: Mini, tmp_path: Path) -> None:
         assert same(weights(straight), weights(resumed))
         resumed.close()
     straight.close()
+
+
+@pytest.mark.full
+def test_kept_weights_give_another_task_the_same_quality(mini: Mini, tmp_path: Path) -> None:
+    qualities = []
+    for kept in ((), ("run_0.safetensors",)):
+        task = mini.built()
+        task.open_data()
+        if kept:
+            put_back(task, [tmp_path / "weights" / name for name in kept])
+        else:
+            task.train_until(mini.mark(2))
+        qualities.append(task.evaluate())
+        if not kept:
+            keep(task, job(tmp_path), OneRank())
+        task.close()
+    assert qualities[0] == qualities[1]
 
 
 def test_a_diverged_run_reports_not_a_number(mini: Mini) -> None:

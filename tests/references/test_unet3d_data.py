@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import itertools
 import json
-import resource
 import zipfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 import torch
 from scipy import ndimage
 
+from tests.memory import peak_resident
 from tests.references.configs import unet3d
 from train_bench.errors import RequestError, UnknownName, WriteError
 from train_bench.references.parts import loading, prepared, stream
@@ -263,13 +263,13 @@ def test_a_volume_is_unpacked_as_far_as_its_header_says(
     kits: Path, tmp_path: Path, imaging: bytes, sentence: str | None
 ) -> None:
     write_kits19(kits / "data", 1, imaging=imaging)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_resident(from_now=True)
     if sentence is None:
         data.prepare(small(), tmp_path / "prepared", kits)
     else:
         with pytest.raises(RequestError, match="case_00001/imaging.nii.gz.*" + sentence):
             data.prepare(small(), tmp_path / "prepared", kits)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+    assert peak_resident() - before < 100 << 20
 
 
 def test_a_missing_file_and_a_missing_source_are_asked_for(kits: Path, tmp_path: Path) -> None:

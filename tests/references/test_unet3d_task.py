@@ -91,7 +91,8 @@ def test_an_epoch_is_padded_to_whole_batches(batch: int, padded: int) -> None:
 
 
 FULL_STEP = """
-import math, resource, torch
+import math, torch
+from tests.memory import peak_resident
 from tests.references.configs import unet3d
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from train_bench.references.unet3d import data
@@ -107,7 +108,7 @@ assert math.isfinite(float(task._last_loss))
 after = list(task._model.parameters())
 assert all(bool(torch.isfinite(weight).all()) for weight in after)
 assert not any(torch.equal(one, other) for one, other in zip(before, after) if one.dim() > 1)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(peak_resident())
 """
 
 

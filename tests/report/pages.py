@@ -71,3 +71,18 @@ def hostile(folder):
     description.write_text(json.dumps({f"note {bad}": bad for bad in HOSTILE}))
     plan(place, launcher=HOSTILE[1], seeds=HOSTILE[0], variant=HOSTILE[2], request={HOSTILE[0]: HOSTILE[3]})
     return folder
+
+
+def power(folder, *, watts):
+    """A power log of one host with a reading a second, as `energy=auto` writes them beside a run."""
+    folder.mkdir(parents=True)
+    readings = [
+        ("power_measurement_start", None, 0),
+        *(("power_reading", watts, 1000 * at) for at in range(1, 90)),
+    ]
+    (folder / "node_0.txt").write_text(
+        "".join(
+            f":::MLLOG {json.dumps({'key': key, 'value': value, 'time_ms': at, 'metadata': {}})}\n"
+            for key, value, at in (*readings, ("power_measurement_stop", None, 89_000))
+        )
+    )

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.judge.campaigns import LOGS
@@ -107,7 +108,7 @@ def test_a_curve_is_the_evaluations_of_its_record(campaign):
         assert curve["x"] == pytest.approx(
             [(one.time_ms - record.started_ms) / 1000 for one in record.evaluations]
         )
-    assert trace(read, "quality top1", "target top1 >= 0.86")["y"] == [0.86, 0.86]
+    assert trace(read, "quality top1", "target top1 >= 0.73")["y"] == [0.73, 0.73]
 
 
 def test_the_spread_shows_each_run_where_the_score_puts_it(campaign):
@@ -148,9 +149,15 @@ def test_the_factors_are_those_of_the_runs(campaign):
 def test_the_reference_is_drawn_with_the_bound_that_decided(campaign):
     tree, read = campaign
     entry = tree.as_json()["entries"][0]
-    at_own = trace(read, "convergence", "reference mean")["x"].index(entry["global_batch_size"])
-    assert trace(read, "convergence", "reference mean")["y"][at_own] == entry["rcp"]["mean"]
-    assert trace(read, "convergence", "lowest accepted mean")["y"][at_own] == entry["rcp"]["bound"]
+
+    def at_own(name):
+        line = trace(read, "convergence", name)
+        return np.interp(entry["global_batch_size"], line["x"], line["y"])
+
+    assert at_own("reference mean") == pytest.approx(entry["rcp"]["mean"])
+    assert at_own("lowest accepted mean") == pytest.approx(
+        entry["rcp"]["bound"], rel=0.01
+    )  # no line between points
     assert trace(read, "convergence", "mean of the runs")["y"] == [entry["rcp"]["submission_mean"]]
 
 
@@ -473,3 +480,25 @@ def test_texts_and_marks_stand_out_from_the_background(theme):
     assert len(marks) == 12
     for name in marks:
         assert contrast(colours[name], colours["background"]) >= 3, name
+
+
+def test_time_and_energy_have_a_pareto_front_of_valid_entries_and_say_whose_energy_is_not_known(tmp_path):
+    for name, seconds, watts in (
+        ("fast", 50, 300),
+        ("slow", 70, 100),
+        ("worse", 75, 400),
+        ("unknown", 60, None),
+    ):
+        place = pages.described(tmp_path, "us", name, accelerators=1, seconds=seconds)
+        for run in range(5 if watts else 0):
+            pages.power(place / "power" / f"result_{run}", watts=watts)
+    tree = judge_tree(tmp_path, ruleset_name="mini-1.0", rcp_folders=[tmp_path])  # the good log is too good
+    entries = entries_of(tree, PageOptions(prices={"": 1.0}))
+    energy = several.pareto(entries, "energy", "J", lambda one: one.energy.joules if one.energy else None)
+    front = next(one for one in energy.traces if one["mode"] == "lines")
+    by_system = {one.result["system"]: one for one in entries}
+    assert front["x"] == [by_system[name].minutes for name in ("fast", "slow")]
+    assert front["y"] == [by_system[name].energy.joules for name in ("fast", "slow")]
+    assert "1 entries lack one of them" in energy.about
+    (both,) = (one for one in several.figures(entries) if one.name == "pareto cost")
+    assert len(both.traces[0]["x"]) == 4

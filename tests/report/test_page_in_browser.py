@@ -1,85 +1,17 @@
 """The page as a person meets it, in headless Chromium."""
 
-import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.judge.test_corpus import CORPUS
 from tests.report import pages
+from tests.report.browser import Visit
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
 from train_bench.report.page import write
 from train_bench.report.page.facts import PageOptions
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """The distribution's browser. Without it these tests are skipped; in CI it has to be there."""
-    program = shutil.which("chromium")
-    if program is None:
-        text = "there is no chromium; install the package of that name"
-        if os.environ.get("CI"):
-            pytest.fail(text)
-        pytest.skip(text)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program)
-        yield browser
-        browser.close()
-
-
-class Visit:
-    """A page that is open; `trouble` is what the console, the scripts and the network had to say."""
-
-    def __init__(self, browser, path, *, width=1400, scheme="light"):
-        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.trouble = []
-        self.page.on("console", lambda said: self.trouble.append(f"{said.type}: {said.text}"))
-        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        self.page.on("request", self._requested)
-        self.page.goto(path.as_uri())
-
-    def _requested(self, request):
-        if not request.url.startswith(("file:", "data:", "blob:")):
-            self.trouble.append(request.url)
-
-    def draw(self, entry):
-        """Bring every plot of an entry into view, one after the other; returns how many there are."""
-        plots = self.page.locator(f'.plot[data-entry="{entry}"]')
-        for number in range(plots.count()):
-            plots.nth(number).scroll_into_view_if_needed()
-            self.page.wait_for_function(
-                "plot => plot.dataset.drawn", arg=plots.nth(number).element_handle(), timeout=60_000
-            )
-        return plots.count()
-
-    def plot(self, name, entry="entry-0"):
-        return self.page.locator(f'.plot[data-entry="{entry}"][data-name="{name}"]')
-
-    def overflow(self):
-        """Pixels by which the page is wider than its window."""
-        return self.page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-
-
-@pytest.fixture
-def visit(chromium):
-    """Opens pages, and in the end demands that none of them had trouble."""
-    visits = []
-
-    def opened(path, **how):
-        visits.append(Visit(chromium, path, **how))
-        return visits[-1]
-
-    yield opened
-    for one in visits:
-        one.page.close()
-        assert one.trouble == []
 
 
 def written(folder, path, ruleset):
@@ -131,11 +63,11 @@ def test_every_plot_of_a_campaign_is_drawn(visit, campaign):
 
 def test_a_round_is_drawn_beside_each_other_and_entry_by_entry_when_opened(visit, nine):
     seen = visit(nine)
-    assert seen.draw("several") == 2
+    assert seen.draw("several") == 3
     assert seen.plot("scaling", "several").locator(".scatterlayer .point").count() == 9
     seen.page.locator("#entry-3 > summary").click()
     assert seen.draw("entry-3") == 5
-    assert seen.page.locator(".plot[data-drawn]").count() == 2 + 5
+    assert seen.page.locator(".plot[data-drawn]").count() == 3 + 5
 
 
 def test_published_rounds_are_drawn(visit, corpus):

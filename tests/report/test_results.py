@@ -32,6 +32,7 @@ def entry(**changes):
         "valid": True,
         "reasons": [],
         "disturbed": None,
+        "verified": None,
         "official_verdict": {"accepted": True, "rcp": {"verdict": "pass"}},
         "findings": [],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ class FakeTask:
         self.diary: list[str] = []
         self.clock = clock or CountingClock()
         self.fail_in = fail_in
-        self.trained = 0
+        self.trained = self.loaded = 0
 
     def _note(self, what: str) -> None:
         self.diary.append(what)
@@ -86,16 +87,24 @@ class FakeTask:
     def samples_taken(self) -> SamplesTaken:
         epoch = self.train_samples or 100
         return SamplesTaken(
-            trained=self.trained,
-            order=[np.arange(self.trained) % epoch],
+            trained=self.trained - self.loaded,
+            order=[np.arange(self.loaded, self.trained) % epoch],
+            start=self.loaded,
             epoch=epoch,
             evaluated=[10],
             evaluation=[np.arange(10)],
         )
 
-    def save(self, folder: Path) -> None: ...
+    def save(self, folder: Path) -> None:
+        self._note("save")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "fake.json").write_text(json.dumps({"qualities": self.qualities, "trained": self.trained}))
 
-    def load(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None:
+        self._note("load")
+        saved = json.loads((folder / "fake.json").read_text())
+        self.qualities = saved["qualities"]
+        self.trained = self.loaded = saved["trained"]
 
     def close(self) -> None:
         self._note("close")
@@ -117,6 +126,9 @@ class OneRank:
         return value
 
     def barrier(self) -> None: ...
+
+    def replicated(self):
+        return iter(())
 
 
 def job(folder: Path, **changes) -> Job:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.references.one_rank import Averaging, OneOfSeveral, in_threads
-from tests.run.fakes import CountingClock, FakeTask, job
+from tests.run.fakes import CountingClock, FakeTask, OneRank, job
 from train_bench.run import replicas
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
@@ -77,7 +77,9 @@ def compared(change, *, tensors=None):
 
 def test_ranks_that_average_hold_the_same(tmp_path):
     # 6 parameters, 3 buffers and 6 momenta.
-    assert logged(tmp_path, Averaging) == {"ranks": RANKS, "tensors": 15, "equal": True}
+    found = logged(tmp_path, Averaging)
+    assert len(found.pop("digest")) == 16
+    assert found == {"ranks": RANKS, "tensors": 15, "equal": True}
 
 
 def test_ranks_that_do_not_average_are_found_though_each_learns(tmp_path):
@@ -99,11 +101,25 @@ def test_the_smallest_difference_in_one_tensor_is_named_with_its_size():
     assert found == {
         "ranks": RANKS,
         "tensors": 3,
+        "digest": compared(lambda state: None)["digest"],  # rank 0 is as it was
         "equal": False,
         "differing": 1,
         "first": "second",
         "largest_difference": 2**-23,
     }
+
+
+def test_the_digest_of_a_rank_alone_follows_every_bit_and_name_of_its_model():
+    def digest(**state):
+        alone = OneRank()
+        alone.replicated = lambda: iter(state.items())
+        return replicas.compare(alone)["digest"]
+
+    ones = torch.ones(3)
+    nudged = ones.clone()
+    nudged[1] += 2**-23
+    assert digest(weight=ones) == digest(weight=ones.clone())
+    assert len({digest(weight=ones), digest(weight=nudged), digest(other=ones)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -161,7 +177,8 @@ def test_a_table_that_every_rank_has_for_itself_is_left_out():
         )
         return replicas.compare(parallel)
 
-    assert in_threads(RANKS, rank)[0] == {"ranks": RANKS, "tensors": 3, "equal": True}
+    found = in_threads(RANKS, rank)[0]
+    assert (found["tensors"], found["equal"]) == (3, True)
 
 
 def test_momentum_that_has_not_shown_in_a_weight_yet_is_found():

@@ -156,3 +156,37 @@ def test_a_sweep_goes_through_submitit(tmp_path):
     answer = train_bench(*arguments, timeout=250)
     assert answer.returncode == 1
     assert [outcome(job) for job in sweep.outcomes(folder)] == ["incomplete"] * 2
+
+
+def test_systems_on_two_partitions_are_evaluated_by_one_command_at_the_same_time(tmp_path):
+    pytest.importorskip("joblib")
+    (tmp_path / "conf" / "system").mkdir(parents=True)
+    for system, partition in (("rack1", "main"), ("rack2", "urgent")):
+        (tmp_path / "conf" / "system" / f"{system}.yaml").write_text(
+            "# @package _global_\n"
+            "defaults: [override /launcher: slurm]\n"
+            f"launcher: {{partition: {partition}, wait: true}}\n"
+            f"system: {{submission_platform: {system}}}\n"
+        )
+    folder, store = tmp_path / "sweep", tmp_path / "results.db"
+    words = (
+        f"--config-dir={tmp_path / 'conf'}",
+        "system=rack1,rack2",
+        "hydra/launcher=joblib",
+        f"store={store}",
+    )
+    answer = train_bench("run", "-m", *words, *SHORT, f"output={folder}", timeout=250)
+    assert [outcome(job) for job in sweep.outcomes(folder)] == ["incomplete"] * 2, answer.stderr
+    assert "slow each other down" not in answer.stdout + answer.stderr
+    windows = []
+    for number in range(2):
+        ((began, ended),) = [
+            (one["started"], one["ended"])
+            for one in map(
+                json.loads, (path.read_text() for path in (folder / str(number)).glob("attempts/*"))
+            )
+        ]
+        windows.append((began, ended))
+    assert max(began for began, _ in windows) <= min(ended for _, ended in windows)
+    history = train_bench("history", f"--store={store}", "--json").stdout
+    assert "rack1" in history and "rack2" in history

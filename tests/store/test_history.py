@@ -1,8 +1,11 @@
 """What a store answers: lines of scores, and queries that change nothing."""
 
+import base64
 import csv
+import gzip
 import io
 import json
+import re
 
 import pytest
 
@@ -139,6 +142,41 @@ def test_the_command_tells_the_same_as_table_csv_and_json(store, capsys):
     assert sum(row["joined"] == "true" for row in rows) == 3
     assert tell(["benchmark=none", "--store", str(store)]) == 0
     assert "has no such result" in capsys.readouterr().out
+
+
+def test_the_page_has_the_same_points_and_their_runs_with_findings(store, tmp_path, capsys):
+    page = tmp_path / "history.html"
+    assert command("history")(["--to", str(page), "--price-per-hour", "60", "--store", str(store)]) == 0
+    packed = re.search(r'<script type="application/gzip" id="history">([^<]*)<', page.read_text())[1]
+    data = json.loads(gzip.decompress(base64.b64decode(packed)))
+    told = [point for line in history.history(store, [])["lines"] for point in line["points"]]
+    for name in ("folder", "began", "score_minutes", "low_minutes", "joined", "copy_of", "joules"):
+        assert data["points"][name] == [point[name] for point in told]
+    assert data["points"]["cost"] == [point["score_minutes"] for point in told]
+    assert [len(data["runs"][str(at)]) for at in range(len(told))] == [point["runs"] for point in told]
+    number, seed, status, minutes, standing, findings, file = data["runs"]["0"][1]
+    assert (number, seed, status, standing, file) == (1, "1001", "success", "kept", "result_1.txt")
+    assert minutes == pytest.approx(61 / 60)
+    assert data["texts"][findings].startswith("for review [")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--to", "{folder}"],
+        ["--to", "x.html", "--sql", "SELECT 1"],
+        ["--price-per-hour", "3"],
+        ["--to", "x.html", "--price-per-hour", "nobody=3"],
+        ["--to", "x.html", "--price-per-hour", "much"],
+    ],
+)
+def test_a_page_that_cannot_be_made_is_refused(store, tmp_path, words, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError):
+        command("history")(
+            [*(word.replace("{folder}", str(tmp_path)) for word in words), "--store", str(store)]
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_query_is_answered_in_three_forms(store, capsys):

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import ab_campaign, files
+from train_bench import ab_campaign
 from train_bench.commands import reading
-from train_bench.errors import LogError, RequestError
+from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.exit_codes import CANNOT_TELL, INVALID, VALID, fail
 from train_bench.judge import comparison, gate
 from train_bench.judge.entry import Judgement
-from train_bench.judge.tree import judge_folder, judge_tree
+from train_bench.judge.tree import Judged, judge_folder, judge_tree
 from train_bench.plan import definition, discover
 from train_bench.report import comparison as report
 from train_bench.report import gate as told
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     _refuse_contradictions(options)
     try:
         return _compare(options, limit)
-    except (LogError, OSError) as error:
+    except (LogError, WriteError, OSError) as error:
         if limit is None:
             raise
         fail(LogError(str(error)))
@@ -41,11 +41,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _compare(options: argparse.Namespace, limit: float | None) -> int:
-    if options.against_history:
+    if options.against_history is not None:
         judged = [_judged(path, options.ruleset) for path in options.paths]
-        return _answer([], list(_beside_history(judged, options, limit or 0.0)), options.json)
+        return _answer([], list(_beside_history(judged, options, limit or 0.0)), judged, options)
     paths = ab_campaign.to_compare(options.paths)
-    first, *others = (_judged(path, options.ruleset) for path in paths)
+    judged = [_judged(path, options.ruleset) for path in paths]
+    first, *others = judged
     compared = []
     for path, other in zip(paths[1:], others, strict=True):
         with contextlib.suppress(comparison.TooFewRuns) if limit is not None else contextlib.nullcontext():
@@ -53,6 +54,7 @@ def _compare(options: argparse.Namespace, limit: float | None) -> int:
     answers = [report.in_sentences(one.as_json(), number) for number, one in enumerate(compared, start=1)]
     if limit is None:
         reading.tell({"comparisons": answers}, options.json, report.show)
+        _page(judged, [], options)
         return VALID
     most = (options.pairs or first.score.runs_required) if options.sequential else None
     gates = [
@@ -61,7 +63,7 @@ def _compare(options: argparse.Namespace, limit: float | None) -> int:
         )
         for path, other in zip(paths[1:], others, strict=True)
     ]
-    return _answer(answers, gates, options.json)
+    return _answer(answers, gates, judged, options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="also a page, with the answers first")
     parser.add_argument(
         "--fail-if-slower", metavar="PERCENT", help="the slow-down that is allowed, such as 3%%"
     )
@@ -96,9 +99,15 @@ def _parser() -> argparse.ArgumentParser:
         "--against-history",
         type=Path,
         action="append",
-        metavar="DIR",
+        nargs="?",
+        metavar="HISTORY_DIR",
         help="compare each DIR with the last valid campaigns below this folder, of the same task and system, that "
-        "began before it; may be repeated",
+        "began before it; may be repeated. Without a folder: with those of the store, after the last DIR",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help="(--against-history) the store; that in the user's data folder without it",
     )
     parser.add_argument(
         "--last", type=int, metavar="K", help="(--against-history) how many campaigns, 10 by default"
@@ -107,8 +116,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
+    if options.to is not None and (options.to.name == "" or options.to.is_dir()):
+        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example page.html.")
     for option in ("sequential", "against_history"):
-        if getattr(options, option) and options.fail_if_slower is None:
+        if getattr(options, option) not in (None, False) and options.fail_if_slower is None:
             raise RequestError(f"--{option.replace('_', '-')} needs --fail-if-slower PERCENT.")
     if options.sequential and options.against_history:
         raise RequestError(
@@ -120,11 +131,25 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise RequestError(
             "--last says how many campaigns of --against-history count; add that, or leave it away."
         )
+    folders = options.against_history or [None]
+    if options.store is not None and (options.against_history is None or folders != [None]):
+        raise RequestError(
+            "--store is read by --against-history without a folder; leave the folder or --store away."
+        )
+    if None in folders and len(folders) > 1:
+        raise RequestError(
+            "--against-history without a folder reads the store; leave the folders away, or it."
+        )
     if options.last is not None and options.last < gate.LEAST_HISTORY:
         raise RequestError(f"--last is {options.last}; a history has {gate.LEAST_HISTORY} campaigns or more.")
 
 
-def _answer(comparisons: Sequence[dict[str, Any]], gates: Sequence[gate.Gate], as_json: bool) -> int:
+def _answer(
+    comparisons: Sequence[dict[str, Any]],
+    gates: Sequence[gate.Gate],
+    judged: Sequence[Judgement],
+    options: argparse.Namespace,
+) -> int:
     verdict = gate.together(gates)
     labels = [
         chr(ord("B") + number) if number < 25 else f"campaign {number + 2}" for number in range(len(gates))
@@ -143,8 +168,26 @@ def _answer(comparisons: Sequence[dict[str, Any]], gates: Sequence[gate.Gate], a
         "gates": [one.as_json() | {"sentence": text} for one, text in zip(gates, sentences, strict=True)],
         "comparisons": comparisons,
     }
-    reading.tell(content, as_json, _show)
+    whose = [
+        "" if one.campaigns else f"A: {one.a}. {label}: {one.b}. "
+        for one, label in zip(gates, labels, strict=True)
+    ]
+    reading.tell(content, options.json, _show)
+    _page(judged, list(map("".join, zip(whose, sentences, strict=True))), options)
     return CODES[verdict]
+
+
+def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.Namespace) -> None:
+    """Both sides beside each other, where `--to` asks for it, with the answers first."""
+    if options.to is not None:
+        from train_bench.report.page import facts, write  # here, because sentences are told without
+
+        write.write(
+            [(one.location.folder, Judged(entries=(one,))) for one in judged],
+            options.to,
+            options=facts.PageOptions(prices={}, first=first),
+            rcp_folders=discover.rcp_folders(),
+        )
 
 
 def _show(content: dict[str, Any], console: Any) -> None:
@@ -155,43 +198,34 @@ def _show(content: dict[str, Any], console: Any) -> None:
 def _beside_history(
     judged: Sequence[Judgement], options: argparse.Namespace, limit: float
 ) -> Iterator[gate.Gate]:
-    there = [
-        entry
-        for folder in options.against_history
-        for entry in judge_tree(
-            folder,
-            ruleset_name=options.ruleset,
-            rcp_folders=discover.rcp_folders(),
-            changes=definition.changes,
-        ).entries
-    ]
+    last = options.last or 10
+    in_store = options.against_history == [None]
+    there = (
+        [] if in_store else [entry for folder in options.against_history for entry in _tree(folder, options)]
+    )
     for one in judged:
-        began = _began(one)
-        earlier = {
-            entry.location.folder.resolve(): entry
-            for entry in there
-            if entry.score.valid and _began(entry) < began and _what(entry) == _what(one)
-        }
-        last = sorted(earlier.values(), key=_began)[-(options.last or 10) :]
-        history = [(str(entry.location.folder), entry.score) for entry in last]
+        history: Sequence[tuple[str, comparison.WithRuns]]
+        if in_store:
+            from train_bench.store import history as store  # a Python may have been built without SQLite
+
+            history = store.earlier(discover.store(options.store), one, last)
+        else:
+            earlier = {
+                entry.location.folder.resolve(): entry
+                for entry in there
+                if entry.score.valid
+                and gate.started_ms(entry) < gate.started_ms(one)
+                and gate.task_and_system(entry) == gate.task_and_system(one)
+            }
+            by_time = sorted(earlier.values(), key=gate.started_ms)
+            history = [(str(entry.location.folder), entry.score) for entry in by_time[-last:]]
         yield gate.against_history(history, str(one.location.folder), one.score, limit, others=len(judged))
 
 
-def _began(judged: Judgement) -> int:
-    """When the first run started, in milliseconds."""
-    return min((record.started_ms for record in judged.records if record.started_ms is not None), default=0)
-
-
-def _what(judged: Judgement) -> tuple[Any, ...]:
-    """Task and system of an entry; the name of the host is no part of a system."""
-    score = judged.score
-    try:
-        found = files.read_json(judged.location.folder / "system.json")
-    except LogError:
-        found = None
-    keys = ("platform", "accelerators", "threads_per_rank")
-    system = [found.get(key) for key in keys] if isinstance(found, dict) else None
-    return score.benchmark, score.target, score.division, score.system, score.world_size, system
+def _tree(folder: Path, options: argparse.Namespace) -> Sequence[Judgement]:
+    return judge_tree(
+        folder, ruleset_name=options.ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
+    ).entries
 
 
 def _judged(path: Path, ruleset: str | None) -> Judgement:

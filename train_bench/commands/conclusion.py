@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from train_bench import files
+from train_bench.commands import rest
 from train_bench.exit_codes import INVALID, VALID
 from train_bench.judge.entry import Judgement
 from train_bench.judge.tree import Judged, judge_folder
@@ -25,7 +26,8 @@ def score(folder: Path, store: str | None = None) -> int:
     _page(folder, judged)
     if store is not None:
         _keep(judged, store)
-    table.show_score(scored | {"energy": judged.energy_as_json()}, table.console())
+    told = {"energy": judged.energy_as_json(), "restarts": rest.restarts_of(judged)}
+    table.show_score(scored | told, table.console())
     return VALID if judged.score.valid else INVALID
 
 

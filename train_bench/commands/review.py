@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from train_bench import files
 from train_bench.commands import reading
 from train_bench.errors import RequestError
 from train_bench.exit_codes import INVALID, VALID
@@ -17,7 +18,7 @@ from train_bench.judge.published import Entry
 from train_bench.judge.round_review import Question
 from train_bench.plan import discover
 from train_bench.report import review
-from train_bench.report.page.write import write_review
+from train_bench.report.page.write import review_page
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -29,19 +30,20 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.to is not None and (options.to.name == "" or options.to.is_dir()):
         raise RequestError(f"--to is '{options.to}'; give the name of a file, for example review.html.")
-    judged = reading.judged_tree(
-        options.path, options.ruleset, options.published, judge=round_review.judge_closely
-    )
-    told = _reviewed(round_review.beside_the_round_before(judged.entries)) | {
-        "unjudged": list(judged.unjudged),
-        "skipped": list(judged.skipped),
-    }
+    told, valid = reviewed(options.path, options.ruleset, options.published)
     if options.to is not None:
-        write_review(told, options.path, options.to)
+        files.write(options.to, review_page(told, options.path))
     reading.tell(told, options.json, review.show)
     if options.to is not None and not options.json:
         print(f"The page is in {options.to}.")
-    return VALID if judged.valid else INVALID
+    return VALID if valid else INVALID
+
+
+def reviewed(path: Path, ruleset: str | None, published: Path | None = None) -> tuple[dict[str, Any], bool]:
+    """What `--json` prints of everything below `path`, and whether every entry is valid."""
+    judged = reading.judged_tree(path, ruleset, published, judge=round_review.judge_closely)
+    told = _reviewed(round_review.beside_the_round_before(judged.entries))
+    return told | {"unjudged": list(judged.unjudged), "skipped": list(judged.skipped)}, judged.valid
 
 
 def _reviewed(judgements: Sequence[Judgement]) -> dict[str, Any]:

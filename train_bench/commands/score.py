@@ -42,7 +42,13 @@ def main(arguments: Sequence[str]) -> int:
     reference = reading.reference_minutes(options)
     content: dict[str, Any] = {
         "entries": [
-            one.score.as_json() | one.origin | {"peers": one.peers_as_json(), "energy": one.energy_as_json()}
+            one.score.as_json()
+            | one.origin
+            | {
+                "peers": one.peers_as_json(),
+                "energy": one.energy_as_json(),
+                "restarts": rest.restarts_of(one),
+            }
             for one in judged.entries
         ],
         "unjudged": judged.unjudged,

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from train_bench.dry_run.attention import attention_of
 from train_bench.dry_run.batch import grown, tensors_of
 from train_bench.dry_run.parallel import DryParallel
-from train_bench.dry_run.watch import OUTSIDE, Watch
+from train_bench.dry_run.watch import OUTSIDE, Told, Watch
 from train_bench.errors import RequestError
 from train_bench.job import Device, Precision
 from train_bench.task import BenchmarkConfig
@@ -86,9 +86,11 @@ def step_of(
     device: Device,
     precision: Precision,
     real_share: float | None = None,
+    told: Told | None = None,
 ) -> Step:
     """Take a step of `make`'s task as one of `ranks` does, of ranks that hold different parameters the fullest.
-    `real_share` is the part of a padded sample that is no padding.
+    `real_share` is the part of a padded sample that is no padding; `told` is told of each operator of a step of at
+    most `MICRO_BATCHES` micro-batches.
 
     Raises `RequestError` for a task that does not say what its batches look like, or whose step depends on values.
     """
@@ -117,8 +119,10 @@ def step_of(
         watch.flop.clear()
         watch.forget_peak()
         exchanges.clear()
+        watch.told = told
         with watch.phase("between"):
             task.iterate(batch)
+        watch.told = None
         flop, peak, peak_phase = dict(watch.flop), watch.peak, watch.peak_phase
         gradients = watch.gradients
         memory = {kind: watch.alive.get(kind, 0) for kind in KINDS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from train_bench.dry_run.attention import ATTENTION_FORMULAS
+from train_bench.dry_run.grouped import GROUPED_FORMULAS
 from train_bench.dry_run.lstm import LSTM_FORMULAS, workspace
 
 PART = "part of the model"
@@ -24,7 +25,10 @@ PART = "part of the model"
 OUTSIDE = "outside the parts"
 """What belongs to no part: losses, and what the model computes between its parts."""
 
-FORMULAS = {**flop_registry, **LSTM_FORMULAS, **ATTENTION_FORMULAS}
+FORMULAS = {**flop_registry, **LSTM_FORMULAS, **ATTENTION_FORMULAS, **GROUPED_FORMULAS}
+
+
+Told = Callable[[str, Any, Any, Any], None]
 
 
 class Watch(TorchDispatchMode):
@@ -34,12 +38,14 @@ class Watch(TorchDispatchMode):
     alive        bytes by kind, now
     peak         the same when they were most since `forget_peak`
     peak_phase   where the step was then
+    told         is told of each operator: phase, operator, what it is given
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.flop: dict[tuple[str, str], int] = defaultdict(int)
         self.alive: dict[str, int] = defaultdict(int)
+        self.told: Told | None = None
         self._phase, self._part = "build", OUTSIDE
         self._known: dict[int, tuple[weakref.ref[Any], int, str]] = {}
         self._sparse: list[Any] = []
@@ -54,6 +60,8 @@ class Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.told is not None:
+            self.told(self._phase, func, args, kwargs)
         if func is torch.ops.aten._local_scalar_dense.default and self._phase == "build":
             return 0.0  # start weights have no values, and what is drawn of one is not looked at
         if func.overloadpacket is torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors:
@@ -67,7 +75,7 @@ class Watch(TorchDispatchMode):
         formula = FORMULAS.get(func.overloadpacket)
         if formula is not None:
             node = torch._C._current_autograd_node()
-            part = self._part if node is None else _metadata(node).get(PART, OUTSIDE)
+            part = self._part if node is None else metadata_of(node).get(PART, OUTSIDE)
             self.flop[self._phase, part] += formula(*args, **kwargs, out_val=result)
         self._see(result)
         return result
@@ -168,13 +176,13 @@ def mark(tensors: list[Any], part: str) -> None:
     ]
     while nodes:
         node = nodes.pop()
-        metadata = _metadata(node)
+        metadata = metadata_of(node)
         if PART not in metadata:
             metadata[PART] = part
             nodes += [following for following, _ in node.next_functions if following is not None]
 
 
-def _metadata(node: Any) -> dict[str, str]:
+def metadata_of(node: Any) -> dict[str, str]:
     """What may be noted at a node; torch declares it as a method."""
     noted: dict[str, str] = node.metadata
     return noted

@@ -15,7 +15,8 @@ from typing import Any
 from train_bench import files
 from train_bench.errors import LogError, RequestError
 from train_bench.job import jobs_of
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge import verified
+from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location
 from train_bench.judge.record import RunRecord
 from train_bench.judge.review import finding
@@ -45,6 +46,17 @@ def of_run(location: Location, record: RunRecord, rules: BenchmarkRules) -> Iter
     elif earlier := _count(location.folder / "failed", f"result_{record.index}_*.txt"):
         message = f"This run was tried {earlier + 1} times; the logs before the last are in failed/."
         yield finding(record, rules, "attempts", message, value=earlier + 1, grade=REVIEW)
+
+
+def of_weights(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Whether weights that were kept and evaluated again had another quality."""
+    told = verified.found(record)
+    if told and not told["agree"]:
+        message = (
+            f"The kept weights have another quality than this log says: {told.get('found')} instead of "
+            f"{told.get('logged')} (train-bench verify)."
+        )
+        yield finding(record, rules, "verified", message)
 
 
 def of_campaign(location: Location, rules: BenchmarkRules, points_digest: str | None) -> Iterator[Finding]:
@@ -88,6 +100,15 @@ def under_budget(location: Location, records: Sequence[RunRecord]) -> Iterator[F
             message += f"; it ended {listed if ended else 'none of them'}"
         message += "."
         yield _of_plan(location, "stop_when", message, budget)
+
+
+def with_faults(location: Location, *, is_open: bool) -> Iterator[Finding]:
+    """Faults that were planned: whether they struck or not, the closed division knows none."""
+    stated = [_mapping(location.plan_or_package.get("request")), *jobs_of(location.plan)]
+    asked = [one.get("faults") for one in stated if one.get("faults") is not None]
+    if asked:
+        message = f"Processes were to be killed on purpose, faults={asked[0]!r:.80}; no run of the closed division is."
+        yield _of_plan(location, "faults", message, asked[0], grade=REVIEW if is_open else BREAKS)
 
 
 def redefined(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
@@ -204,9 +225,9 @@ def _count(folder: Path, pattern: str) -> int:
     return len(list(folder.glob(pattern))) if folder.is_dir() else 0
 
 
-def _of_plan(location: Location, check: str, message: str, value: Any) -> Finding:
+def _of_plan(location: Location, check: str, message: str, value: Any, grade: str = REVIEW) -> Finding:
     file = str(location.folder / "plan.json")
-    return Finding(check=check, grade=REVIEW, file=file, line=0, key=None, message=message, value=value)
+    return Finding(check=check, grade=grade, file=file, line=0, key=None, message=message, value=value)
 
 
 def _read(path: Path) -> Attempt:

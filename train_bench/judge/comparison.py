@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from train_bench.errors import RequestError
 from train_bench.judge.score import Score, ScoredRun
@@ -23,6 +23,14 @@ POWER = 0.8
 
 MOST_MORE = 200
 """More further runs than this are not suggested: nobody would do them."""
+
+
+class WithRuns(Protocol):
+    """A score, or what a store knows of one."""
+
+    @property
+    def runs(self) -> Sequence[ScoredRun]:
+        """Every run."""
 
 
 class TooFewRuns(RequestError):
@@ -212,7 +220,7 @@ def _power(noncentrality: float, freedom: float) -> float:
     return 1 - float(nctdtr(freedom, noncentrality, student_quantile(freedom, 1 - ALPHA / 2)))
 
 
-def usable(score: Score) -> list[ScoredRun]:
+def usable(score: WithRuns) -> list[ScoredRun]:
     """The runs whose times can be compared: those that make the result, converged and comply."""
     return [run for run in score.runs if run.counted and has_time(run)]
 

@@ -19,6 +19,7 @@ from train_bench.judge.finding import BREAKS, REVIEW, SLOW, WAIVED, Finding
 from train_bench.judge.log import NO_CONTENT, Log
 from train_bench.judge.ranks import ranks
 from train_bench.judge.record import DIED, SUCCESS, RunRecord
+from train_bench.judge.restarts import FAILED, RESTORED
 from train_bench.judge.review import CLOSED, OPEN, finding, review
 from train_bench.judge.samples import samples
 from train_bench.rules.checks import Failure, check, waived_by
@@ -71,6 +72,7 @@ def judge_run(
         *review(record, log, rules),
         *ranks(record, log, rules, world_size, of_command=of_command),
         *samples(record, log, rules, planned=world_size is not None and not of_command),
+        *_restarted(record, log, rules),
         *(unknown.of_log(record, log, rules) if of_command else ()),
         *planned_otherwise,
     ]
@@ -212,6 +214,22 @@ def _without_seed(record: RunRecord, rules: BenchmarkRules) -> list[Finding]:
     if erratum is not None:
         message += f" For review only ({erratum.id}): {erratum.why}"
     return [finding(record, rules, "seed", message, key="seed", grade=BREAKS if erratum is None else REVIEW)]
+
+
+def _restarted(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
+    """Whatever a round checks: the closed division takes runs that were not interrupted."""
+    told = [event for event in log.events if event.key in (FAILED, RESTORED)]
+    if not told:
+        return []
+    first, times = told[0], sum(event.key == RESTORED for event in told)
+    message = (
+        f"The processes of this run died and it was started again, {times} time(s); the closed division takes runs "
+        f"that were not interrupted."
+    )
+    grade = REVIEW if says_open(record) else BREAKS
+    return [
+        finding(record, rules, "restarts", message, line=first.line, key=first.key, value=times, grade=grade)
+    ]
 
 
 def _repeated(

@@ -22,6 +22,7 @@ from train_bench.judge.log import Log
 from train_bench.judge.official_verdict import official_verdict
 from train_bench.judge.peers import Peers
 from train_bench.judge.record import RunRecord, number_of, read_record
+from train_bench.judge.restarts import Restarts, restarts_of, together
 from train_bench.judge.review import CLOSED, OPEN
 from train_bench.judge.score import Origin, Score, counts, make_score
 from train_bench.judge.submission import beside_the_logs, divisions_of, scaling
@@ -36,7 +37,8 @@ OPEN_ENTRY = rcp.RcpVerdict(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """Records, verdicts (one per record), what was found beside the logs, and the score of an entry; of a published one
-    also its peers, where some are known. `looked` is what the caller of `judge_entry` kept of each log."""
+    also its peers, where some are known. `restarts` is what checkpoints and failures cost runs that had such, `looked`
+    what the caller of `judge_entry` kept of each log."""
 
     location: Location
     records: tuple[RunRecord, ...]
@@ -44,6 +46,7 @@ class Judgement:
     findings: tuple[Finding, ...]
     score: Score
     peers: Peers | None = None
+    restarts: Restarts | None = None
     looked: tuple[Any, ...] = ()
 
     @property
@@ -106,23 +109,30 @@ def judge_entry(
         _judge_file, rules=rules, planned=planned, world_size=world_size, of_command=of_command, look=look
     )
     judged = [judge(file) for file in sorted(location.files, key=_order)]
-    records = tuple(record for record, _, _, _ in judged)
+    records = tuple(record for record, *_ in judged)
     stated = divisions_of(location, records)
     closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
     division = (CLOSED if closed else OPEN) if stated else None
     alone = [
         judge(Path(record.file), closed=True)[1] if closed and says_open(record) else verdict
-        for record, verdict, _, _ in judged
+        for record, verdict, *_ in judged
     ]
-    made = [tuple(campaign_checks.of_run(location, record, rules)) for record in records]
+    made = [
+        (*campaign_checks.of_run(location, record, rules), *campaign_checks.of_weights(record, rules))
+        for record in records
+    ]
     verdicts = tuple(map(with_findings, records, judge_together(records, alone, rules, planned), made))
-    beside = (*beside_the_logs(location, records, rules), *of_the_entry(location, planned, records, rules))
+    beside = (
+        *beside_the_logs(location, records, rules),
+        *of_the_entry(location, planned, records, rules),
+        *campaign_checks.with_faults(location, is_open=not closed),
+    )
     points = rcp.load(rules, rcp_folders)
     points_digest = rcp.digest(points)
     changed = tuple(campaign_checks.of_campaign(location, rules, points_digest))
     changed += tuple(campaign_checks.under_budget(location, records))
     if of_command:
-        told = [keys for _, _, keys, _ in judged]
+        told = [keys for _, _, keys, *_ in judged]
         changed += tuple(unknown.of_program(location.folder, told, world_size))
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
@@ -153,7 +163,8 @@ def judge_entry(
         verdicts=verdicts,
         findings=findings,
         score=score,
-        looked=() if look is None else tuple(looked for _, _, _, looked in judged),
+        restarts=together(told for _, _, _, told, _ in judged),
+        looked=() if look is None else tuple(looked for *_, looked in judged),
     )
 
 
@@ -183,14 +194,15 @@ def _judge_file(
     of_command: bool,
     closed: bool = False,
     look: Callable[[Log], Any] | None = None,
-) -> tuple[RunRecord, RunVerdict, frozenset[str], Any]:
-    """Its record, its verdict, which keys it has that only some programs tell, and what `look` makes of it. The log
-    itself is dropped: of an entry, one file is in memory at a time."""
+) -> tuple[RunRecord, RunVerdict, frozenset[str], Restarts | None, Any]:
+    """Its record, its verdict, which keys it has that only some programs tell, what failures cost, and what `look`
+    makes of it. The log itself is dropped: of an entry, one file is in memory at a time."""
     record, read = read_record(file, rules)
     verdict = judge_run(
         record, read, rules, planned, closed=closed, world_size=world_size, of_command=of_command
     )
-    return record, verdict, unknown.told(read), None if look is None else look(read)
+    looked = None if look is None else look(read)
+    return record, verdict, unknown.told(read), restarts_of(read), looked
 
 
 def _compared(

@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from train_bench.errors import RequestError
+from train_bench import files
+from train_bench.errors import LogError, RequestError
 from train_bench.judge.comparison import (
     MOST_MORE,
     POWER,
+    WithRuns,
     bounded_exp,
     comparable,
     error_of,
@@ -29,6 +31,7 @@ from train_bench.judge.comparison import (
     usable,
     variances,
 )
+from train_bench.judge.entry import Judgement
 from train_bench.judge.record import DIED
 from train_bench.judge.score import Score
 from train_bench.judge.spending import nominal_levels
@@ -162,7 +165,7 @@ def against_one(
 
 
 def against_history(
-    history: Sequence[tuple[str, Score]], name: str, b: Score, limit: float, *, others: int = 1
+    history: Sequence[tuple[str, WithRuns]], name: str, b: Score, limit: float, *, others: int = 1
 ) -> Gate:
     """The gate between an entry and campaigns of its past. A campaign is one observation, because runs of one day
     have more in common than those of different days. Raises `RequestError` where there are too few."""
@@ -203,6 +206,23 @@ def against_history(
     )
 
 
+def started_ms(judged: Judgement) -> int:
+    """When the first run of an entry started; 0 where no log says it. Histories are in this order."""
+    return min((record.started_ms for record in judged.records if record.started_ms is not None), default=0)
+
+
+def task_and_system(judged: Judgement) -> tuple[Any, ...]:
+    """What an entry shares with those of its history; the name of the host is no part of a system."""
+    score = judged.score
+    try:
+        found = files.read_json(judged.location.folder / "system.json")
+    except LogError:
+        found = None
+    keys = ("platform", "accelerators", "threads_per_rank")
+    system = [found.get(key) for key in keys] if isinstance(found, dict) else None
+    return score.benchmark, score.target, score.division, score.system, score.world_size, system
+
+
 def together(gates: Sequence[Gate]) -> str:
     """Of several: slower if one is, and not slower only if none is."""
     verdicts = {gate.verdict for gate in gates}
@@ -214,7 +234,7 @@ def _verdict(bounds: Bounds | None, limit: float, without_time: int) -> str:
     return CANNOT_TELL if verdict == NOT_SLOWER and without_time else verdict
 
 
-def _without_time(score: Score) -> int:
+def _without_time(score: WithRuns) -> int:
     """How many runs of an entry ended and have no time. The last one may be under way."""
     last = max((run.index for run in score.runs), default=0)
     return sum(not has_time(run) and (run.status != DIED or run.index < last) for run in score.runs)

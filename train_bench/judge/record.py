@@ -15,6 +15,7 @@ from train_bench.event import Event
 from train_bench.job import exit_file
 from train_bench.judge import log
 from train_bench.judge.log import Log
+from train_bench.judge.restarts import without_lost_work
 from train_bench.plain_text import plain
 from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules
@@ -87,8 +88,9 @@ class RunRecord:
 
 
 def read_record(path: Path, rules: BenchmarkRules) -> tuple[RunRecord, Log]:
-    """Read `result_N.txt` and, where a campaign left it, how the run's processes ended."""
-    read = log.read(path)
+    """Read `result_N.txt` and, where a campaign left it, how the run's processes ended. Work that failures destroyed is
+    left out."""
+    read = without_lost_work(log.read(path))
     index = number_of(path)
     return make_record(read, index=index, rules=rules, deaths=_deaths(path, index)), read
 

@@ -10,6 +10,7 @@ from train_bench.event import Event
 from train_bench.judge.finding import SLOW, Finding
 from train_bench.judge.log import Log
 from train_bench.judge.record import SUCCESS, RunRecord
+from train_bench.judge.restarts import RESTORED
 from train_bench.judge.review import finding
 from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules
@@ -29,6 +30,7 @@ def samples(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: bool
     events = {
         event.key: event for event in reversed(log.events) if event.key in (DATA, ORDER, "eval_samples")
     }
+    events |= {event.key: event for event in log.events if event.key == RESTORED}
     if planned and rules.strict and record.status == SUCCESS:
         yield from _missing(record, rules, events)
     for key, judged in ((DATA, _data), (ORDER, _order)):
@@ -98,7 +100,8 @@ def _order(
         elif again := _count(value, "evaluated_again"):
             yield f"The last evaluation took {again} samples twice; each comes once."
     if record.samples is not None:
-        trained = _count(value, "trained")
+        before = _count(events[RESTORED].value, "samples") if RESTORED in events else 0
+        trained = before + _count(value, "trained")
         slack = (record.global_batch_size or 0) + 0.001 * (record.train_samples or 0)
         if abs(trained - record.samples) > slack:
             yield f"Training took {trained} samples, the last evaluation says {record.samples:.0f}."

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from train_bench.judge import verified
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.official_verdict import OfficialVerdict
 from train_bench.judge.ranks import disturbance
@@ -87,7 +88,8 @@ class Score:
     RCP factor where the round applies it; both None where there are too few converged runs. Deviation
     (ddof 1) and interval are of all converged runs. Of `weak` scaling, `score_minutes` is the time to train all models,
     and there is no olympic mean. `disturbed` is a sentence where others had the
-    processors. `official_verdict` is what the official tools say."""
+    processors, `verified` one where kept weights were evaluated again. `official_verdict` is what the official tools
+    say."""
 
     submitter: str | None
     system: str | None
@@ -115,6 +117,7 @@ class Score:
     weak: WeakScaling | None
     score_minutes: float | None
     disturbed: str | None
+    verified: str | None
     valid: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -203,6 +206,7 @@ def make_score(
         weak=weak,
         score_minutes=olympic * factor if known else weak.minutes if weak is not None else None,
         disturbed=disturbance(records),
+        verified=verified.in_a_sentence(records),
         valid=not reasons and not broken,
         reasons=(*reasons, *broken),
         warnings=(*origin.warnings, *_told(weak)),

@@ -111,6 +111,7 @@ def alone(
             until=until,
             start=default.start,
             samples_per_unit=samples_per_epoch or 1,
+            samples_count=rules.counted == "samples_count",
         )
 
     return OwnJob(

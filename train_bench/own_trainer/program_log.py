@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +74,11 @@ class ProgramLog:
         """Add what was seen of the run from outside. Half a line at the end of the log gives way."""
         self._append("POINT_IN_TIME", key, value, {})
 
+    def cut_half_line(self) -> None:
+        """What was being written when its writer died goes."""
+        with self.path.open("r+b") as file:
+            file.truncate(_whole_bytes(self.path))
+
     def _append(self, kind: str, key: str, value: Any, metadata: dict[str, Any]) -> None:
         line = {
             "namespace": "",
@@ -84,9 +88,8 @@ class ProgramLog:
             "value": value,
             "metadata": {**metadata, "file": "train_bench/own_trainer/program_log.py", "lineno": 0},
         }
-        with self.path.open("r+b") as file:
-            file.truncate(_whole_bytes(self.path))
-            file.seek(0, os.SEEK_END)
+        self.cut_half_line()
+        with self.path.open("ab") as file:
             file.write(TOKEN + json.dumps(line).encode() + b"\n")
 
 

@@ -86,9 +86,17 @@ class RunConfig:
                   has failed. null is 600, and for a command no limit
     stop_when     'minutes > 30' ends a run whose clock has counted so many; it counts as one that did not converge.
                   Nothing but the clock is asked. null is without a limit
+    checkpoint_seconds  write a checkpoint after the first evaluation that ends so many seconds after the last one, on
+                  the clock; a run whose ranks die is started again from it, and is no result of the closed division
+                  then. null is without
+    faults        'kill rank 0 every 60 s', '... every 60 s on average seed 7' (exponentially distributed), or host or
+                  launcher in place of rank 0: what is killed on purpose, with checkpoint_seconds; no closed result
     replace_point a reference convergence point of the same benchmark and batch size may be written over
     append_point  the runs of `rcp` are added to the reference convergence point of the same benchmark and batch size;
                   any number of them
+    keep_weights  write the model of each run once its time has stopped, for `train-bench verify`
+    deterministic same weights and qualities, bit by bit, whenever a seed is run again on the same machine and ranks; an
+                  operator that cannot ends the run and is named
     drop_caches   drop the page caches before each run (needs root)
     data_dir      folder of the prepared data; null is the user's cache folder
     source        folder of the raw data, for `prepare`
@@ -125,8 +133,12 @@ class RunConfig:
     start_limit_seconds: float = 600.0
     stall_limit_seconds: float | None = None
     stop_when: str | None = None
+    checkpoint_seconds: float | None = None
+    faults: str | None = None
     replace_point: bool = False
     append_point: bool = False
+    keep_weights: bool = False
+    deterministic: bool = False
     drop_caches: bool = False
     data_dir: str | None = None
     source: str | None = None

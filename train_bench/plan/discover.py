@@ -225,9 +225,14 @@ def launcher(config: LauncherConfig) -> Launcher:
     return cast(Launcher, _member("launchers", config.name, "start", "Launcher")(config))
 
 
+def has_queue(launcher: str) -> bool:
+    """Whether runs of a launcher wait in the queue of a batch system, and go on elsewhere."""
+    return (search_path.launchers()[launcher].folder / "batch.py").exists()
+
+
 def batch(config: LauncherConfig) -> Batch | None:
     """The login-node side of the launcher that `config` names; None where runs are started from here."""
-    if not (search_path.launchers()[config.name].folder / "batch.py").exists():
+    if not has_queue(config.name):
         return None
     return cast(Batch, _member("launchers", config.name, "batch", "Batch")(config))
 

@@ -1,6 +1,6 @@
 """Carries a launch out: writes its files, starts it, waits, leaves no process behind. The only file of train_bench that
-starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`) and those that read the
-energy of a host (`energy/`)."""
+starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`), those that read the
+energy of a host (`energy/`), and the ways to the nodes of a fleet (`fleet/link.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,17 +43,24 @@ class Ended:
     reason: str | None = None
 
 
-def carry_out(launch: Launch, job: Job, tick: Callable[[], str | None], *, name: str = "launcher") -> Ended:
+def carry_out(
+    launch: Launch,
+    folder: Path,
+    tick: Callable[[], str | None],
+    *,
+    name: str = "launcher",
+    started: Callable[[int], None] = lambda pid: None,
+) -> Ended:
     """Start `launch`, call `tick` a few times a second until it ends, or until `tick` gives a reason to end
-    it. Its output goes to `<name>.stdout` and `<name>.stderr` in the ranks' folder.
+    it. Its output goes to `<name>.stdout` and `<name>.stderr` in `folder`. `started` is told its process number.
 
     Whatever ends the wait, no process of the launch is left; when this process is killed, the kernel ends
     them.
     """
     for path, text in launch.files.items():
         files.write(path, text)
-    job.ranks_folder.mkdir(parents=True, exist_ok=True)
-    out, err = (job.ranks_folder / f"{name}.{kind}" for kind in ("stdout", "stderr"))
+    folder.mkdir(parents=True, exist_ok=True)
+    out, err = (folder / f"{name}.{kind}" for kind in ("stdout", "stderr"))
     with out.open("wb") as stdout, err.open("wb") as stderr:
         try:
             process = subprocess.Popen(
@@ -63,11 +70,12 @@ def carry_out(launch: Launch, job: Job, tick: Callable[[], str | None], *, name:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                preexec_fn=end_with_parent,
             )
         except OSError as error:
             raise LaunchError(f"{launch.argv[0]} could not be started: {error.strerror}.") from error
         try:
+            started(process.pid)
             reason = _wait(process, tick)
         finally:
             _end(process)
@@ -75,8 +83,8 @@ def carry_out(launch: Launch, job: Job, tick: Callable[[], str | None], *, name:
     return Ended(exit_code=process.returncode, stderr=text, reason=reason)
 
 
-def answer(launch: Launch) -> str:
-    """What a short command prints, for example the number of a submitted job.
+def answer(launch: Launch, *, stdin: Path | None = None) -> str:
+    """What a short command prints, for example the number of a submitted job, when it is given the file `stdin`.
 
     Raises `LaunchError` with the command's own words where it cannot be started or refuses.
     """
@@ -87,6 +95,7 @@ def answer(launch: Launch) -> str:
         completed = subprocess.run(
             launch.argv,
             env=os.environ | SAFE_PATH,
+            input=None if stdin is None else stdin.read_text(encoding="utf-8"),
             capture_output=True,
             text=True,
             timeout=ANSWER_SECONDS,
@@ -101,19 +110,19 @@ def answer(launch: Launch) -> str:
     return completed.stdout
 
 
-def run_through(argv: tuple[str, ...], stderr: Path) -> int:
-    """Run a command to its end on this process's own standard output; its standard error goes to a file.
-    Returns its exit code (negative is a signal). An interrupt is passed on, and waited for, so that the command
+def run_through(argv: tuple[str, ...], stderr: Path | None, env: Mapping[str, str] | None = None) -> int:
+    """Run a command to its end on this process's own standard output; its standard error goes to a file, if one is
+    named. Returns its exit code (negative is a signal). An interrupt is passed on, and waited for, so that the command
     can put its things in order."""
     with (
-        stderr.open("wb") as errors,
+        contextlib.nullcontext() if stderr is None else stderr.open("wb") as errors,
         subprocess.Popen(
             argv,
-            env=os.environ | SAFE_PATH,
+            env=os.environ | SAFE_PATH | dict(env or {}),
             stdin=subprocess.DEVNULL,
             stderr=errors,
             start_new_session=True,  # so that Ctrl-C reaches it once, through this process
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=end_with_parent,
         ) as process,
     ):
         try:
@@ -183,5 +192,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
         os.killpg(process.pid, number)
 
 
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with_parent() -> None:
+    """In a new process, before its program: the kernel asks it to end when its parent dies (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -16,9 +16,10 @@ from train_bench import files, seeds
 from train_bench.energy import meter
 from train_bench.errors import RequestError
 from train_bench.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
-from train_bench.plan import budget, command, discover
+from train_bench.plan import budget, command, discover, fault_plan
 from train_bench.plan.config import RunConfig
 from train_bench.plan.definition import changes
+from train_bench.plan.disclosed import disclosed
 from train_bench.progress import EvalSchedule, Unit
 from train_bench.rules.checks import preflight
 from train_bench.rules.explain import explain
@@ -38,6 +39,8 @@ IN_THE_JOBS = (
     "submission",
     "device",
     "precision",
+    "keep_weights",
+    "deterministic",
     "drop_caches",
     "command",
 )
@@ -122,7 +125,18 @@ def make_plan(
     config = _complete(run_config, rules, provenance)
     announcement = asdict(run_config.submission) | asdict(run_config.system)
     announcement["submission_benchmark"] = config.benchmark
-    _refuse_what_the_rules_forbid(run_config, rules, config, announcement, to_be_run=to_be_run)
+    if run_config.deterministic:
+        announcement["deterministic"] = True
+    told = disclosed(
+        rules,
+        config,
+        provenance.variant,
+        ranks=run_config.launcher.world_size,
+        precision=run_config.precision,
+    )
+    _refuse_what_the_rules_forbid(run_config, rules, config, announcement | told, to_be_run=to_be_run)
+    if run_config.command is None:  # a program tells what it does itself
+        announcement |= told
     runs = _number_of_runs(run_config, rules, reference_runs=reference_runs)
     if reference_runs and run_config.precision is not Precision.fp32:
         raise RequestError(
@@ -136,6 +150,7 @@ def make_plan(
     )
     if run_config.stop_when is not None:
         budget.read(run_config.stop_when)
+    _refuse_restarts(run_config, reference_runs=reference_runs)
     meter.wish(asdict(run_config))
     folder = _folder(run_config, config, provenance)
     job = Job(
@@ -167,6 +182,10 @@ def make_plan(
         if run_config.command is None
         else command.read(run_config.command, config.hyperparameters.logged(), provenance.cwd),
         stop_when=run_config.stop_when,
+        keep_weights=run_config.keep_weights,
+        deterministic=run_config.deterministic,
+        checkpoint_seconds=run_config.checkpoint_seconds,
+        faults=run_config.faults,
     )
     return Plan(
         created=provenance.now.isoformat(timespec="seconds"),
@@ -200,10 +219,15 @@ def _refuse_launcher(run_config: RunConfig) -> None:
     threads = run_config.launcher.threads_per_rank
     if threads is not None and threads < 1:
         raise RequestError(f"launcher.threads_per_rank is {threads}; it has to be at least 1.")
+    if run_config.precision is Precision.tf32 and run_config.deterministic:
+        raise RequestError("deterministic=true goes with fp32, bf16 or fp16; precision=tf32 was requested.")
     if run_config.precision is Precision.tf32 and run_config.device is Device.cpu:
         raise RequestError("precision=tf32 exists on GPUs only; with device=cpu use fp32, bf16 or fp16.")
     if run_config.command is None:
         _refuse_batch(run_config)
+    for name in ("keep_weights", "deterministic"):
+        if getattr(run_config, name) and run_config.command is not None:
+            raise RequestError(f"{name}=true is for references; a command has its own ways. Leave it out.")
 
 
 def _refuse_batch(run_config: RunConfig) -> None:
@@ -216,6 +240,43 @@ def _refuse_batch(run_config: RunConfig) -> None:
         raise RequestError(
             f"global_batch_size {batch} cannot be divided into {ranks} ranks x {steps} gradient "
             f"accumulation steps; choose a multiple of {ranks * steps}."
+        )
+
+
+def _refuse_restarts(run_config: RunConfig, *, reference_runs: bool) -> None:
+    """Checkpoints and faults where they have not been tried, or make no sense."""
+    seconds, launcher = run_config.checkpoint_seconds, run_config.launcher
+    if run_config.faults is not None:
+        faults = fault_plan.read(run_config.faults)
+        if seconds is None:
+            raise RequestError(
+                f"faults={run_config.faults!r} needs checkpoints to start again from; set checkpoint_seconds=30, or 0 "
+                f"for one after every evaluation."
+            )
+        if faults.rank >= launcher.world_size:
+            raise RequestError(
+                f"faults={run_config.faults!r} names rank {faults.rank}; the run has ranks 0 to "
+                f"{launcher.world_size - 1}."
+            )
+    if seconds is None:
+        return
+    if not 0 <= seconds < math.inf:
+        raise RequestError(
+            f"checkpoint_seconds is {seconds:g}; it has to be 0 or a number of seconds above it."
+        )
+    if run_config.command is not None:
+        raise RequestError(
+            "checkpoint_seconds= and faults= are for references; a command would have to save and continue by itself. "
+            "Leave them out."
+        )
+    if reference_runs:
+        raise RequestError("Reference runs are whole; leave out checkpoint_seconds= and faults=.")
+    if not type(launcher).RESTARTS or launcher.nodes > 1:
+        tried = [name for name in discover.launchers() if discover.launcher_config(name).RESTARTS]
+        raise RequestError(
+            f"Starting again from checkpoints was tried on one host, with launcher={' and '.join(tried)}; "
+            f"launcher={launcher.name} on {launcher.nodes} host(s) was requested. Choose one of these, or leave out "
+            f"checkpoint_seconds= and faults=."
         )
 
 
@@ -312,6 +373,7 @@ def _schedule(config: BenchmarkConfig, rules: BenchmarkRules) -> EvalSchedule:
         until=evaluation.until,
         start=due.start if due else 0.0,
         samples_per_unit=(config.samples_per_epoch or 1) if in_epochs else 1,
+        samples_count=rules.counted == "samples_count",
     )
     if not schedule.points():
         raise RequestError(

@@ -37,6 +37,8 @@ COLUMNS = (
         "score_minutes",
         "low_minutes",
         "high_minutes",
+        "joules",
+        "joules_above_idle",
         "valid",
     ),
     *("reasons", "copy_of", "sweep", "job", "folder"),
@@ -69,7 +71,7 @@ def show(history: Mapping[str, Any], console: Console) -> None:
         _say(console, [f"{history['store']} has no such result."])
         return
     for line in lines[:LINES]:
-        _say(console, [_title(line), *_points(line["points"]), ""])
+        _say(console, [title(line), *_points(line["points"]), ""])
     if len(lines) > LINES:
         _say(console, [f"{len(lines) - LINES} other lines; give filters, or --csv or --json for all."])
 
@@ -79,12 +81,19 @@ def show_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], console: Co
     _say(console, _aligned([list(columns), *([_word(value) for value in row] for row in rows)]))
 
 
-def _title(line: Mapping[str, Any]) -> str:
-    ranks = f"{line['ranks']} rank(s)" if line["ranks"] else None
+def title(line: Mapping[str, Any]) -> str:
+    """What the results of a line share, as far as it is known."""
     batch = f"batch size {line['batch_size']}" if line["batch_size"] else None
+    parts = (line["variant"] or line["benchmark"], line["ruleset"], batch, system(line))
+    return ", ".join(filter(None, parts))
+
+
+def system(line: Mapping[str, Any]) -> str:
+    """Whose system it is, and how it was used."""
+    ranks = f"{line['ranks']} rank(s)" if line["ranks"] else None
     size = f"{line['accelerators']} x {line['family']}" if line["family"] else line["system"]
-    parts = (line["variant"] or line["benchmark"], line["ruleset"], batch, line["submitter"], size)
-    return ", ".join(filter(None, (*parts, line["launcher"], ranks, line["device"], line["precision"])))
+    parts = (line["submitter"], size, line["launcher"], ranks, line["device"], line["precision"])
+    return ", ".join(filter(None, parts))
 
 
 def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -57,7 +57,7 @@ def _default(one: Mapping[str, Any]) -> str:
 
 
 def _scale(one: Mapping[str, Any]) -> str:
-    """Full scale, a mini task, or a small one on real data."""
+    """Full scale, a mini task, one that is sized for a GPU, or a small one on real data."""
     if not one["ruleset"].startswith("mini"):
         return "full"
-    return "mini" if "_mini" in one["name"] else "small"
+    return next((scale for scale in ("mini", "midi") if f"_{scale}" in one["name"]), "small")

@@ -35,6 +35,9 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "command", f"{shlex.join(shared['command']['argv'])} in {shared['command']['cwd']}"
     if shared["stop_when"] is not None:
         yield "budget", f"a run is ended, and has not converged, where {shared['stop_when']}"
+    if shared["checkpoint_seconds"] is not None:
+        killed = f", and faults strike: {shared['faults']}" if shared["faults"] else ""
+        yield "checkpoints", f"every {shared['checkpoint_seconds']:g} s or more, after an evaluation{killed}"
     yield "data", plan["data"]
     yield "time", plan["time"]
     yield "folder", plan["folder"]

@@ -83,10 +83,14 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines.append(f"cost to the target {score['cost']:.4g} at the given price per hour")
     if score.get("energy") is not None:
         lines.append(_energy(score["energy"]))
+    if score.get("restarts") is not None:
+        lines += _restarts(score["restarts"])
     if score.get("peers") is not None:
         lines.append(f"published peers: {score['peers']['message']}")
     if score["disturbed"] is not None:
         lines.append(score["disturbed"])
+    if score["verified"] is not None:
+        lines.append(score["verified"])
     lines += [f"for review: {warning}" for warning in score.get("warnings", ())]
     lines.append(_verdict(score) if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
     return lines
@@ -136,6 +140,28 @@ def _energy(energy: Mapping[str, Any]) -> str:
     sources = plain("; ".join(energy["sources"]))
     read = f"; read from {sources}, not a measurement of MLPerf power" if sources else ""
     return f"energy to the target {energy['joules']:.1f} J{above}, mean of the kept runs{read}"
+
+
+def _restarts(restarts: Mapping[str, Any]) -> list[str]:
+    """What checkpoints and failures cost, and what formulas expect of them."""
+    each = "" if restarts["restart"] is None else f" of {restarts['restart']:.2f} s"
+    goodput = "-" if restarts["goodput"] is None else f"{restarts['goodput']:.1%}"
+    lines = [
+        f"failures {restarts['failures']} in {restarts['runs']} run(s), goodput {goodput}: of "
+        f"{restarts['seconds']:.1f} s a run, {restarts['lost_seconds']:.1f} s were lost work, "
+        f"{restarts['restart_seconds']:.1f} s restarts{each}, {restarts['checkpoint_seconds']:.2f} s checkpoints and "
+        f"{restarts['useful_seconds']:.1f} s useful"
+    ]
+    expected = restarts["expected"]
+    if expected is not None:
+        daly = "for ever" if expected["daly_seconds"] is None else f"{expected['daly_seconds']:.1f} s"
+        lines.append(
+            f"expected of failures every {expected['mtbf']:.1f} s (mean of exponentially distributed times) and "
+            f"checkpoints of {restarts['checkpoint']:.3f} s every {restarts['interval']:.1f} s: "
+            f"{expected['young_seconds']:.1f} s by Young's formula, {daly} by Daly's, whose best intervals are "
+            f"{expected['young_interval']:.2f} and {expected['daly_interval']:.2f} s"
+        )
+    return lines
 
 
 def _quality(quality: Any) -> str:

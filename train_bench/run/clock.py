@@ -97,6 +97,11 @@ class Clock:
         self._marks = list(marks)
         self._log.run_start()
 
+    def go_on(self, marks: Sequence[Mark]) -> None:
+        """Time has run since ranks that died have started it; the `marks` are left."""
+        self._said = "run_start"
+        self._marks = list(marks)
+
     def blocks(self) -> Iterator[Mark]:
         """The blocks of training until the run is decided; each begins when it is asked for and has to be evaluated."""
         while not self.is_decided:

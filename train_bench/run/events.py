@@ -18,6 +18,7 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from train_bench.errors import LaunchError
 from train_bench.files import cannot_write
+from train_bench.job import KEPT_WEIGHTS
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.run import clock
@@ -29,10 +30,10 @@ SPEAKERS = {__file__, clock.__file__, str(ROOT / "train_bench/own_trainer/benchm
 """Files whose lines are not named as the place where something was said: their callers are."""
 
 
-def wall_clock_ms() -> Callable[[], int]:
+def wall_clock_ms(not_before_ms: int = 0) -> Callable[[], int]:
     """A clock in milliseconds since the epoch that never steps back: one reading of the wall clock,
     then the monotonic clock."""
-    wall, start = time.time(), time.monotonic()
+    wall, start = max(time.time(), not_before_ms / 1000), time.monotonic()
     return lambda: int((wall + time.monotonic() - start) * 1000)
 
 
@@ -153,19 +154,35 @@ class Log:
     def extras(self, mark: Mark, progress: Progress) -> None:
         """What the rules want logged for a block of this benchmark, beyond the block itself."""
         for key, value in progress.extras.items():
-            self._point(key, value, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
+            self._point(key, value, _position(mark))
 
     def eval_start(self, mark: Mark) -> None:
         """An evaluation begins."""
-        self._start(constants.EVAL_START, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
+        self._start(constants.EVAL_START, _position(mark))
 
     def eval_stop(self, mark: Mark) -> None:
         """It has ended."""
-        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
+        self._end(constants.EVAL_STOP, _position(mark))
 
     def accuracy(self, mark: Mark, quality: Quality) -> None:
         """The quality that an evaluation found."""
-        self._point(constants.EVAL_ACCURACY, quality.logged, {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
+        self._point(constants.EVAL_ACCURACY, quality.logged, _position(mark))
+
+    def checkpoint_start(self, mark: Mark) -> None:
+        """A checkpoint is being written, on the clock."""
+        self._start("checkpoint_start", {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
+
+    def checkpoint_stop(self, mark: Mark) -> None:
+        """It is whole."""
+        self._end("checkpoint_stop", {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
+
+    def run_failed(self, failure: Mapping[str, Any]) -> None:
+        """How the processes of this run died before; time has gone on since."""
+        self._point("run_failed", failure)
+
+    def run_restored(self, progress: Mapping[str, Any]) -> None:
+        """Training goes on from here, after so many `evaluations` and `samples`; what came behind these is lost."""
+        self._point("run_restored", progress)
 
     def run_stop(self, status: str) -> None:
         """Time stops: `success`, or `aborted`."""
@@ -176,12 +193,16 @@ class Log:
         self._point("processor_wait", seen)
 
     def replicas(self, seen: Mapping[str, Any]) -> None:
-        """Whether all ranks hold the same model, see `replicas.compare`."""
+        """Which model the ranks hold and whether it is the same on all, see `replicas.compare`."""
         self._point("replicas", seen)
 
     def order(self, seen: Mapping[str, Any] | None) -> None:
         """Which samples all ranks have trained and evaluated on, see `order.gather`."""
         self._point("order_fingerprint", seen)
+
+    def kept_weights(self, seen: Mapping[str, Any] | None) -> None:
+        """Which files hold the weights, see `weights.keep`."""
+        self._point(KEPT_WEIGHTS, seen)
 
     def _point(self, key: str, value: Any, metadata: Mapping[str, Any] | None = None) -> None:
         if self._mllog is not None:
@@ -194,6 +215,13 @@ class Log:
     def _end(self, key: str, metadata: Mapping[str, Any] | None = None) -> None:
         if self._mllog is not None:
             self._mllog.end(key, metadata=metadata, time_ms=self._clock(), stack_offset=_offset())
+
+
+def _position(mark: Mark) -> dict[str, float]:
+    """Where an evaluation comes."""
+    position = _tidy(mark.epoch_num)
+    names = (constants.EPOCH_NUM, constants.SAMPLES_COUNT)[: 1 + mark.samples_count]
+    return dict.fromkeys(names, position)
 
 
 def _offset() -> int:

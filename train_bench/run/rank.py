@@ -2,6 +2,8 @@
 
 Reads its job, joins the other ranks, and hands over to `timed_run.py`. What it was doing when it ended
 is left in `ranks/run_<index>/rank_<rank>.json`; its output in `.stdout` and `.stderr` beside it.
+
+Ranks that do other work than a timed run (`Job.work`) have an entry point of their own, which calls `main` with it.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ import math
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from train_bench import files, search_path
 from train_bench.errors import TrainBenchError
@@ -24,13 +27,21 @@ from train_bench.run.rank_state import RankState, arrive, end_with_parent
 from train_bench.run.watchdog import RankWatchdog
 from train_bench.task import BenchmarkConfig, Task
 
+if TYPE_CHECKING:
+    from train_bench.run.checkpoints import Checkpoints
 
-def main() -> None:
-    """Run one rank of one job to its end. What takes seconds to import is imported once the kernel knows
-    that this process ends with its parent, and the parent that it is here."""
+Work = Callable[[Job, Task, Parallel], None]
+"""What a rank does with a task that is not built yet, in place of a timed run."""
+
+
+def main(work: Work | None = None) -> None:
+    """Run one rank of one job to its end: under the clock, or doing `work`. What takes seconds to import is imported
+    once the kernel knows that this process ends with its parent, and the parent that it is here."""
     end_with_parent()
     job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
     arrived = arrive(job)
+    if job.deterministic:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when a GPU is first used
     import torch
 
     from train_bench.run import system
@@ -38,6 +49,9 @@ def main() -> None:
 
     threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
     torch.set_num_threads(threads)
+    if job.deterministic:
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
     try:
         launcher = search_path.module_of("launchers", job.launcher, job.launcher_folder)
         parallel = cast(Parallel, importlib.import_module(f"{launcher}.parallel").join(job))
@@ -51,7 +65,10 @@ def main() -> None:
         handshake(job, parallel)
         parallel = watchdog.of(parallel)
         watchdog.start()
-        _run(job, parallel, state)
+        if work is None:
+            _run(job, parallel, state)
+        else:
+            _do(work, job, parallel, state)
     except TrainBenchError as error:
         state.fail(str(error))
     except Exception as error:
@@ -84,16 +101,36 @@ def _run(job: Job, parallel: Parallel, state: RankState) -> None:
         config={**job.config, "hyperparameters": config.hyperparameters.logged()},
     )
     task = _task(job, config)
+    checkpoints = _checkpoints(job, parallel)
+    failed_ms = 0 if checkpoints is None else checkpoints.failed_ms
     if parallel.rank == 0:
-        events.claim(job.growing_file)
+        if not failed_ms:
+            events.claim(job.growing_file)
         if not (job.folder / "system.json").exists():
             files.write_json(job.folder / "system.json", machine | {"platform": name})
-    log = events.Log(job.growing_file if parallel.rank == 0 else None, events.wall_clock_ms())
+    log = events.Log(job.growing_file if parallel.rank == 0 else None, events.wall_clock_ms(failed_ms))
     try:
-        timed_run(task, job, parallel, log, stopped=lambda: state.write("finished"))
+        timed_run(task, job, parallel, log, stopped=lambda: state.write("finished"), checkpoints=checkpoints)
     finally:
         log.close()
         task.close()
+
+
+def _do(work: Work, job: Job, parallel: Parallel, state: RankState) -> None:
+    task = _task(job, _config(job))
+    try:
+        work(job, task, parallel)
+        state.write("finished")
+    finally:
+        task.close()
+
+
+def _checkpoints(job: Job, parallel: Parallel) -> Checkpoints | None:
+    if job.checkpoint_seconds is None:
+        return None
+    from train_bench.run import checkpoints
+
+    return checkpoints.Checkpoints(job, parallel)
 
 
 def _config(job: Job) -> BenchmarkConfig:

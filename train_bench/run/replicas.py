@@ -2,12 +2,14 @@
 every launcher.
 
 Ranks that do not average their gradients each train a model of their own. Rank 0 evaluates well all the same, so
-nothing else of a run shows it.
+nothing else of a run shows it. The digest tells the same of two runs: with the same seed on machines of one type the
+model is the same bit by bit.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def compare(parallel: Parallel) -> dict[str, Any]:
-    """Called by every rank. On rank 0, as the log has it: how many `ranks` and `tensors` were compared, whether all
-    are `equal` bit by bit, else how many are `differing`, the name of the `first` of them and its
-    `largest_difference` from rank 0's (None where numbers are not finite or shapes differ).
+    """Called by every rank, one alone included. On rank 0, as the log has it: how many `ranks` and `tensors` were
+    compared, the `digest` of rank 0's, whether all are `equal` bit by bit, else how many are `differing`, the name of
+    the `first` of them and its `largest_difference` from rank 0's (None where numbers are not finite or shapes differ).
 
     One tensor at a time is on its way to the processor; between ranks go digests, and the first tensor that
     differs.
@@ -30,7 +32,12 @@ def compare(parallel: Parallel) -> dict[str, Any]:
     mine = [name for name in of_first | digests if digests.get(name) != of_first.get(name)]
     gathered = parallel.gather_objects(mine) or []
     differing = parallel.from_rank_zero(list(dict.fromkeys(name for names in gathered for name in names)))
-    seen = {"ranks": parallel.size, "tensors": len(digests), "equal": not differing}
+    seen = {
+        "ranks": parallel.size,
+        "tensors": len(digests),
+        "equal": not differing,
+        "digest": hashlib.sha256(json.dumps(of_first).encode()).hexdigest()[:16],
+    }
     if not differing:
         return seen
     order = list(of_first)

@@ -31,6 +31,7 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": software.versions(),
         "cuda": torch.version.cuda if torch and torch.cuda.is_available() else None,
+        "environment": software.variables(),
         "threads_per_rank": torch.get_num_threads() if torch else None,
     }
 

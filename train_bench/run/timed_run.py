@@ -6,51 +6,71 @@ Once time has stopped, ranks say what they have seen of the run; whatever goes w
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from train_bench.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Unit
-from train_bench.run import caches, order, processors, replicas
+from train_bench.run import caches, order, processors, replicas, weights
 from train_bench.run.clock import Clock
 from train_bench.run.events import Log
 from train_bench.task import Task
 
+if TYPE_CHECKING:
+    from train_bench.run.checkpoints import Checkpoints
+
 
 def timed_run(
-    task: Task, job: Job, parallel: Parallel, log: Log, stopped: Callable[[], None] = lambda: None
+    task: Task,
+    job: Job,
+    parallel: Parallel,
+    log: Log,
+    stopped: Callable[[], None] = lambda: None,
+    checkpoints: Checkpoints | None = None,
 ) -> str:
     """Train `task` until the job's target is reached or its schedule ends; returns the status.
 
     Whatever goes wrong after the clock has started, the log says `run_stop` with `aborted` before the
     exception travels on. `stopped` is called when the clock has stopped by itself: the result is whole then.
+    With `checkpoints`, a run whose processes died goes on, and the log of one that fails stays open.
     """
     clock = Clock(log, parallel, job.target, whose=f"The reference {job.reference}")
-    log.cache_clear(caches.drop(wanted=job.drop_caches and parallel.local_rank == 0))
-    log.announce({**job.announcement, **job.config["hyperparameters"]}, seed=job.seed)
-    clock.init_start()
-    task.build(job.seed, parallel)
-    log.initialized(task.initialized_tensors())
-    clock.init_stop()
-    before = processors.look()
-    clock.run_start(job.schedule.marks())
+    kept = weights.keeping(task, job) if job.keep_weights else None
+    if checkpoints is None or not checkpoints.failed_ms:
+        log.cache_clear(caches.drop(wanted=job.drop_caches and parallel.local_rank == 0))
+        log.announce({**job.announcement, **job.config["hyperparameters"]}, seed=job.seed)
+        clock.init_start()
+        task.build(job.seed, parallel)
+        log.initialized(task.initialized_tensors())
+        clock.init_stop()
+        before = processors.look()
+        clock.run_start(job.schedule.marks())
+    else:
+        before = processors.look()
+        clock.go_on(checkpoints.restore(task, log))
     try:
         facts = task.open_data()
-        log.data(facts)
+        if checkpoints is None or checkpoints.begin(log):
+            log.data(facts)
         samples = 0
         for mark in clock.blocks():
             progress = task.train_until(mark)
             clock.eval_start(progress)
             clock.report(task.evaluate(), "evaluate()")
             samples = progress.samples
+            if checkpoints is not None and not clock.is_decided:
+                checkpoints.save_if_due(task, log, mark, samples)
         took = facts.train_samples is None and job.unit is Unit.SAMPLE
         status = clock.run_stop(train_samples=samples if took else None)
     except BaseException:
-        clock.abort()
+        if checkpoints is None:
+            clock.abort()
         raise
     seen = processors.between(before, processors.look())
     stopped()
     log.processor_wait(processors.gather(parallel, seen))
-    if parallel.size > 1:
-        log.replicas(replicas.compare(parallel))
     log.order(order.gather(parallel, task.samples_taken()))
+    log.replicas(replicas.compare(parallel))
+    if kept is not None:
+        log.kept_weights(weights.keep(kept, job, parallel))
     return status

@@ -16,6 +16,8 @@ from typing import Any
 from train_bench import files
 from train_bench.errors import LogError
 from train_bench.job import jobs_of
+from train_bench.judge import gate
+from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement
 from train_bench.judge.locate import Location
 from train_bench.judge.peers import model_of
@@ -165,7 +167,7 @@ def _gone(connection: sqlite3.Connection, path: Path, judged: set[str]) -> list[
 
 def _entry(judgement: Judgement) -> dict[str, Any]:
     """The row of an entry. What a plan says may have been written by anybody: what is not of its type is not known."""
-    location, score = judgement.location, judgement.score
+    location, score, energy = judgement.location, judgement.score, judgement.energy
     plan = location.plan_or_package
     job = next(iter(jobs_of(plan)), {})
     interval = score.ci95_minutes or (None, None)
@@ -198,6 +200,7 @@ def _entry(judgement: Judgement) -> dict[str, Any]:
         "versions": _json(_versions(plan)),
         "revision": plan.get("revision"),
         "began": _began(judgement),
+        "started_ms": gate.started_ms(judgement),
         "sweep": sweep,
         "job": number,
         "runs": len(score.runs),
@@ -205,6 +208,8 @@ def _entry(judgement: Judgement) -> dict[str, Any]:
         "score_minutes": score.score_minutes,
         "low_minutes": interval[0],
         "high_minutes": interval[1],
+        "joules": None if energy is None else energy.joules,
+        "joules_above_idle": None if energy is None else energy.above_idle,
         "valid": score.valid,
         "reasons": _json(score.reasons),
     }
@@ -212,7 +217,13 @@ def _entry(judgement: Judgement) -> dict[str, Any]:
     row["task"] = _digest(row, TASK)
     row["environment"] = _digest(row, ENVIRONMENT)
     row["line"] = _digest(row, _line(row))
+    row["comparable"] = comparable(judgement)
     return row
+
+
+def comparable(judgement: Judgement) -> str:
+    """The digest of what entries of one gate share."""
+    return _digest_of(gate.task_and_system(judgement))
 
 
 def _logs(judgement: Judgement) -> list[dict[str, Any]]:
@@ -228,9 +239,21 @@ def _logs(judgement: Judgement) -> list[dict[str, Any]]:
             "converged": run.converged,
             "compliant": run.compliant,
             "counted": run.counted,
+            "dropped": run.dropped,
+            "findings": _json(_kinds(verdict)),
         }
-        for record, run in zip(judgement.records, judgement.score.runs, strict=True)
+        for record, run, verdict in zip(
+            judgement.records, judgement.score.runs, judgement.verdicts, strict=True
+        )
     ]
+
+
+def _kinds(verdict: RunVerdict) -> list[list[Any]]:
+    kinds: dict[tuple[str, str], list[Any]] = {}
+    for found in verdict.findings:
+        kind = kinds.setdefault((found.grade, found.check), [found.grade, found.check, 0, found.message])
+        kind[2] += 1
+    return list(kinds.values())
 
 
 def _folder(judgement: Judgement) -> str:
@@ -281,7 +304,11 @@ def _sweep(folder: Path) -> tuple[str | None, int | None]:
 
 
 def _digest(row: Mapping[str, Any], names: Iterable[str]) -> str:
-    return hashlib.sha256(_json([row[name] for name in names]).encode()).hexdigest()[:12]
+    return _digest_of([row[name] for name in names])
+
+
+def _digest_of(values: Iterable[Any]) -> str:
+    return hashlib.sha256(_json(list(values)).encode()).hexdigest()[:12]
 
 
 def _json(value: Any) -> str:

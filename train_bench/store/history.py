@@ -7,13 +7,18 @@ import math
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from train_bench.errors import RequestError, UnknownName
+from train_bench.judge import gate
+from train_bench.judge.entry import Judgement
 from train_bench.judge.log import NO_CONTENT
+from train_bench.judge.score import ScoredRun
 from train_bench.plain_text import plain
+from train_bench.store.feed import comparable
 from train_bench.store.schema import to_read
 
 EQUAL = (
@@ -71,6 +76,7 @@ OF_POINT = (
         "job",
     ),
     *("runs", "runs_required", "score_minutes", "low_minutes", "high_minutes"),
+    *("joules", "joules_above_idle"),
 )
 READ = (*dict.fromkeys((*OF_LINE, *OF_POINT)), "valid", "reasons", "versions")
 
@@ -124,6 +130,66 @@ def select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...
     if cursor.description is None:
         raise RequestError("That is no SELECT; the tables of the store are entries and logs.")
     return tuple(column[0] for column in cursor.description), rows
+
+
+OF_RUN = ("run", "file", "seed", "status", "minutes", "converged", "counted", "dropped", "findings")
+
+
+def runs(path: Path, folders: Sequence[str]) -> list[list[dict[str, Any]]]:
+    """The runs of each of these entries."""
+    query = f"SELECT {', '.join(OF_RUN)} FROM logs WHERE folder = ? ORDER BY run, file"
+    with to_read(path) as connection:
+        return [
+            [dict(zip(OF_RUN, row, strict=True)) for row in connection.execute(query, (folder,))]
+            for folder in folders
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """The runs of an entry, with what a gate asks of them; what a store does not keep is None."""
+
+    runs: tuple[ScoredRun, ...]
+
+
+def earlier(path: Path, judged: Judgement, last: int) -> list[tuple[str, Earlier]]:
+    """The `last` valid entries of the task and system of `judged` whose first run started before its own, by that
+    time, each with its folder."""
+    with to_read(path) as connection:
+        folders = connection.execute(
+            "SELECT folder FROM entries WHERE comparable = ? AND valid AND started_ms < ? "
+            "ORDER BY started_ms DESC, folder DESC LIMIT ?",
+            (comparable(judged), gate.started_ms(judged), last),
+        ).fetchall()
+        return [(folder, _runs(connection, folder)) for (folder,) in reversed(folders)]
+
+
+def _runs(connection: sqlite3.Connection, folder: str) -> Earlier:
+    kept = ("run", "file", "seed", "status", "minutes", "converged", "compliant", "counted", "dropped")
+    query = f"SELECT {', '.join(kept)} FROM logs WHERE folder = ? ORDER BY run, file"
+    runs = []
+    for row in connection.execute(query, (folder,)):
+        run = dict(zip(kept, row, strict=True))
+        runs.append(
+            ScoredRun(
+                index=run["run"],
+                file=run["file"],
+                seed=None if run["seed"] is None else int(run["seed"]),
+                status=run["status"],
+                converged=bool(run["converged"]),
+                compliant=bool(run["compliant"]),
+                officially_compliant=bool(run["compliant"]),
+                minutes=run["minutes"],
+                quality=None,
+                convergence=None,
+                samples=None,
+                samples_per_second=None,
+                processor_lost=None,
+                counted=bool(run["counted"]),
+                dropped=bool(run["dropped"]),
+            )
+        )
+    return Earlier(runs=tuple(runs))
 
 
 def _authorize(action: int, argument: str | None, function: str | None, *_: str | None) -> int:

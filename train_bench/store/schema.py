@@ -16,7 +16,7 @@ from train_bench.errors import RequestError, WriteError
 from train_bench.plain_text import plain
 
 APPLICATION = 0x74624853
-VERSION = 1
+VERSION = 2
 
 WAIT_SECONDS = 60.0
 """How long a writer waits for others; each holds the file for one campaign at a time."""
@@ -54,6 +54,8 @@ CREATE TABLE entries (
     versions TEXT NOT NULL,        -- JSON: python and packages
     revision TEXT,
     began TEXT,                    -- UTC: when the campaign was planned, else when the first run started
+    started_ms INTEGER,            -- when the first run started, in milliseconds since 1970
+    comparable TEXT NOT NULL,      -- digest of the task and system that entries of one gate share
     sweep TEXT,                    -- folder of the sweep that it is a job of
     job INTEGER,
     runs INTEGER NOT NULL,
@@ -61,6 +63,8 @@ CREATE TABLE entries (
     score_minutes REAL,
     low_minutes REAL,              -- 95 % interval of the score
     high_minutes REAL,
+    joules REAL,                   -- to the target, mean of the kept runs; null without power logs
+    joules_above_idle REAL,
     valid INTEGER NOT NULL,
     reasons TEXT NOT NULL          -- JSON: why it is not valid
 ) WITHOUT ROWID"""
@@ -77,6 +81,8 @@ CREATE TABLE logs (
     converged INTEGER NOT NULL,
     compliant INTEGER NOT NULL,
     counted INTEGER NOT NULL,      -- belongs to the runs that make the result
+    dropped INTEGER NOT NULL,      -- left out of the mean as an extreme
+    findings TEXT NOT NULL,        -- JSON: each kind as [grade, check, how many, the first in words]
     PRIMARY KEY (folder, file)
 ) WITHOUT ROWID"""
 

@@ -3,6 +3,7 @@
 import sys
 
 import torch
+import torch._dynamo  # before the process group, whose threads would else go on behind its end
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
 

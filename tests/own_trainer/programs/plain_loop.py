@@ -39,7 +39,7 @@ def train(benchmark: Benchmark):
     optimizer = recipe.optimizer(model)
     with without_trace(model, optimizer):  # new
         train_step(
-            model, optimizer, torch.rand(recipe.BATCH, 3, 16, 16), torch.zeros(recipe.BATCH).long(), 0.1
+            model, optimizer, torch.rand(recipe.BATCH, 3, 20, 20), torch.zeros(recipe.BATCH).long(), 0.1
         )  # new
     benchmark.weights_initialized(*dict(model.named_parameters()))  # new
     benchmark.init_stop()  # new

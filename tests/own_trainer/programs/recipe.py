@@ -3,6 +3,7 @@ reference. What a program adds to train under the clock is in the program."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from train_bench.seeds import derive
 CONFIG = resnet("resnet_mini")
 BATCH = CONFIG.hyperparameters.global_batch_size
 TRAIN, EVAL = CONFIG.train_samples, CONFIG.eval_samples
-EPOCHS = int(CONFIG.evaluation.until)
+EPOCHS = int(os.environ.get("EPOCHS", CONFIG.evaluation.until))
 
 
 def run(folder: str | None = None, seed: str | None = None) -> Benchmark:

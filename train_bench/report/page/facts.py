@@ -33,12 +33,14 @@ MOST_VALUES = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOptions:
     """What the reader of a page adds: the price of a system per hour by its name (the empty name: of all),
-    and the custom summary, one value per path; and of campaigns that lack results, by their folder, when they are
-    `expected` to end."""
+    and the custom summary, one value per path; of campaigns that lack results, by their folder, when they are
+    `expected` to end; and
+    sentences that stand `first` on the page."""
 
     prices: Mapping[str, float]
     summaries: Sequence[Mapping[str, Any]] = ()
     expected: Mapping[Path, str] = field(default_factory=dict)
+    first: Sequence[str] = ()
 
 
 def read_prices(text: str) -> dict[str, float]:
@@ -66,8 +68,13 @@ def refuse_unknown(prices: Mapping[str, float], systems: Collection[str | None])
 
 def cost_of(score: Score, prices: Mapping[str, float]) -> float | None:
     """Of training to the target, in the unit of the price of the system; None without a price or a score."""
-    price = prices.get(score.system or "", prices.get(""))
+    price = price_of(score.system, prices)
     return None if price is None or score.score_minutes is None else price * score.score_minutes / 60
+
+
+def price_of(system: str | None, prices: Mapping[str, float]) -> float | None:
+    """Of a system per hour; None where there is none."""
+    return prices.get(system or "", prices.get(""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

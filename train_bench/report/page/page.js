@@ -45,13 +45,16 @@ const settings = {
   doubleClick: "reset",
 };
 
+async function unpacked(id) {
+  const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (char) => char.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
 let library = null;
 function plotly() {
   library ??= (async () => {
-    const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (char) => char.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
+    script.textContent = await unpacked("plotly");
     document.head.append(script);
     return window.Plotly;
   })();
@@ -81,7 +84,7 @@ function drawn(plot, more = {}) {
   const first = !plot.dataset.drawn;
   const done = window.Plotly.react(plot, tracesOf(figure, plot), { ...layoutOf(figure, plot), ...more }, settings);
   plot.dataset.drawn = "true";
-  if (first) plot.on("plotly_click", (click) => select(plot.dataset.entry, click.points[0].data.meta?.run));
+  if (first) plot.on("plotly_click", (click) => chosen(plot, click.points[0]));
   highlight(plot);
   return done;
 }
@@ -95,13 +98,14 @@ function select(entry, run) {
     button.setAttribute("aria-pressed", String(Number(button.dataset.run) === selected[entry]));
   for (const plot of plots().filter((one) => one.dataset.entry === entry && one.dataset.drawn)) highlight(plot);
 }
+let chosen = (plot, point) => select(plot.dataset.entry, point.data.meta?.run);
 function highlight(plot) {
   const run = selected[plot.dataset.entry];
   const runs = plot.data.map((trace) => trace.meta?.run);
   if (runs.every((one) => one === undefined)) return;
-  const chosen = runs.map((one) => run === undefined || one === run || one === undefined);
+  const bright = runs.map((one) => run === undefined || one === run || one === undefined);
   const width = runs.map((one) => (run !== undefined && one === run ? 3 : 1.5));
-  window.Plotly.restyle(plot, { opacity: chosen.map((yes) => (yes ? 1 : 0.1)), "line.width": width });
+  window.Plotly.restyle(plot, { opacity: bright.map((yes) => (yes ? 1 : 0.1)), "line.width": width });
 }
 
 function shorten(table, words) {
@@ -161,7 +165,7 @@ function rowsOfFigure(figure) {
   const title = (axis) => figure.layout[axis]?.title?.text ?? axis[0];
   const rows = [["series", "label", title("xaxis"), title("yaxis")]];
   for (const trace of figure.data)
-    trace.x.forEach((x, at) => rows.push([trace.name, trace.text?.[at] ?? "", x, trace.y[at]]));
+    (trace.x ?? trace.values).forEach((x, at) => rows.push([trace.name, trace.text?.[at] ?? "", x, (trace.y ?? trace.ids)[at]]));
   return rows;
 }
 function rowsOfTable(table) {
@@ -243,4 +247,4 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => {
   theme(before ?? "light");
 });
-(window.requestIdleCallback ?? setTimeout)(() => plotly());
+if (plots().length) (window.requestIdleCallback ?? setTimeout)(() => plotly());

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from train_bench.errors import RequestError
@@ -54,7 +54,14 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[s
 
 def figures(entries: Sequence[Entry]) -> list[Figure]:
     """Those that the entries have something to show in."""
-    shown = [scaling(entries), rounds(entries)]
+    shown = [
+        scaling(entries),
+        rounds(entries),
+        pareto(
+            entries, "energy", "joules to the target", lambda one: one.energy.joules if one.energy else None
+        ),
+        pareto(entries, "cost", "cost to train", lambda one: one.cost),
+    ]
     alike = [members for members in _by_benchmark(entries).values() if len(members) > 1]
     return [
         *(figure for figure in shown if figure is not None),
@@ -126,6 +133,72 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
         },
         height=420,
     )
+
+
+def pareto(
+    entries: Sequence[Entry], name: str, title: str, of: Callable[[Entry], float | None]
+) -> Figure | None:
+    """Time against `of`, with the valid results of each benchmark that no other is better than in both. None where no
+    two entries of a benchmark tell both."""
+    known = [one for one in entries if one.minutes and of(one) is not None]
+    groups = [group for group in _by_benchmark(known).values() if len(group) > 1]
+    if not groups:
+        return None
+    unit = entries[0].unit
+    traces: list[Trace] = []
+    for number, members in enumerate(groups):
+        benchmark = members[0].result["benchmark"]
+        for valid, symbol in ((True, SYMBOLS[number % len(SYMBOLS)]), (False, "x")):
+            shown = [one for one in members if one.result["valid"] == valid]
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": benchmark if valid else f"{benchmark}, NOT VALID",
+                    "x": [unit.of(one.minutes) for one in shown],
+                    "y": [of(one) for one in shown],
+                    "text": [_label(one) for one in shown],
+                    "marker": {"size": 9, "symbol": symbol, "color": SERIES[number % len(SERIES)]},
+                    "meta": {"entries": [one.anchor for one in shown]},
+                    "hovertemplate": f"%{{text}}<br>%{{x:.4g}} {unit.symbol}, %{{y:.4g}}<extra></extra>",
+                }
+            )
+        front = _front([(one.minutes or 0.0, of(one) or 0.0) for one in members if one.result["valid"]])
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": f"{benchmark}, Pareto front",
+                "x": [unit.of(minutes) for minutes, _ in front],
+                "y": [value for _, value in front],
+                "line": {"width": 1.2, "dash": "dash", "shape": "hv", "color": SERIES[number % len(SERIES)]},
+                "hoverinfo": "skip",
+            }
+        )
+    missing = len(entries) - sum(map(len, groups))
+    return Figure(
+        name=f"pareto {name}",
+        title=f"Time and {name}",
+        about=f"Score and {title} of each entry; the dashed line joins valid ones that no other of the benchmark is "
+        "better than in both."
+        + (f" {missing} entries lack one of them, or have no other beside them." if missing else ""),
+        traces=[trace for trace in traces if trace["x"]],
+        layout={
+            "showlegend": True,
+            "xaxis": axis(f"score in {unit.name}", rangemode="tozero"),
+            "yaxis": axis(title, rangemode="tozero"),
+        },
+        height=420,
+    )
+
+
+def _front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those of which no other is as small in one and smaller in the other, by the first."""
+    front: list[tuple[float, float]] = []
+    for point in sorted(set(points)):
+        if not front or point[1] < front[-1][1]:
+            front.append(point)
+    return front
 
 
 def _families(number: int, benchmark: str, known: Sequence[Entry]) -> list[Trace]:

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,15 @@ from markupsafe import Markup
 
 from train_bench import __version__, files
 from train_bench.errors import RequestError
+from train_bench.job import Job
+from train_bench.judge.record import RunRecord
 from train_bench.judge.tree import Judged
+from train_bench.report.accept import HEADINGS, SUMMARY, longer, row
 from train_bench.report.findings import GRADES
-from train_bench.report.page import convergence, quality, several, times
+from train_bench.report.page import convergence, history, live, profile, profiles, quality, several, times
 from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_unit, told_apart
 from train_bench.report.page.figure import Figure, not_valid, standing
+from train_bench.report.profile import in_sentences, of_several
 from train_bench.report.review import NOT_ASKED
 
 HERE = Path(__file__).parent
@@ -49,8 +53,6 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
     entries = in_one_unit(told_apart(entries))
     figures = {entry.anchor: _figures(entry) for entry in entries}
     figures[SEVERAL] = several.figures(entries) if len(entries) > 1 else []
-    script = (HERE / "page.js").read_text(encoding="utf-8")
-    plotly = _plotly()
     return _rendered(
         "page.html",
         entries=entries,
@@ -66,16 +68,90 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
         ),
         grades=GRADES,
         standing=standing,
-        policy=_policy(script, plotly),
-        script=Markup(script),
-        plotly=base64.b64encode(gzip.compress(plotly.encode(), mtime=0)).decode(),
+        **_drawing(),
     )
 
 
-def write_review(told: Mapping[str, Any], path: Path, to: Path) -> None:
-    """Write the page of a reviewed round, the object that `review --json` prints. It has no script."""
+def review_page(told: Mapping[str, Any], path: Path) -> str:
+    """The page of a reviewed round, the object that `review --json` prints."""
+    script = _script("page.js")
+    return _rendered(
+        "review.html",
+        told=told,
+        path=str(path),
+        not_asked=NOT_ASKED,
+        policy=_policy(script),
+        script=script,
+    )
+
+
+def history_page(
+    told: Mapping[str, Any],
+    runs_of: Callable[[Sequence[str]], Sequence[Sequence[Mapping[str, Any]]]],
+    *,
+    filters: Sequence[str] = (),
+    prices: Mapping[str, float] | None = None,
+    pages: Mapping[str, str] | None = None,
+) -> str:
+    """The page of a history, the object that `history --json` prints. `runs_of` gives the runs of entries by their
+    folders, `pages` the addresses of their own pages where these are served."""
+    data = history.data(told, runs_of, prices or {}, pages or {})
+    figures = (history.SCORES, history.FACTORS)
+    return _rendered(
+        "history.html",
+        store=told["store"],
+        filters=filters,
+        lines=len(data["lines"]),
+        results=len(data["points"]["line"]),
+        with_runs=len(data["runs"]),
+        most_runs=history.MOST_RUNS,
+        figures=figures,
+        figures_json=_as_json({"history": [figure.as_json() for figure in figures]}),
+        data=_packed(json.dumps(data, allow_nan=False, separators=(",", ":"))),
+        **_drawing("history.js"),
+    )
+
+
+def profile_page(content: Mapping[str, Any]) -> str:
+    """The page of a profile, the content of its `profile.json`."""
+    figures = profile.figures(content)
+    return _rendered(
+        "profile.html",
+        content=content,
+        sentences=list(in_sentences(content))[1:],
+        layers=profile.by_time(content["layers"]),
+        figures=figures,
+        figures_json=_as_json({"profile": [figure.as_json() for figure in figures]}),
+        **_drawing(),
+    )
+
+
+def profiles_page(told: Mapping[str, Any]) -> str:
+    """The page of several profiles, the object that `profile A B C --json` prints."""
+    figures = profiles.figures(told)
+    return _rendered(
+        "profiles.html",
+        told=told,
+        sentences=list(of_several(told))[1:],
+        figures=figures,
+        figures_json=_as_json({"profiles": [figure.as_json() for figure in figures]}),
+        **_drawing(),
+    )
+
+
+def write_acceptance(told: Mapping[str, Any], to: Path) -> None:
+    """Write the page of a fleet that was checked, the object that `accept --json` prints. It has no script."""
     files.write(
-        to, _rendered("review.html", told=told, path=str(path), not_asked=NOT_ASKED, policy=_policy())
+        to,
+        _rendered(
+            "accept.html",
+            told=told,
+            headings=HEADINGS,
+            row=row,
+            longer=longer,
+            summary=SUMMARY,
+            policy=_policy(),
+        ),
     )
 
 
@@ -94,6 +170,55 @@ def _rendered(name: str, **values: Any) -> str:
         **values,
     )
     return rendered.encode("utf-8", errors="replace").decode()  # a log may hold half a character
+
+
+def live_page(
+    folder: Path,
+    jobs: Sequence[Job],
+    records: Sequence[RunRecord | None],
+    *,
+    finished: int,
+    running: bool,
+    expected: str | None,
+) -> str:
+    """How far a campaign is, on a page that asks for itself again."""
+    return _rendered(
+        "live.html",
+        folder=str(folder),
+        benchmark=jobs[0].benchmark,
+        target=str(jobs[0].target),
+        unit=jobs[0].unit.value,
+        rows=live.rows(jobs, records),
+        finished=finished,
+        running=running,
+        expected=expected,
+        again_seconds=live.AGAIN_SECONDS,
+        policy=_policy(),
+    )
+
+
+def list_page(
+    named: Sequence[tuple[str, Path]], *, total: int, folder: Path | None, store: Path | None
+) -> str:
+    """The first page of `train-bench web`: where the others are."""
+    told = [(name, str(path)) for name, path in named]
+    return _rendered("list.html", named=told, total=total, folder=folder, store=store, policy=_policy())
+
+
+def _drawing(own: str | None = None) -> dict[str, Any]:
+    """What a page with plots is given: the scripts, and the policy that allows them and nothing else."""
+    plotly, script = _plotly(), _script("page.js")
+    more = {} if own is None else {"own_script": _script(own)}
+    policy = _policy(plotly, script, *more.values())
+    return {"policy": policy, "script": script, "plotly": _packed(plotly), **more}
+
+
+def _script(name: str) -> Markup:
+    return Markup((HERE / name).read_text(encoding="utf-8"))
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
 
 
 def _figures(entry: Entry) -> list[Figure]:

@@ -1,0 +1,21 @@
+"""Which optimizers may be given parts of tensors."""
+
+from __future__ import annotations
+
+from train_bench.task import BenchmarkConfig
+
+ELEMENTWISE = ("sgd", "adam", "adamw", "adagrad")
+"""Optimizers, as `opt_name` spells them, whose update of a weight depends on that weight's gradient and state
+alone. A rank that holds a part of a tensor computes anything that looks at the whole of it (the trust ratios of LARS
+and LAMB) of the wrong numbers."""
+
+
+def refuse_whole_tensors(benchmark: BenchmarkConfig, *, option: str, instead: str) -> str | None:
+    """Why `option`, which divides tensors among ranks, is not for the optimizer of `benchmark`; None if it is."""
+    optimizer = getattr(benchmark.hyperparameters, "opt_name", None)
+    if optimizer in ELEMENTWISE:
+        return None
+    return (
+        f"{option} divides tensors among ranks, which is exact for the optimizers {', '.join(ELEMENTWISE)}; this "
+        f"benchmark's is {optimizer or 'none of them'}. Use {instead}."
+    )

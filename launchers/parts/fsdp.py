@@ -1,0 +1,101 @@
+"""`launcher.shard=fsdp`: torch's FSDP2. Weights, gradients and the optimizer's state are divided among ranks; a layer
+is whole on a rank while it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from train_bench.errors import LaunchError
+from train_bench.launchers.parts.ddp import TorchParallel, whole_state
+from train_bench.sharded_tensors import whole
+
+
+class ShardedParallel(TorchParallel):
+    """One rank of several. What is divided together, and gathered together, are the layers of lists of layers, and
+    what is left of the model.
+
+    A training step exchanges in every layer, which all ranks do alike. Evaluations may take different numbers of
+    batches on different ranks, so for an evaluation the weights are gathered once and stay until training goes on.
+    """
+
+    def wrap(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        gradient_accumulation_steps: int = 1,
+        local_params: Iterable[torch.nn.Parameter] = (),
+    ) -> torch.nn.Module:
+        """The model itself, whose parameters are replaced by divided ones, in the optimizer's groups, too."""
+        if list(local_params):
+            raise LaunchError("launcher.shard=fsdp divides every parameter; leave it out for sharded tables.")
+        self._model = self._wrapped = model
+        self._optimizer = optimizer
+        self._units: list[Any] = []
+        self._evaluating = False
+        if self.size > 1:
+            self._divide(model, optimizer)
+        return model
+
+    def _divide(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(self.device.type, (self.size,))
+        before = list(model.parameters())
+        for weight in before:
+            weight.data = weight.data.contiguous()  # layouts are lost in pieces
+            dist.broadcast(weight.data, src=0)
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+        for module in (*layers_of(model), model):
+            self._units.append(fully_shard(module, mesh=mesh, reshard_after_forward=True))
+        divided = dict(zip(map(id, before), model.parameters(), strict=True))
+        for group in optimizer.param_groups:
+            group["params"] = [divided[id(weight)] for weight in group["params"]]
+
+    @contextmanager
+    def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
+        """Autocast; gradients are averaged and divided in the last micro-batch alone."""
+        self._gather_for_evaluation(False)
+        for unit in self._units:
+            unit.set_requires_gradient_sync(last_microbatch, recurse=False)
+        with self._autocast():
+            yield
+
+    def sync_buffers(self) -> None:
+        """Averages of buffers, and all weights on every rank."""
+        super().sync_buffers()
+        self._gather_for_evaluation(True)
+
+    def _gather_for_evaluation(self, wanted: bool) -> None:
+        if not wanted and not self._evaluating:
+            return  # but gathered again if a `state_dict`, which divides them, came between
+        self._evaluating = wanted
+        for unit in reversed(self._units):  # the model first, which prepares all others
+            unit.set_reshard_after_forward(not wanted, recurse=False)
+            if wanted:
+                unit.unshard()
+            else:
+                unit.reshard()
+
+    def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Of what is divided, what all parts come to, which is the same on all ranks by itself; its digest is that of
+        the model."""
+        self._gather_for_evaluation(False)
+        for name, tensor in whole_state(*self._both(), ()):
+            yield name, whole(tensor)
+
+
+def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers of the outermost lists of layers that have parameters."""
+    found: list[torch.nn.Module] = []
+    for child in model.children():
+        inner = child if isinstance(child, torch.nn.ModuleList) else ()
+        found += inner if len(inner) else layers_of(child)
+    return [layer for layer in found if any(True for _ in layer.parameters())]

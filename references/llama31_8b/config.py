@@ -1,0 +1,31 @@
+"""What may be asked of the decoder pretraining benchmark.
+
+Imports nothing heavy, so that listing and planning need no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from train_bench.references.parts.decoder import config as decoder
+
+
+@dataclass(slots=True, kw_only=True)
+class Model(decoder.Model):
+    """The shape of the network. Llama 3.1 8B: 32 layers of width 4096.
+
+    rope_factor, low_frequency, high_frequency, old_context   what Llama 3.1 does to slow rotations (`model.py`)
+    """
+
+    rope_base: float = 500000.0
+    rope_factor: float = 8.0
+    low_frequency: float = 1.0
+    high_frequency: float = 4.0
+    old_context: int = 8192
+
+
+@dataclass(slots=True, kw_only=True)
+class Config(decoder.Config):
+    """Decoder pretraining with Llama 3.1."""
+
+    model: Model

@@ -1,0 +1,5 @@
+"""The data of the decoder pretraining benchmark are those of every decoder (`parts/decoder/data.py`)."""
+
+from train_bench.references.parts.decoder.data import open_sequences, prepare, synthetic
+
+__all__ = ["open_sequences", "prepare", "synthetic"]

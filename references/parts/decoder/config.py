@@ -1,0 +1,153 @@
+"""What may be asked of any benchmark that pretrains a decoder. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from train_bench import task
+
+
+@dataclass(slots=True, kw_only=True)
+class Hyperparameters(task.Hyperparameters):
+    """Spelled as the mllog keys (closed division table, "llama31_8b"). Steps are steps of the global batch.
+
+    max_sequence_length              tokens of a sample
+    max_steps                        where the rate would have decayed to its end
+    opt_end_learning_rate            there; null is a tenth of the base
+    opt_learning_rate_warmup_steps   in which the rate rises from 0 to the base
+    opt_learning_rate_decay_steps    from there to `max_steps`; null is what is left of them
+    init_checkpoint_step             of the start weights; null where weights are random
+    """
+
+    max_sequence_length: int = 8192
+    max_steps: int = 1200000
+    opt_name: str = "adamw"
+    opt_base_learning_rate: float
+    opt_end_learning_rate: float | None = None
+    opt_learning_rate_warmup_steps: int
+    opt_learning_rate_decay_steps: int | None = None
+    opt_learning_rate_decay_schedule: str = "cosine with linear warmup"
+    opt_adamw_beta_1: float = 0.9
+    opt_adamw_beta_2: float = 0.95
+    opt_adamw_epsilon: float = 1e-5
+    opt_adamw_weight_decay: float = 0.1
+    opt_gradient_clip_norm: float = 1.0
+    init_checkpoint_step: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Model:
+    """The shape of any decoder; a benchmark adds what is its own.
+
+    vocabulary       rows of the embedding and of the output layer
+    width            of a token's vector
+    heads            of queries
+    key_value_heads  of keys and values, each shared by `heads / key_value_heads` of queries
+    head_size        numbers in each
+    intermediate     width inside the feed-forward part of a layer
+    rope_base        of the slowest rotation's wave
+    """
+
+    vocabulary: int = 128256
+    layers: int
+    width: int
+    heads: int
+    key_value_heads: int
+    head_size: int
+    intermediate: int
+    norm_epsilon: float = 1e-5
+    rope_base: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Data:
+    """Where the tokens come from.
+
+    origin           "c4" (JSON lines or token files of Megatron), "text" (bytes of one plain text) or "grammar"
+                     (generated): what `prepare` knows how to read
+    train_files, eval_files          patterns of the names of C4's files of JSON lines
+    train_tokens, eval_tokens        patterns of the names of Megatron's files, without .bin and .idx
+    train_documents, eval_documents  how many documents are generated
+    eval_share       last part of a plain text, which evaluates
+    end_of_document  the token behind every document
+    predict_first    the first token of a document, which no other of it comes before, counts in loss and evaluation
+    sha256           digest that the prepared tokens together must have; None: not checked
+    verify           hash the prepared files whenever they are opened; else only their sizes are compared
+    eval_batch_size  sequences per rank in an evaluation step
+    workers          loader processes per rank; 0 loads in the training process, None suits the machine
+    prefetch         batches that each worker holds ready
+    permute_labels   shuffle the tokens of every training sequence: nothing but their frequency can be learnt
+    """
+
+    origin: str
+    train_files: list[str] = field(default_factory=list)
+    eval_files: list[str] = field(default_factory=list)
+    train_tokens: list[str] = field(default_factory=list)
+    eval_tokens: list[str] = field(default_factory=list)
+    train_documents: int = 0
+    eval_documents: int = 0
+    eval_share: float = 0.1
+    end_of_document: int
+    predict_first: bool = True
+    sha256: str | None = None
+    verify: bool = False
+    eval_batch_size: int
+    workers: int | None = None
+    prefetch: int = 2
+    permute_labels: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Config(task.BenchmarkConfig):
+    """Decoder pretraining at any scale; a benchmark adds `model`, with its own type.
+
+    pretrained     the definition starts from published weights, not from random ones
+    start_weights  the folder or file that holds them, in the format of `weights.py`
+    warm_up_steps  taken on synthetic batches before the clock and then undone
+    """
+
+    hyperparameters: Hyperparameters
+    data: Data
+    pretrained: bool = False
+    start_weights: str | None = None
+    warm_up_steps: int = 2
+
+    TUNABLE: ClassVar[tuple[str, ...]] = (
+        *task.BenchmarkConfig.TUNABLE,
+        *("start_weights", "data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),
+        *("ruleset", "warm_up_steps"),
+    )
+    """Rounds 5.1 to 6.1 define the same task."""
+
+    REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "tokenizers")
+
+    if TYPE_CHECKING:
+        model: Model  # no field here, as in `task.BenchmarkConfig`
+
+    def for_ranks(self, ranks: int) -> Config:
+        """With the end of the learning rate and the steps of its decay."""
+        given = self.hyperparameters
+        end, decay = given.opt_end_learning_rate, given.opt_learning_rate_decay_steps
+        filled = replace(
+            given,
+            opt_end_learning_rate=0.1 * given.opt_base_learning_rate if end is None else end,
+            opt_learning_rate_decay_steps=given.max_steps - given.opt_learning_rate_warmup_steps
+            if decay is None
+            else decay,
+        )
+        return replace(self, hyperparameters=filled)
+
+    def refuse(self) -> str | None:
+        """What is missing or contradicts itself, as a sentence."""
+        if self.pretrained and self.start_weights is None:
+            return (
+                f"{self.benchmark} starts from published weights, and benchmark.start_weights names none. Fetch them "
+                "as safetensors, and set benchmark.start_weights=FOLDER."
+            )
+        if not self.pretrained and self.start_weights is not None:
+            return (
+                f"{self.benchmark} starts from random weights and not from {self.start_weights}; leave "
+                "benchmark.start_weights out."
+            )
+        return None

@@ -1,0 +1,143 @@
+"""The data that decoders are pretrained on: preparing, opening, look-alikes.
+
+Documents, each with its end, form one stream, which is cut into sequences wherever they end; positions and attention
+go on over the ends of documents, and every token is predicted. The first `eval_samples` sequences of the evaluation's
+stream are the evaluation set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from train_bench import files
+from train_bench.errors import RequestError, UnknownName
+from train_bench.progress_bar import bar
+from train_bench.references.parts import prepared
+from train_bench.references.parts.decoder import sources, tokens
+from train_bench.references.parts.decoder.config import Config
+from train_bench.seeds import derive
+
+NO_TOKEN = -1
+"""What sequences that fill a batch of an evaluation consist of."""
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Tokenize all documents into `folder`, once and for all; verified and resumable per file.
+
+    `source` is the data set as distributed (not needed for generated text). A few hundred documents are in memory at a
+    time. Returns at once if `folder` is complete. Never downloads.
+    """
+    manifest = prepared.read_manifest(folder, tokens.FORMAT)
+    if manifest is None:
+        manifest = _make(config, _source(config, source), folder)
+    _check(config, folder, manifest)
+
+
+def _source(config: Config, source: Path | None) -> sources.Source:
+    origins = {"c4": sources.c4, "text": sources.text}
+    if config.data.origin == "grammar":
+        return sources.generated(config)
+    if config.data.origin not in origins:
+        raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "grammar"])
+    return origins[config.data.origin](config, prepared.given_source(config, config.data.origin, source))
+
+
+def _preprocessing(config: Config) -> dict[str, Any]:
+    """What decides about the prepared tokens, beside their source."""
+    return {
+        "origin": config.data.origin,
+        "vocabulary": config.model.vocabulary,
+        "end_of_document": config.data.end_of_document,
+    }
+
+
+def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any]:
+    """Of the evaluation's files only as many as its sequences need."""
+    preprocessing, kind = _preprocessing(config), tokens.token_type(config.model.vocabulary)
+    splits: dict[str, list[dict[str, Any]]] = {split: [] for split in prepared.SPLITS}
+    work = [(split, number, part) for split in prepared.SPLITS for number, part in enumerate(source[split])]
+    for split, number, part in bar(work, "files"):
+        if split == "val" and _sequences(config, splits["val"]) >= (config.eval_samples or 0):
+            continue
+        name, made_from = f"{split}_{number:05d}", {**part.made_from, **preprocessing}
+        entry = tokens.finished(folder, name, made_from)
+        if entry is None:
+            entry = tokens.write_file(folder, name, part.documents(), kind, made_from)
+        splits[split].append(entry)
+    manifest = {"format": tokens.FORMAT, "preprocessing": preprocessing, "splits": splits}
+    files.write_json(folder / prepared.MANIFEST, manifest)
+    return manifest
+
+
+def _sequences(config: Config, entries: Sequence[dict[str, Any]]) -> int:
+    return tokens.sequences_of(entries, config.hyperparameters.max_sequence_length)
+
+
+def _check(config: Config, folder: Path, manifest: dict[str, Any]) -> None:
+    prepared.check_preprocessing(config, folder, manifest["preprocessing"], _preprocessing(config))
+    tokens.verify(folder, manifest, contents=config.data.verify)
+    found = {split: _sequences(config, manifest["splits"][split]) for split in prepared.SPLITS}
+    train, val, length = config.train_samples, config.eval_samples, config.hyperparameters.max_sequence_length
+    if found["train"] < 1 or train not in (None, found["train"]) or found["val"] < (val or 1):
+        raise RequestError(
+            f"{folder} has {found['train']} sequences of {length} tokens for training and "
+            f"{found['val']} for evaluation; {config.benchmark} has {train or 'at least 1'} and at least {val}."
+        )
+    prepared.check_contents(config, folder, prepared.content_digest(manifest), config.data.sha256)
+
+
+def open_sequences(config: Config) -> tuple[tokens.Sequences, tokens.Sequences]:
+    """Training and evaluation sequences of `config.data_dir`: the first touch of the data set."""
+    folder = prepared.folder_of(config)
+    manifest = prepared.opened_manifest(config, folder, tokens.FORMAT)
+    _check(config, folder, manifest)
+    length, kind = config.hyperparameters.max_sequence_length, tokens.token_type(config.model.vocabulary)
+    entries = manifest["splits"]
+    counts = {"train": _sequences(config, entries["train"]), "val": config.eval_samples or 0}
+    train, val = (
+        tokens.Sequences(folder, entries[split], kind, length=length, count=counts[split])
+        for split in prepared.SPLITS
+    )
+    return train, val
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSet(Dataset):
+    """Batches, int64 (samples, length + 1), by lists of indices, or of pairs of index and position; an index beyond the
+    set stands for none. With `permuted`, the tokens of every sequence are shuffled."""
+
+    sequences: tokens.Sequences
+    permuted: bool = False
+
+    def __getitem__(self, items: Sequence[int | tuple[int, int]]) -> Tensor:
+        return torch.from_numpy(
+            np.stack([self._row(item if isinstance(item, int) else item[0]) for item in items])
+        )
+
+    def _row(self, index: int) -> np.ndarray:
+        if index >= len(self.sequences):
+            return np.full(self.sequences.length + 1, NO_TOKEN, dtype=np.int64)
+        row = self.sequences[index].astype(np.int64)
+        return np.random.default_rng(derive(0, "permuted", index)).permutation(row) if self.permuted else row
+
+    @property
+    def stored(self) -> tokens.Sequences:
+        """Where they lie."""
+        return self.sequences
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Tensor:
+    """Look-alike of a batch, from a generator of its own: numbers that go up by one, which can be learnt. Reads
+    nothing."""
+    rng = np.random.default_rng(seed)
+    starts = rng.integers(config.model.vocabulary, size=(samples, 1))
+    counted = starts + np.arange(config.hyperparameters.max_sequence_length + 1)
+    return torch.from_numpy(counted % config.model.vocabulary)

@@ -1,0 +1,117 @@
+"""Decoder pretraining: `class Task(PretrainingTask[Config])` says which network is trained, until the log perplexity of
+the evaluation set is low enough."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from train_bench.errors import RequestError
+from train_bench.quality import Quality
+from train_bench.references.parts import loading, stream
+from train_bench.references.parts.decoder import data
+from train_bench.references.parts.decoder.config import Config
+from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_of
+from train_bench.references.parts.decoder.weights import load_start_weights
+from train_bench.references.parts.training import TrainingTask
+from train_bench.task import DataFacts
+
+C = TypeVar("C", bound=Config)
+
+
+class PretrainingTask(TrainingTask[C, Tensor]):
+    """Batches are sequences with the token behind each."""
+
+    @abstractmethod
+    def _network(self) -> nn.Module:
+        """From tokens (samples, length) to logits of the token behind each, with random weights."""
+
+    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        config = self.config
+        _refuse_shapes(config)
+        self._schedule = schedule_of(config)
+        model = self._network()
+        if config.start_weights is not None:
+            load_start_weights(model, Path(config.start_weights))
+        model.to(self._parallel.device)
+        return model, optimizer_of(model, config.hyperparameters)
+
+    def _warm_up(self) -> None:
+        self._rehearse(self.synthetic(self._local_batch_size))
+        self._count(self.synthetic(self.config.data.eval_batch_size))
+
+    def synthetic(self, samples: int) -> Tensor:
+        """A look-alike of a micro-batch, read nowhere."""
+        return data.synthetic(self.config, samples)
+
+    def open_data(self) -> DataFacts:
+        """Find and check the tokens, start the loaders."""
+        config, parallel = self.config, self._parallel
+        train, val = data.open_sequences(config)
+        train_set = data.BatchSet(train, permuted=config.data.permute_labels)
+        order = stream.Shuffled(samples=len(train), seed=self._seed)
+        mine = stream.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
+        device = parallel.device
+        fingerprint = self._use_loaders(
+            loading.loader(train_set, config.data, device, self._sampler(order), collate=None),
+            loading.loader(
+                data.BatchSet(val), config.data, device, mine, collate=None, padding_from=len(val)
+            ),
+        )
+        return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
+
+    def _train_step(self, batches: Iterator[Tensor]) -> None:
+        """The mean over the tokens of the micro-batch of how surprising the next one was."""
+        for tokens in self._micro_batches(batches):
+            tokens = tokens.to(self._parallel.device, non_blocking=True)
+            logits = self._forward(tokens[:, :-1])
+            wanted = self._wanted(tokens).flatten()
+            loss = functional.cross_entropy(logits.float().flatten(0, 1), wanted, ignore_index=data.NO_TOKEN)
+            self._backward(loss)
+        clip_norm = self.config.hyperparameters.opt_gradient_clip_norm
+        self._optimizer_step(self._schedule(self._optimizer_steps), clip_norm=clip_norm)
+
+    def evaluate(self) -> Quality:
+        """`log_perplexity`: the mean over all tokens of the evaluation set; NaN once the loss is not finite."""
+        start = torch.zeros(2, dtype=torch.float64, device=self._parallel.device)
+        start[0] = torch.where(torch.isfinite(self._last_loss), 0.0, math.nan)
+        nats, count = self._summed(self._count, start).tolist()
+        return Quality(metrics={"log_perplexity": nats / count})
+
+    def _count(self, tokens: Tensor) -> Tensor:
+        """float64 (2,): nats of all tokens of a batch, and how many these are."""
+        tokens = tokens.to(self._parallel.device, non_blocking=True)
+        logits, wanted = self._infer(tokens[:, :-1].clamp(min=0)), self._wanted(tokens).flatten()
+        nats = functional.cross_entropy(
+            logits.float().flatten(0, 1), wanted, ignore_index=data.NO_TOKEN, reduction="none"
+        )
+        return torch.stack([nats.double().sum(), (wanted != data.NO_TOKEN).sum().double()])
+
+    def _wanted(self, tokens: Tensor) -> Tensor:
+        """The token behind each, or none where it does not count."""
+        given = self.config.data
+        if given.predict_first:
+            return tokens[:, 1:]
+        return tokens[:, 1:].masked_fill(tokens[:, :-1] == given.end_of_document, data.NO_TOKEN)
+
+
+def _refuse_shapes(config: Config) -> None:
+    shape = config.model
+    if shape.heads % shape.key_value_heads:
+        raise RequestError(
+            f"model.heads {shape.heads} cannot be divided among {shape.key_value_heads} heads of keys and values "
+            "(model.key_value_heads)."
+        )
+    if shape.head_size % 2:
+        raise RequestError(f"model.head_size is {shape.head_size}; rotary positions need an even number.")
+    if not 0 <= config.data.end_of_document < shape.vocabulary:
+        raise RequestError(
+            f"data.end_of_document is {config.data.end_of_document}; allowed are 0 to {shape.vocabulary - 1}."
+        )

@@ -1,0 +1,90 @@
+"""Weights as they are published: files of safetensors, one or several with an index of which tensor lies where.
+
+Tensors are named as ours but for a prefix, `model.`, of all but the output layer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from train_bench import files
+from train_bench.errors import RequestError
+
+ONE_FILE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+def published_name(parameter: str) -> str:
+    """layers.3.mlp.up_proj.weight is model.layers.3.mlp.up_proj.weight."""
+    return parameter if parameter.startswith("lm_head.") else f"model.{parameter}"
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write every parameter of `model` into one file."""
+    tensors = {published_name(name): one.detach().contiguous() for name, one in model.named_parameters()}
+    save_file(tensors, str(path), metadata={"format": "pt"})
+
+
+def load_start_weights(model: nn.Module, path: Path) -> None:
+    """Fill every parameter of `model` from a file, or from the files of a folder. A missing tensor, another shape and
+    values that are not finite are refused; other tensors are ignored."""
+    where = _places(path)
+    by_file: dict[Path, list[str]] = {}
+    for name, _ in model.named_parameters():
+        if where and published_name(name) not in where:
+            raise _lacking(path, name)
+        by_file.setdefault(where.get(published_name(name), _only(path)), []).append(name)
+    parameters = dict(model.named_parameters())
+    for file, names in by_file.items():
+        try:
+            with safe_open(str(file), framework="pt") as opened:
+                held = set(opened.keys())
+                for name in names:
+                    if published_name(name) not in held:
+                        raise _lacking(file, name)
+                    _fill(parameters[name], opened.get_tensor(published_name(name)), f"{file}: {name}")
+        except (OSError, SafetensorError) as error:
+            raise RequestError(
+                f"The start weights {file} cannot be read: {error}. Fetch them again."
+            ) from error
+
+
+def _only(path: Path) -> Path:
+    return path / ONE_FILE if path.is_dir() else path
+
+
+def _places(path: Path) -> dict[str, Path]:
+    """Files by tensor, where there is an index."""
+    if not (path / INDEX).is_file():
+        return {}
+    content = files.read_json(path / INDEX)
+    names = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(names, dict) or not all(
+        isinstance(file, str) and "/" not in file for file in names.values()
+    ):
+        raise RequestError(
+            f"{path / INDEX} has no weight_map from tensors to files beside it. Fetch it again."
+        )
+    return {name: path / file for name, file in names.items()}
+
+
+def _lacking(where: Path, name: str) -> RequestError:
+    return RequestError(
+        f"The start weights {where} have no tensor {published_name(name)}. Fetch the whole checkpoint."
+    )
+
+
+def _fill(parameter: nn.Parameter, tensor: torch.Tensor, where: str) -> None:
+    if tensor.shape != parameter.shape:
+        raise RequestError(
+            f"{where} has the shape {tuple(tensor.shape)}; the model's is {tuple(parameter.shape)}."
+        )
+    if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+        raise RequestError(f"{where} has values that are not finite numbers.")
+    with torch.no_grad():
+        parameter.copy_(tensor)

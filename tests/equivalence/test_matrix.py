@@ -1,0 +1,39 @@
+"""References do the same under other launchers, on one rank and on two, compiled, and in another layout."""
+
+import importlib.util
+import json
+
+import pytest
+
+from tests.commands.test_bad_input import train_bench
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+
+TWO = "launcher=torchrun launcher.nproc_per_node=2"
+PARTS = "benchmark.hyperparameters.gradient_accumulation_steps"
+RANKS = (f"{PARTS}=2", f"{TWO} {PARTS}=1")
+"""Two micro-batches of one rank, and one of each of two: batch norms see the same."""
+
+MATRIX = {
+    "two ranks": (*RANKS, ("bert", "dlrm", "unet3d")),
+    "horovod": (TWO, "launcher=horovod", ("resnet",)),
+    "compiled": ("", "benchmark.compile=true", ("resnet", "dlrm")),
+    "layout": ("", "benchmark.model.channels_last=false", ("resnet",)),
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "reference"), [(way, name) for way, row in MATRIX.items() for name in row[2]]
+)
+def test_a_reference_does_the_same_in_every_way(way, reference, tmp_path):
+    a, b, _ = MATRIX[way]
+    if way == "horovod" and importlib.util.find_spec("horovod") is None:
+        pytest.skip("horovod is not installed")
+    common = f"benchmark={reference}_mini launcher.threads_per_rank=1 seed=1 data_dir={tmp_path / 'data'}"
+    file = tmp_path / "said.json"
+    short = ("--steps", "4", "--seeds", "2", "--to", str(file))
+    answer = train_bench("equivalent", f"{common} {a}", b, *short, timeout=800)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    said = json.loads(file.read_text())
+    rungs = {rung["name"]: rung["verdict"] for rung in said["rungs"]}
+    assert {rungs[name] for name in ("parameters", "data order", "loss", "step", "trajectory")} == {"equal"}

@@ -1,0 +1,72 @@
+"""The program that answers on a node: what it says of it, what it carries out, and that nothing of it stays."""
+
+import subprocess
+import time
+
+import pytest
+
+from train_bench.fleet.link import Link
+from train_bench.fleet.rounds import program
+from train_bench.fleet.seen import type_of, versions_of
+
+LIMIT = 60.0
+
+
+@pytest.fixture
+def node(tmp_path):
+    link = Link(program(), tmp_path / "node.stderr")
+    link.listen()
+    yield link
+    link.close()
+
+
+def waiting(folder):
+    """A command that waits for ten minutes for something to join."""
+    told = {"ask": "train", "words": ["join", str(folder / "never"), "launcher.node_rank=1"]}
+    return told | {"folder": str(folder / "told"), "name": "training"}
+
+
+def processes(folder):
+    listed = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if str(folder / "never") in line]
+
+
+def started(folder):
+    deadline = time.monotonic() + LIMIT
+    while not processes(folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_it_says_what_it_is_and_what_time_it_has(node):
+    facts = node.hear("facts", LIMIT)["facts"]
+    assert facts["processor"] in type_of(facts)
+    versions = versions_of(facts)
+    assert {"Python", "kernel", "torch", "processors to use", "installed packages"} <= versions.keys()
+    assert len(versions["installed packages"]) == 12
+    assert abs(node.ask({"ask": "clock"}, "clock", LIMIT)["clock"] - time.time()) < 5
+
+
+def test_a_command_that_is_told_to_stop_is_ended_and_the_next_is_carried_out(node, tmp_path):
+    node.tell(waiting(tmp_path))
+    started(tmp_path)
+    answer = node.ask({"ask": "stop"}, "ended", LIMIT)
+    assert answer["told"] == "it was told to stop"
+    assert not processes(tmp_path)
+    assert (tmp_path / "told" / "training.stdout").exists()
+    again = waiting(tmp_path) | {"words": ["--version"]}
+    assert node.ask(again, "ended", LIMIT) == {"ended": 0, "told": ""}
+
+
+def test_when_nobody_asks_any_more_its_command_is_ended(node, tmp_path):
+    node.tell(waiting(tmp_path))
+    started(tmp_path)
+    node.close()
+    assert not processes(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_an_answer(node, tmp_path):
+    (tmp_path / "told").write_text("a file")
+    answer = node.ask(waiting(tmp_path), "ended", LIMIT)
+    assert answer["ended"] is None
+    assert "File exists" in answer["told"]

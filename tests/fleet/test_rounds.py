@@ -1,0 +1,200 @@
+"""Fleets of fake nodes: whatever a node does, it is named, the others go on, and nothing is left running."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from train_bench.fleet import acceptance, rounds
+from train_bench.fleet.seen import Node
+from train_bench.rules import ruleset
+
+RULES = ruleset.load("mini-1.0").benchmark("resnet_mini")
+FAKE = Path(__file__).with_name("fake_node.py")
+
+
+class Words:
+    """The least that a training has to say."""
+
+    def alone(self, folder):
+        return ["run", f"output={folder}"]
+
+    def together(self, addresses, folder):
+        leading = ["run", f"output={folder}", f"launcher.nodes={len(addresses)}"]
+        return [leading, *(["join", str(folder)] for _ in addresses[1:])]
+
+
+def checked(folder, *names, at_once=8, repeats=2, together=True, baseline=None):
+    """The verdict on a fleet of nodes of these names, and what was done together."""
+    nodes = [Node(name=name, address=name) for name in names]
+    ways = rounds.Ways(
+        command=(sys.executable, "-S", str(FAKE), "{node}"),
+        program=("--marked", str(folder)),
+        at_once=at_once,
+        repeats=repeats,
+        start_limit=4.0,
+        silence=1.0,
+        folder=folder,
+    )
+    with rounds.Fleet(nodes, ways, RULES, lambda text: None) as fleet:
+        found, done = acceptance.accept(fleet, Words(), baseline or {}, 0.04, in_company=together)
+    assert not running(folder)
+    return found, done
+
+
+def running(folder):
+    """Processes of the nodes of this test."""
+    listed = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if f"--marked {folder}" in line]
+
+
+def sentences(found):
+    return {finding.nodes: finding.sentence for finding in found.findings}
+
+
+def test_four_good_nodes_are_good_alone_in_pairs_and_together(tmp_path):
+    a, b, c, d = "a", "b_c", "a_b", "c"  # two pairs whose names in a row are the same
+    found, done = checked(tmp_path, a, b, c, d)
+    assert (found.state, found.findings, found.undecided, found.notes) == ("good", [], [], [])
+    assert [one.nodes for one in done] == [
+        (a, b),
+        (c, d),
+        (b, c),
+        (d, a),
+        (a, b, c, d),
+    ]
+    assert all(one.trained is not None for one in done)
+    assert set(found.slower) == {(a,), (b,), (c,), (d,), *(one.nodes for one in done[:4])}
+
+
+def test_nodes_train_one_after_the_other_where_that_is_asked(tmp_path):
+    told = []
+    nodes = [Node(name=name, address=name) for name in "abc"]
+    ways = rounds.Ways(
+        command=(sys.executable, "-S", str(FAKE), "{node}"),
+        program=(),
+        at_once=1,
+        repeats=1,
+        start_limit=4.0,
+        folder=tmp_path,
+    )
+    with rounds.Fleet(nodes, ways, RULES, told.append) as fleet:
+        fleet.alone(Words())
+        fleet.together(Words(), "abc")
+    alone = [f"training 1 of 1: {name}" for name in "abc"]
+    assert told == [*alone, "pairs: a and b", "pairs: b and c", "pairs: c and a", "all together"]
+
+
+@pytest.mark.parametrize(
+    ("ill", "sentence"),
+    [
+        ("slow", "takes 100% longer than others of its type (15% may be chance); 40% of the processor time"),
+        ("wrong", "does not end as on 3 of 4 nodes of its type; evaluation 1 found 0.25 instead of 0.5."),
+        (
+            "bit",
+            "does not end as on 3 of 4 nodes of its type; its evaluations are the same, and its weights are not",
+        ),
+        ("moody", "computes wrongly now and then: with the same seed it does not end the same twice"),
+        ("version", "has torch 9.9.9, and 3 of 4 have 2.9.1."),
+        ("ahead", "has a clock that is 30.0 s ahead of the others'"),
+        ("dies", "was lost while it trained: its program ended with exit code 7."),
+        ("hangs", "was lost while it trained: it has given no sign of life for 1 s."),
+        ("unreachable", "never answered: its program ended with exit code 1: no route to host."),
+        ("nonsense", "never answered: it does not say what it is."),
+        ("timeless", "did not train: a unit of its training took 0 s by its log"),
+        (
+            "unwritten",
+            "did not train: its training died (its log has no end); it said: a sentence of its own.",
+        ),
+    ],
+)
+def test_the_ill_node_is_named_with_what_is_wrong_with_it_and_the_good_ones_are_not(tmp_path, ill, sentence):
+    found, done = checked(tmp_path, "a", ill, "b", "c")
+    assert found.state == "sick"
+    ((nodes, told),) = sentences(found).items()
+    assert nodes == (ill,)
+    assert told.startswith(f"{ill} ")
+    assert sentence in told
+    assert [one.nodes for one in done] == [("a", "b"), ("b", "c"), ("c", "a"), ("a", "b", "c")]
+
+
+def test_what_took_long_for_a_while_only_is_not_believed(tmp_path):
+    found, done = checked(tmp_path, "a", "disturbed", "b")
+    assert found.state == "good"
+    assert found.slower[("disturbed",)] == pytest.approx(0.0)
+    assert found.slower[("disturbed", "b")] == pytest.approx(0.0)
+    assert {folder.name: len([*folder.iterdir()]) for folder in tmp_path.glob("*_[0-9]")} == {
+        "alone_1": 3,
+        "alone_2": 3,
+        "alone_3": 1,
+        "pairs_again_1": 1,
+    }
+    assert len(done) == 4
+
+
+def test_a_node_that_never_says_a_word_is_not_waited_for_longer_than_the_limit(tmp_path):
+    began = time.monotonic()
+    found, _ = checked(tmp_path, "silent", "a", "b", together=False)
+    assert found.sick() == {"silent"}
+    assert "never answered: it has given no sign of life for 4 s" in sentences(found)[("silent",)]
+    assert time.monotonic() - began < 20
+
+
+def test_what_a_hostile_node_says_is_text(tmp_path):
+    found, _ = checked(tmp_path, "a", "b", "hostile", together=False)
+    (kind,) = [kind for kind in found.types if "hostile" in kind.nodes]
+    assert kind.name == r"4 processors of <script>\x1b[2J"
+    assert kind.versions["torch"] == "none"
+    assert found.state == "cannot tell", "it is alone of the type that it says it is"
+
+
+def test_types_of_machines_are_compared_within_themselves(tmp_path):
+    found, done = checked(tmp_path, "a", "other-1", "b", "other-2")
+    assert found.state == "good"
+    assert [kind.nodes for kind in found.types] == [("a", "b"), ("other-1", "other-2")]
+    (note,) = found.notes
+    assert note.startswith("There are 2 types of machines")
+    assert len(done) == 5
+
+
+def test_a_node_alone_cannot_be_told_to_be_good(tmp_path):
+    found, _ = checked(tmp_path, "a")
+    assert found.state == "cannot tell"
+    assert [one.kind for one in found.undecided] == ["wrong", "slow"]
+    assert all("alone of its type" in one.sentence for one in found.undecided)
+
+
+def test_of_two_nodes_that_compute_differently_none_is_blamed(tmp_path):
+    found, _ = checked(tmp_path, "a", "bit", together=False)
+    assert (found.state, found.findings) == ("cannot tell", [])
+    assert "no result of the same training is that of most of a, bit" in found.undecided[0].sentence
+
+
+def test_of_two_nodes_the_one_that_takes_twice_as_long_is_slow(tmp_path):
+    found, _ = checked(tmp_path, "a", "slow", together=False)
+    assert [finding.nodes for finding in found.findings] == [("slow",)]
+
+
+def test_nothing_is_left_running_when_the_one_who_asks_is_killed(tmp_path):
+    asks = (
+        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
+        "from tests.fleet.test_rounds import *\n"
+        "checked(Path(sys.argv[2]), 'a', 'hangs')"
+    )
+    root = str(Path(__file__).parents[2])
+    asking = subprocess.Popen([sys.executable, "-c", asks, root, str(tmp_path)])
+    try:
+        deadline = time.monotonic() + 30
+        while len(running(tmp_path)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        os.kill(asking.pid, 9)
+        asking.wait()
+    deadline = time.monotonic() + 20
+    while running(tmp_path):
+        assert time.monotonic() < deadline, running(tmp_path)
+        time.sleep(0.05)

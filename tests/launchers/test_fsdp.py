@@ -1,0 +1,195 @@
+"""Ranks that divide the training state train, evaluate, save and keep as ranks do that hold all of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.commands.conftest import composed_config
+from tests.references.configs import llama31_8b
+from tests.references.several_ranks import FromFile, start
+from tests.run.fakes import job
+from train_bench.launchers.deepspeed.config import Config as DeepSpeedConfig
+from train_bench.launchers.deepspeed.start import Launcher as DeepSpeed
+from train_bench.launchers.parts.ddp import TorchParallel
+from train_bench.launchers.parts.fsdp import ShardedParallel
+from train_bench.launchers.torchrun.config import Config, Shard
+from train_bench.launchers.torchrun.start import Launcher
+from train_bench.references.llama31_8b.task import Task
+from train_bench.references.parts.decoder import data
+from train_bench.run import replicas, weights
+from train_bench.sharded_tensors import own_part
+
+STEPS = 6
+
+
+class Divided(FromFile, ShardedParallel):
+    """Below FSDP2, met through a file."""
+
+
+def one_rank() -> TorchParallel:
+    return TorchParallel(job(Path("out")), rank=0, local_rank=0, size=1)
+
+
+def decoder() -> Any:
+    small = ("model.width=16", "model.head_size=4", "model.intermediate=24", "warm_up_steps=1")
+    return llama31_8b(
+        "llama31_8b_mini",
+        *small,
+        *("hyperparameters.global_batch_size=4", "hyperparameters.opt_learning_rate_warmup_steps=0"),
+    )
+
+
+def built(parallel: Any) -> Task:
+    task = Task(decoder())
+    task.build(1, parallel)
+    return task
+
+
+def trained(task: Task, steps: range, number: int, ranks: int) -> list[float]:
+    """The mean loss over ranks of each step. Every step has a batch of its own."""
+    losses = []
+    for step in steps:
+        batch = data.synthetic(task.config, 4).roll(step, dims=1) + step
+        mine = (batch % task.config.model.vocabulary).chunk(ranks)[number]
+        task._train_step(iter([mine]))
+        losses.append(float(task._parallel.mean(task._last_loss)))
+    return losses
+
+
+def evaluated(task: Task, batches: int) -> float:
+    """Nats of as many batches as the rank likes, summed over ranks."""
+    task._parallel.sync_buffers()
+    task._forward.eval()
+    counted = sum(task._count(data.synthetic(task.config, 2))[0] for _ in range(batches))
+    task._forward.train()
+    return float(task._parallel.sum(torch.as_tensor(counted, dtype=torch.float64)))
+
+
+def held_bytes(task: Task) -> dict[str, int]:
+    """Of this rank."""
+    state = [one for of in task._optimizer.state.values() for one in of.values() if one.dim()]
+    tensors = {"weights": list(task._model.parameters()), "state": state}
+    return {name: sum(own_part(one).nbytes for one in of) for name, of in tensors.items()}
+
+
+def _rank(number: int, folder: Path) -> None:
+    parallel = Divided(folder, rank=number, size=2)
+    task = built(parallel)
+    found: dict[str, Any] = {"losses": trained(task, range(STEPS), number, 2)}
+    found["evaluated"] = evaluated(task, batches=number + 1)
+    task.save(folder / "saved")
+    found["evaluated again"] = evaluated(task, batches=number)
+    found["after"] = trained(task, range(STEPS, STEPS + 2), number, 2)
+    found["replicas"] = replicas.compare(parallel)
+    found["kept"] = weights.keep(task, job(folder), parallel)
+    again = built(parallel)
+    again.load(folder / "saved")
+    found["continued"] = trained(again, range(STEPS, STEPS + 2), number, 2)
+    again.load(folder / "saved")
+    weights.put_back(again, [folder / "weights" / "run_0.safetensors"])
+    found["put back"] = [evaluated(one, batches=1) for one in (task, again)]
+    found["bytes"] = held_bytes(task)
+    (folder / f"found_{number}.json").write_text(json.dumps(found))
+    parallel.leave()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two ranks say, and the folder that they left."""
+    folder = tmp_path_factory.mktemp("divided")
+    start(_rank, folder, ranks=2)
+    said = [json.loads((folder / f"found_{number}.json").read_text()) for number in range(2)]
+    return [{**one, "folder": folder} for one in said]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    """What one rank says that holds everything."""
+    task = built(one_rank())
+    told: dict[str, Any] = {"losses": trained(task, range(STEPS), 0, 1), "evaluated": evaluated(task, 3)}
+    return told | {
+        "after": trained(task, range(STEPS, STEPS + 2), 0, 1),
+        "bytes": held_bytes(task),
+        "task": task,
+    }
+
+
+@pytest.mark.full
+def test_losses_and_evaluations_are_those_of_one_rank(found: Any, alone: Any) -> None:
+    """Ranks evaluate one batch and two, and none waits for the other."""
+    for one in found:
+        assert one["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+        assert one["evaluated"] == pytest.approx(alone["evaluated"], rel=1e-5)
+
+
+@pytest.mark.full
+def test_an_evaluation_behind_a_checkpoint_waits_for_no_rank_either(found: Any, alone: Any) -> None:
+    """The first rank has no batch."""
+    for one in found:
+        assert one["evaluated again"] == pytest.approx(alone["evaluated"] / 3, rel=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("what", ["weights", "state"])
+def test_each_rank_holds_half(found: Any, alone: Any, what: str) -> None:
+    held = [one["bytes"][what] for one in found]
+    assert sum(held) == alone["bytes"][what]
+    assert max(held) < 0.52 * alone["bytes"][what], "the odd row of a table of 69 lies on the first"
+
+
+@pytest.mark.full
+def test_a_checkpoint_continues_on_as_many_ranks_and_on_one(found: Any, alone: Any) -> None:
+    for one in found:
+        assert one["continued"] == one["after"] == pytest.approx(alone["after"], rel=1e-5)
+    single = built(one_rank())
+    single.load(found[0]["folder"] / "saved")
+    assert trained(single, range(STEPS, STEPS + 2), 0, 1) == pytest.approx(alone["after"], rel=1e-5)
+
+
+@pytest.mark.full
+def test_the_weights_that_are_kept_are_whole(found: Any, alone: Any) -> None:
+    assert list(found[0]["kept"]["files"]) == ["run_0.safetensors"]
+    for one in found:
+        assert one["put back"][0] == one["put back"][1]
+    single = built(one_rank())
+    weights.put_back(single, [found[0]["folder"] / "weights" / "run_0.safetensors"])
+    for name, kept in single.weights().items():
+        torch.testing.assert_close(kept, alone["task"].weights()[name], atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.full
+def test_replicas_are_told_of_the_whole_model(found: Any, alone: Any) -> None:
+    seen = found[0]["replicas"]
+    state = sum(len(of) for of in alone["task"]._optimizer.state.values())
+    assert (seen["equal"], seen["ranks"]) == (True, 2)
+    assert seen["tensors"] == len(list(alone["task"]._model.parameters())) + state
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "said"),
+    [
+        ("resnet", "this benchmark's is lars. Use launcher=torchrun without it"),
+        ("bert_mini", "this benchmark's is none of them"),
+        ("dlrm_mini", "not for dlrm_mini, which divides its tables itself"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(benchmark: str, said: str) -> None:
+    config = composed_config(f"benchmark={benchmark}").benchmark
+    assert said in str(Launcher(Config(shard=Shard.fsdp, nproc_per_node=2)).refuse(config))
+
+
+def test_a_model_that_is_compiled_is_refused_and_one_that_is_not_is_taken() -> None:
+    launcher, config = Launcher(Config(shard=Shard.fsdp, nproc_per_node=2)), decoder()
+    assert launcher.refuse(config) is None
+    assert "benchmark.compile=true" in str(launcher.refuse(replace(config, compile=True)))
+
+
+def test_deepspeed_divides_by_an_option_of_its_own() -> None:
+    pytest.importorskip("deepspeed")
+    assert "launcher.zero_stage" in str(DeepSpeed(DeepSpeedConfig(shard=Shard.fsdp)).refuse(decoder()))

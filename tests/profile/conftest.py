@@ -1,0 +1,3 @@
+from tests.profile.clock import clock
+
+__all__ = ["clock"]

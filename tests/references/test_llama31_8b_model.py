@@ -1,0 +1,210 @@
+"""The decoder: its size, its rotations, its attention, the same network in another library, and its recipe."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.references.configs import CONF, composed, llama31_8b
+from tests.references.published_decoder import answers, decoder, same_but_for_rounding
+from train_bench.errors import RequestError
+from train_bench.references.llama31_8b.config import Model
+from train_bench.references.llama31_8b.model import Attention, Decoder, frequencies
+from train_bench.references.parts.decoder import weights
+from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_of
+from train_bench.references.parts.decoder.rotary import rotated, rotations
+from train_bench.rules import ruleset
+
+VARIANTS = sorted(path.stem for path in (CONF / "benchmark").glob("llama31_*.yaml"))
+
+
+def small(**changes: float) -> Model:
+    """Every part of the network, and rotations of all three kinds."""
+    shape = {"vocabulary": 40, "layers": 2, "width": 32, "heads": 4, "key_value_heads": 2, "head_size": 8}
+    return Model(**(shape | {"intermediate": 48, "rope_base": 100.0, "old_context": 64} | changes))  # type: ignore[arg-type]
+
+
+def network(seed: int = 0) -> Decoder:
+    torch.manual_seed(seed)
+    model = Decoder(small())
+    with torch.no_grad():
+        for parameter in model.parameters():  # larger than at the start, so that attention is not even
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("variant", "parameters", "tensors"),
+    [("llama31_8b", 8_030_261_248, 291), ("llama31_405b", 405_853_388_800, 1137)],
+)
+def test_networks_have_the_published_sizes(variant: str, parameters: int, tensors: int) -> None:
+    with torch.device("meta"):
+        found = list(Decoder(composed(variant).model).parameters())
+    assert (sum(one.numel() for one in found), len(found)) == (parameters, tensors)
+
+
+@pytest.mark.parametrize("position", [1, 700, 8191])
+def test_rotations_follow_the_formula(position: int) -> None:
+    """By one number after the other, for the shape of the full scale."""
+    shape = llama31_8b("llama31_8b").model
+    cosine, sine = rotations(frequencies(shape, torch.zeros(1, dtype=torch.float64)), 8192)
+    for number in range(shape.head_size // 2):
+        frequency = 500000.0 ** (-2 * number / 128)
+        wave = 2 * math.pi / frequency
+        if wave > 8192 / 1.0:
+            frequency /= 8.0
+        elif wave > 8192 / 4.0:
+            share = (8192 / wave - 1.0) / (4.0 - 1.0)
+            frequency = (1 - share) * frequency / 8.0 + share * frequency
+        for place in (number, number + shape.head_size // 2):
+            assert float(cosine[position, place]) == pytest.approx(math.cos(position * frequency), abs=1e-9)
+            assert float(sine[position, place]) == pytest.approx(math.sin(position * frequency), abs=1e-9)
+
+
+def test_attention_is_what_a_slow_one_computes_in_double() -> None:
+    torch.manual_seed(0)
+    shape, length = small(), 7
+    attention, hidden = Attention(shape).double(), torch.randn(2, length, 32, dtype=torch.float64)
+    cosine, sine = rotations(frequencies(shape, hidden), length)
+    expected = torch.stack([slow_attention(attention, shape, one, cosine, sine) for one in hidden])
+    torch.testing.assert_close(attention(hidden, cosine, sine), expected, rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def slow_attention(
+    attention: Attention, shape: Model, hidden: Tensor, cosine: Tensor, sine: Tensor
+) -> Tensor:
+    """A sample (length, width), one position of one head after the other."""
+    size, mixed = shape.head_size, torch.zeros(len(hidden), shape.heads * shape.head_size, dtype=hidden.dtype)
+    for head in range(shape.heads):
+        shared = head // (shape.heads // shape.key_value_heads)
+        of_query, of_key = (slice(part * size, (part + 1) * size) for part in (head, shared))
+        query = turned(hidden @ attention.q_proj.weight[of_query].T, cosine, sine)
+        key = turned(hidden @ attention.k_proj.weight[of_key].T, cosine, sine)
+        value = hidden @ attention.v_proj.weight[of_key].T
+        for place in range(len(hidden)):
+            scores = [float(query[place] @ key[other]) / math.sqrt(size) for other in range(place + 1)]
+            likely = torch.tensor([math.exp(score) for score in scores], dtype=hidden.dtype)
+            mixed[place, of_query] = (likely / likely.sum()) @ value[: place + 1]
+    return mixed @ attention.o_proj.weight.T
+
+
+def turned(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """(length, head size): each pair of numbers as a complex one."""
+    half = heads.shape[1] // 2
+    pair = torch.complex(heads[:, :half], heads[:, half:]) * torch.complex(cosine[:, :half], sine[:, :half])
+    return torch.cat([pair.real, pair.imag], dim=1)
+
+
+def test_a_rotation_depends_on_the_distance_alone() -> None:
+    torch.manual_seed(0)
+    cosine, sine = rotations(frequencies(small(), torch.zeros(1, dtype=torch.float64)), 30)
+    query, key = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
+    at = [
+        float((rotated(query, cosine[p], sine[p]) * rotated(key, cosine[p - 4], sine[p - 4])).sum())
+        for p in (4, 11, 29)
+    ]
+    assert at == pytest.approx([at[0]] * 3, rel=1e-12)
+
+
+def test_a_token_sees_none_that_comes_later() -> None:
+    model, tokens = network(), torch.arange(10).unsqueeze(0)
+    changed = tokens.clone()
+    changed[0, 6] = 33
+    one, other = model(tokens), model(changed)
+    torch.testing.assert_close(one[:, :6], other[:, :6], rtol=0, atol=0)
+    assert not torch.allclose(one[:, 6:], other[:, 6:])
+
+
+def test_transformers_has_the_same_logits_loss_and_gradients_from_the_same_weights(tmp_path: Path) -> None:
+    """Each within what the numbers of both are off those of the same network in double."""
+    from safetensors.torch import load_file
+
+    ours, shape = network(), small()
+    weights.save_weights(ours, tmp_path / "model.safetensors")
+    theirs = decoder(shape)
+    theirs.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    tokens = torch.randint(shape.vocabulary, (3, 101), generator=torch.Generator().manual_seed(1))
+    truth = answers(network().double(), tokens, weights.published_name)
+    found = answers(ours, tokens, weights.published_name)
+    others = answers(theirs, tokens)
+    same_but_for_rounding(found, others, truth)
+
+
+def test_weights_come_back_from_one_file_and_from_several(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    model = network()
+    weights.save_weights(model, tmp_path / "model.safetensors")
+    tensors = load_file(tmp_path / "model.safetensors")
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    places = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(sorted(tensors))}
+    for file in set(places.values()):
+        save_file({name: tensors[name] for name in tensors if places[name] == file}, parts / file)
+    (parts / weights.INDEX).write_text(json.dumps({"weight_map": places}))
+    for path in (tmp_path, tmp_path / "model.safetensors", parts):
+        other = network(seed=5)
+        weights.load_start_weights(other, path)
+        for one, two in zip(model.parameters(), other.parameters(), strict=True):
+            assert torch.equal(one, two)
+
+
+def test_start_weights_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    model, path = network(), tmp_path / "model.safetensors"
+    tensors = {weights.published_name(name): one.detach() for name, one in model.named_parameters()}
+    for change, message in (
+        ({"lm_head.weight": None}, r"have no tensor lm_head\.weight"),
+        ({"model.norm.weight": torch.ones(3)}, r"norm\.weight has the shape \(3,\); the model's is \(32,\)"),
+        ({"model.norm.weight": torch.full((32,), math.nan)}, r"norm\.weight has values that are not finite"),
+    ):
+        kept = {name: one for name, one in (tensors | change).items() if one is not None}  # type: ignore[operator]
+        save_file(kept, path)
+        with pytest.raises(RequestError, match=message):
+            weights.load_start_weights(model, tmp_path)
+    path.write_bytes(b"no weights")
+    with pytest.raises(RequestError, match=r"cannot be read: .*Fetch them again"):
+        weights.load_start_weights(model, path)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rates_rise_to_the_base_and_fall_to_a_tenth(variant: str) -> None:
+    config = composed(variant)
+    given, rate = config.hyperparameters, schedule_of(config)
+    base, steps = given.opt_base_learning_rate, given.opt_learning_rate_warmup_steps
+    assert [rate(0), rate(steps), rate(given.max_steps), rate(2 * given.max_steps)] == pytest.approx(
+        [0.0, base, base / 10, base / 10]
+    )
+    assert rate(1) == pytest.approx(base / steps)
+    assert rate(steps + (given.max_steps - steps) // 2) == pytest.approx(0.55 * base, rel=1e-3)
+
+
+def test_published_points_have_a_configuration_each_with_their_hyperparameters() -> None:
+    found = 0
+    folder = ruleset.package_folder("rcp_checker")
+    for round_name, benchmark in (("6.1.0", "llama31_8b"), ("6.0.0", "llama31_405b")):
+        points = json.loads((folder / f"training_{round_name}" / f"rcps_{benchmark}.json").read_text())
+        configs = [composed(one) for one in VARIANTS if one == benchmark or one.startswith(f"{benchmark}_bs")]
+        by_size = {one.hyperparameters.global_batch_size: one.hyperparameters for one in configs}
+        for point in points.values():
+            ours, theirs, size = by_size[point["BS"]], point["Hyperparams"], point["BS"]
+            assert ours.opt_base_learning_rate == pytest.approx(theirs["opt_base_learning_rate"])
+            samples = theirs.get("opt_learning_rate_warmup_samples")
+            steps = theirs["opt_learning_rate_warmup_steps"] if samples is None else math.ceil(samples / size)
+            assert ours.opt_learning_rate_warmup_steps == steps
+            found += 1
+    assert found == 8
+
+
+def test_norms_have_no_decay() -> None:
+    model = network()
+    decaying, plain = optimizer_of(model, llama31_8b("llama31_8b_mini").hyperparameters).param_groups
+    assert (decaying["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
+    assert {one.dim() for one in decaying["params"]} == {2} and len(plain["params"]) == 5

@@ -1,0 +1,114 @@
+"""A run that writes checkpoints goes on from the last whole one, in the same log and on the same clock."""
+
+import json
+
+import pytest
+
+from tests.run.fakes import CountingClock, FakeTask, OneRank, job
+from tests.run.test_timed_run import keys, lines, only
+from train_bench import files
+from train_bench.run.checkpoints import Checkpoints
+from train_bench.run.events import Log
+from train_bench.run.timed_run import timed_run
+
+QUALITIES = [0.1, 0.2, 0.3, 0.95]
+
+
+def start(tmp_path, task, *, seconds=0.0, clock=None):
+    """One start of the run; an exception of the task stands for its death."""
+    planned = job(tmp_path, checkpoint_seconds=seconds)
+    log = Log(tmp_path / "result.txt", task.clock)
+    try:
+        times = {} if clock is None else {"clock": clock}
+        return timed_run(task, planned, OneRank(), log, checkpoints=Checkpoints(planned, OneRank(), **times))
+    finally:
+        log.close()
+
+
+def died(tmp_path, *failures):
+    """What the campaign says of a start whose processes died."""
+    folder = job(tmp_path).checkpoints_folder
+    files.write_json(folder / "restart.json", {"now_ms": 1, "failures": list(failures)})
+
+
+FAILURE = {"time_ms": 5, "deaths": "rank 0 killed by SIGKILL", "planted": None}
+
+
+def test_a_run_goes_on_behind_its_last_checkpoint(tmp_path):
+    first = FakeTask(QUALITIES, fail_in="train_until 300")
+    with pytest.raises(ValueError, match="300"):
+        start(tmp_path, first)
+    died(tmp_path, FAILURE)
+    second = FakeTask([], clock=first.clock)
+    assert start(tmp_path, second) == "success"
+    assert second.diary[:4] == ["build", "load", "open_data", "train_until 300"]
+    told = lines(tmp_path)
+    for key in (
+        "seed",
+        "init_start",
+        "run_start",
+        "data_fingerprint",
+        "run_failed",
+        "run_restored",
+        "run_stop",
+    ):
+        assert len(only(told, key)) == 1
+    assert only(told, "run_failed")[0]["value"] == FAILURE
+    assert only(told, "run_restored")[0]["value"] == {"evaluations": 2, "samples": 200}
+    assert [event["value"] for event in only(told, "eval_accuracy")] == QUALITIES
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_anew_and_says_its_data(tmp_path):
+    first = FakeTask(QUALITIES, fail_in="open_data")
+    with pytest.raises(ValueError, match="open_data"):
+        start(tmp_path, first)
+    died(tmp_path, FAILURE)
+    second = FakeTask(QUALITIES, clock=first.clock)
+    assert start(tmp_path, second) == "success"
+    assert second.diary[:3] == ["build", "open_data", "train_until 100"]
+    assert keys(lines(tmp_path)).index("run_restored") < keys(lines(tmp_path)).index("train_samples")
+
+
+def test_a_failure_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path):
+    task = FakeTask(QUALITIES)
+    proper = task.save
+
+    def save(folder):
+        if task.trained == 200:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "fake.json").write_text("{")
+            raise OSError("cut off")
+        proper(folder)
+
+    task.save = save
+    with pytest.raises(OSError, match="cut off"):
+        start(tmp_path, task)
+    died(tmp_path, FAILURE)
+    second = FakeTask([], clock=task.clock)
+    assert start(tmp_path, second) == "success"
+    assert "train_until 200" in second.diary and "train_until 100" not in second.diary
+
+
+def test_checkpoints_are_written_so_many_seconds_apart_and_lie_on_the_clock(tmp_path):
+    now = [0.0]
+    task = FakeTask(QUALITIES)
+    evaluate = task.evaluate
+
+    def slowly():
+        now[0] += 20
+        return evaluate()
+
+    task.evaluate = slowly
+    start(tmp_path, task, seconds=30, clock=lambda: now[0])
+    told = lines(tmp_path)
+    assert [event["metadata"]["epoch_num"] for event in only(told, "checkpoint_start")] == [2]
+    between = keys(told)[keys(told).index("run_start") : keys(told).index("run_stop")]
+    assert between.count("checkpoint_stop") == 1
+    latest = json.loads((job(tmp_path).checkpoints_folder / "latest.json").read_text())
+    assert latest["evaluations"] == 2
+
+
+def test_the_log_of_a_start_that_fails_stays_open(tmp_path):
+    with pytest.raises(ValueError, match="evaluate"):
+        start(tmp_path, FakeTask(QUALITIES, CountingClock(), fail_in="evaluate"))
+    assert only(lines(tmp_path), "run_stop") == []

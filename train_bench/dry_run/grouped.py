@@ -1,0 +1,16 @@
+"""FLOP of products of groups of rows with a matrix each (mixtures of experts), which torch's table does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def _grouped(one: Any, other: Any, *_: Any, out_val: Any = None, **__: Any) -> int:
+    """Every row meets one matrix, whichever the groups; of two matrices they are groups of what is summed over."""
+    return int(2 * one.shape[0] * one.shape[1] * other.shape[-1])
+
+
+GROUPED_FORMULAS: dict[Any, Callable[..., int]] = {torch.ops.aten._grouped_mm: _grouped}

@@ -1,0 +1,339 @@
+"""What a rank does while it trains, as it is seen from outside: a `Parallel` that looks on, and hooks of modules and of
+the optimizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from train_bench.parallel import Parallel
+
+KEPT = 1 << 15
+"""Elements that are kept of a larger tensor, always the same ones of a size."""
+
+DETAILED = 2
+"""Steps of which outputs, gradients, weights and the optimizer's state are kept; of the others losses and rates."""
+
+
+class Notes:
+    """What one rank has seen: arrays by name, in the order in which they came, and plain values."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self.facts: dict[str, Any] = {"shapes": {}, "operators": {}}
+
+    def keep(self, name: str, tensor: torch.Tensor, *, whole: bool = False) -> None:
+        """Note a tensor, or of a large one some elements, in the order of its dimensions whatever its layout."""
+        self.facts["shapes"][name] = list(tensor.shape)
+        self.arrays[name] = kept(tensor.detach(), whole=whole)
+
+
+def kept(tensor: torch.Tensor, *, whole: bool = False) -> np.ndarray:
+    """The elements of a tensor that are compared."""
+    flat = (tensor.to_dense() if tensor.is_sparse else tensor).reshape(-1)
+    if flat.numel() > KEPT and not whole:
+        chosen = np.random.default_rng(flat.numel()).integers(flat.numel(), size=KEPT)
+        flat = flat[torch.from_numpy(np.sort(chosen)).to(flat.device)]
+    if flat.dtype in (torch.bfloat16, torch.float16):
+        flat = flat.float()
+    return np.array(flat.cpu().numpy())
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """All tensors of nested sequences, mappings and plain values."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return (
+        [tensor for part in value for tensor in tensors_of(part)] if isinstance(value, list | tuple) else []
+    )
+
+
+class Observer:
+    """A `Parallel` whose verbs are those of another one, and which notes what it is told and what the model does.
+
+    notes       what was seen
+    steps       optimizer steps since `begin`
+    answered    samples, or what the model takes for one, that it was asked about in evaluations
+    model       what was wrapped, after `wrap`
+    optimizer   likewise
+    local       parameters that other ranks do not hold, by name
+    """
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def __init__(self, parallel: Parallel, notes: Notes, *, hooked: bool = True, given: bool = False) -> None:
+        self._parallel = parallel
+        self.notes, self.steps, self.local = notes, 0, set[str]()
+        self._hooked, self._given = hooked, given
+        self._micro = 0
+        self._phase: str | None = None
+        self._seen: dict[str, int] = {}
+        self._observing = False
+        self._inferred = 0
+        self._inferring = False
+        self.answered = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parallel, name)
+
+    def wrap(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> Any:
+        """As the launcher does; names are noted first, because a launcher may change the optimizer's groups."""
+        self.model, self.optimizer = model, optimizer
+        local = {id(weight) for weight in options.get("local_params", ())}
+        options["local_params"] = [weight for weight in model.parameters() if id(weight) in local]
+        names = {id(weight): name for name, weight in model.named_parameters()}
+        self.local = {name for name, weight in model.named_parameters() if id(weight) in local}
+        self.groups = [
+            [names.get(id(weight), "?") for weight in group["params"]] for group in optimizer.param_groups
+        ]
+        return self._parallel.wrap(model, optimizer, **options)
+
+    def begin(self, others: dict[str, torch.nn.Module]) -> None:
+        """From now on everything is noted: the model's modules, and those of the task's `others`."""
+        self._observing, self.steps, self._micro = True, 0, 0
+        self.notes.facts.update(losses=[], groups=self.groups, options=[])
+        self.optimizer.register_step_pre_hook(self._gradients)
+        if self._hooked:
+            for prefix, model in {"": self.model, **others}.items():
+                for name, module in model.named_modules():
+                    module.register_forward_hook(self._output(prefix + name, type(module).__name__))
+            self.model.register_forward_pre_hook(self._inputs, with_kwargs=True)
+            if self._given:
+                self.model.register_forward_hook(self._whole)
+
+    @contextmanager
+    def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
+        """What modules give belongs to a micro-batch, which is counted over all ranks."""
+        number = self._micro * self._parallel.size + self._parallel.rank
+        self._phase, self._seen = f"{self.steps}.{number}", {}
+        with self._parallel.forward(last_microbatch=last_microbatch):
+            yield
+        self._phase = None
+        self._micro += 1
+
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """What modules give to the first batch of an evaluation is noted."""
+        before = self._phase
+        first = self._observing and self._inferred == 0 and not self._parallel.rank
+        self._phase, self._seen = ("evaluation" if first else None), {}
+        self._inferring = True
+        with self._parallel.inference():
+            yield
+        self._inferring = False
+        self._phase = before
+        self._inferred += int(self._observing)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """The loss is noted."""
+        if self._observing:
+            losses = self.notes.facts["losses"]
+            losses += [0.0] * (self.steps + 1 - len(losses))
+            losses[self.steps] += float(loss.detach())
+        self._parallel.backward(loss)
+        if self._given and self._observing and self._phase == "0.0":
+            for name, weight in self.model.named_parameters():
+                if weight.grad is not None:
+                    self.notes.keep(f"backward/{name}", weight.grad)
+            for name, buffer in self.model.named_buffers():
+                self.notes.keep(f"buffers/{name}", buffer)
+
+    def step(self, *, clip_norm: float | None = None) -> bool:
+        """Options of the groups before, weights and state afterwards."""
+        if self._observing:
+            self.notes.facts["options"].append(options_of(self.optimizer))
+        stepped = self._parallel.step(clip_norm=clip_norm)
+        if self._observing and self.steps < DETAILED:
+            self.state(f"{self.steps}")
+        self.steps, self._micro = self.steps + 1, 0
+        return stepped
+
+    def state(self, step: str) -> None:
+        """Note weights, buffers and the optimizer's state."""
+        for name, weight in self.model.named_parameters():
+            if self._mine(name):
+                self.notes.keep(f"step/{step}/{name}", weight)
+                for key, value in self.optimizer.state.get(weight, {}).items():
+                    if isinstance(value, torch.Tensor):
+                        self.notes.keep(f"state/{step}/{name}/{key}", value)
+        if self._parallel.rank == 0:
+            for name, buffer in self.model.named_buffers():
+                self.notes.keep(f"statistics/{step}/{name}", buffer)
+
+    def _mine(self, name: str) -> bool:
+        return name in self.local or self._parallel.rank == 0
+
+    def _gradients(self, *_: Any) -> None:
+        if self.steps < DETAILED:
+            for name, weight in self.model.named_parameters():
+                if weight.grad is not None and self._mine(name):
+                    self.notes.keep(f"gradients/{self.steps}/{name}", weight.grad)
+
+    def _inputs(self, _: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._inferring:
+            self.answered += next((len(tensor) for tensor in tensors_of([*inputs, named]) if tensor.dim()), 0)
+        if self._phase is None or self._phase == "evaluation":
+            return
+        for number, tensor in enumerate(tensors_of([*inputs, named])):
+            if self.steps < DETAILED:
+                self.notes.keep(f"inputs/{self._phase}/{number}", tensor)
+            if tensor.dim() > 1:
+                self.notes.arrays[f"samples/{self._phase}/{number}"] = per_sample(tensor)
+
+    def _whole(self, _: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if self._phase != "0.0":
+            return
+        for number, tensor in enumerate(tensors_of(inputs)):
+            self.notes.keep(f"given/{number}", tensor, whole=True)
+            self.notes.arrays[f"given_shape/{number}"] = np.array(tensor.shape)
+
+        def pulled(number: int) -> Any:
+            return lambda gradient: self.notes.keep(f"cotangent/{number}", gradient, whole=True)
+
+        for number, tensor in enumerate(tensors_of(output)):
+            tensor.register_hook(pulled(number))
+
+    def _output(self, name: str, kind: str) -> Any:
+        def seen(_module: Any, _inputs: Any, output: Any) -> None:
+            phase = self._phase
+            if phase is None or (phase != "evaluation" and self.steps >= DETAILED):
+                return
+            call = self._seen[name] = self._seen.get(name, 0) + 1
+            rung = "evaluation" if phase == "evaluation" else f"forward/{phase}"
+            for number, tensor in enumerate(tensors_of(output)):
+                key = f"{rung}/{name or '(model)'}" + f"#{call}" * (call > 1) + f":{number}" * (number > 0)
+                self.notes.keep(key, tensor)
+                done = re.sub(r"Backward\d*$", "", getattr(tensor.grad_fn, "name", str)())
+                self.notes.facts["operators"][key] = f"{kind}{', ' if done else ''}{done}"
+
+        return seen
+
+
+class Bystander(Observer):
+    """One process in which nothing is trained: steps note the options of the groups, and do nothing else."""
+
+    def step(self, *, clip_norm: float | None = None) -> bool:
+        """Always a step."""
+        self.notes.facts["options"].append(options_of(self.optimizer))
+        return True
+
+
+def as_parallel(observer: Observer) -> Parallel:
+    return cast(Parallel, observer)
+
+
+def options_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Of each group what is no parameter and no count: rates, decay, momenta."""
+    return [
+        {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in group.items()
+            if key not in ("params", "steps") and isinstance(value, int | float | tuple | bool | str)
+        }
+        for group in optimizer.param_groups
+    ]
+
+
+def per_sample(tensor: torch.Tensor) -> np.ndarray:
+    """(features, samples): mean, deviation, extremes, and how a sample leans along its last dimension."""
+    flat = tensor.detach().double().flatten(1)
+    lean = tensor.detach().double() @ torch.linspace(
+        -1, 1, tensor.shape[-1], dtype=torch.float64, device=tensor.device
+    )
+    features = (
+        flat.mean(1),
+        flat.std(1, correction=0),
+        flat.amin(1),
+        flat.amax(1),
+        lean.reshape(len(flat), -1).mean(1),
+    )
+    return np.array(torch.stack(features).cpu().numpy())
+
+
+class InFloat64(torch.overrides.TorchFunctionMode):
+    """Whatever asks for single precision gets double."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.float:
+            return args[0].double()
+        other = {torch.float32: torch.float64}
+        args = tuple(other.get(arg, arg) if isinstance(arg, torch.dtype) else arg for arg in args)
+        kwargs = {
+            key: other.get(value, value) if isinstance(value, torch.dtype) else value
+            for key, value in (kwargs or {}).items()
+        }
+        return func(*args, **kwargs)
+
+
+def doubled(value: Any) -> Any:
+    """Nested sequences with their floating-point tensors in double precision."""
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(doubled, value))
+    return type(value)(map(doubled, value)) if isinstance(value, list | tuple) else value
+
+
+def widen(model: torch.nn.Module) -> None:
+    """Weights, buffers and inputs in double precision from now on."""
+    for module in model.modules():
+        for table in (module._parameters, module._buffers):
+            for tensor in table.values():
+                if tensor is not None and tensor.is_floating_point():
+                    tensor.data = tensor.data.double()
+    model.register_forward_pre_hook(
+        lambda _, inputs, named: (doubled(inputs), {key: doubled(value) for key, value in named.items()}),
+        with_kwargs=True,
+        prepend=True,
+    )
+
+
+def round_otherwise(model: torch.nn.Module, unit: float, seed: int, rank: int) -> None:
+    """From now on every weight, and what every layer gives, is off by `unit` of itself up or down, as rounding in
+    another order would make it. Weights are the same on all ranks."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def off(value: Any) -> Any:
+        if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
+            return type(value)(map(off, value))
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        sign = torch.randint(2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
+        return value * (1 + unit * sign.to(value.device, value.dtype))
+
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(off(weight))
+    generator.manual_seed(seed + 1 + rank)
+    for module in model.modules():
+        if not list(module.children()):
+            module.register_forward_hook(lambda _module, _inputs, output: off(output))
+
+
+def numerics(double: bool) -> AbstractContextManager[Any]:
+    """Those in which a task is trained."""
+    return _in_float64() if double else _as_they_are()
+
+
+@contextmanager
+def _as_they_are() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _in_float64() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with InFloat64():
+            yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,102 @@
+"""What the ranks of one implementation have recorded, put together. Reads data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from train_bench import files
+from train_bench.errors import LogError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One implementation, as `record.py` has seen it.
+
+    arrays  by name, in the order in which they came: `parameters/NAME`, `initial/NAME`, `inputs/STEP.BATCH/NUMBER`,
+            `forward/STEP.BATCH/MODULE`, `gradients/STEP/NAME`, `step/STEP/NAME`, `state/STEP/NAME/KEY`,
+            `statistics/STEP/NAME`, `schedule/KEY` (steps, groups), `optimizer/STEP/NAME`, `evaluation/MODULE`,
+            `order` and `evaluated` (numbers of samples)
+    losses  of every step, the mean over its micro-batches
+    facts   of rank 0: `shapes` and `operators` by name of an array, `groups`, `options`, `quality`
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    losses: tuple[float, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def names(self, rung: str) -> list[str]:
+        """The arrays of a rung, in order."""
+        return [name for name in self.arrays if name.startswith(f"{rung}/")]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the tensor that an array was taken from."""
+        return tuple(self.facts["shapes"].get(name, self.arrays[name].shape))
+
+
+def is_recording(folder: Path) -> bool:
+    """Whether a folder holds what ranks have recorded."""
+    return (folder / "rank_0.npz").is_file()
+
+
+def read(folder: Path) -> Recording:
+    """Put together what every rank has left in a folder."""
+    first = _facts(folder, 0)
+    facts = [first, *(_facts(folder, rank) for rank in range(1, int(first["ranks"])))]
+    every = [_arrays(folder, rank) for rank in range(len(facts))]
+    arrays = {name: array for one in reversed(every) for name, array in one.items()}
+    arrays = {name: arrays[name] for one in every for name in one}
+    for kind in ("order", "evaluated"):
+        if kind in arrays:
+            arrays[kind] = _stream(every, kind)
+            del arrays[f"{kind}_lengths"]
+    for one in facts[1:]:
+        for key in ("shapes", "operators"):
+            first[key] = {**one[key], **first[key]}
+        first["trained"] = list(dict.fromkeys((*first["trained"], *one["trained"])))
+        for key in (
+            "groups",
+            "schedule_groups",
+        ):  # of parameters that ranks do not share, each has told its own
+            if key in first and key in one:
+                both = zip(first[key], one[key], strict=True)
+                first[key] = [list(dict.fromkeys((*names, *others))) for names, others in both]
+    losses = np.array([one["losses"] for one in facts], dtype=np.float64).mean(axis=0)
+    return Recording(arrays=arrays, losses=tuple(map(float, losses)), facts=first)
+
+
+def write_start(recording: Recording, file: Path) -> None:
+    """The weights that it began with, for another to begin with."""
+    weights = {name.partition("/")[2]: recording.arrays[name] for name in recording.names("parameters")}
+    with file.open("wb") as opened:
+        np.savez(opened, **weights)  # type: ignore[arg-type]
+
+
+def _stream(every: list[dict[str, np.ndarray]], kind: str) -> np.ndarray:
+    """Numbers of samples in the order of the stream that ranks share: micro-batch k of rank 0, of rank 1 and so on."""
+    parts = [np.split(one[kind], np.cumsum(one[f"{kind}_lengths"])[:-1]) for one in every]
+    if kind == "evaluated":
+        return np.concatenate([batch for part in parts for batch in part])
+    none = np.empty(0, np.int64)
+    return np.concatenate([batch for step in zip_longest(*parts, fillvalue=none) for batch in step])
+
+
+def _facts(folder: Path, rank: int) -> dict[str, Any]:
+    value = files.read_json(folder / f"rank_{rank}.json")
+    if not isinstance(value, dict) or not {"ranks", "losses", "shapes", "operators"} <= value.keys():
+        raise LogError(f"{folder / f'rank_{rank}.json'} is not what a rank records; record it again.")
+    return value
+
+
+def _arrays(folder: Path, rank: int) -> dict[str, np.ndarray]:
+    path = folder / f"rank_{rank}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return dict(found)
+    except (OSError, ValueError) as error:
+        raise LogError(f"{path} cannot be read: {error}. Record it again.") from error

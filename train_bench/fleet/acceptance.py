@@ -1,0 +1,42 @@
+"""The course of an acceptance: alone, in pairs and all together, and once more what took too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from train_bench.fleet import verdict
+from train_bench.fleet.rounds import Fleet, Trainings
+from train_bench.fleet.seen import Node, Together
+from train_bench.fleet.verdict import Known, Verdict
+
+TRIES = 3
+"""How often what took too long trains again before that is believed: others disturb for a while, illness stays."""
+
+
+def accept(
+    fleet: Fleet, trainings: Trainings, baseline: Mapping[str, Known], noise: float, *, in_company: bool
+) -> tuple[Verdict, list[Together]]:
+    """The verdict, and what was trained `in_company`: by pairs of the nodes that are good alone, and by all of them."""
+    fleet.alone(trainings)
+    found = verdict.of_nodes(fleet.nodes, baseline, noise)
+    for _ in range(TRIES):
+        if found.slow:
+            fleet.again(trainings, found.slow)
+            found = verdict.of_nodes(fleet.nodes, baseline, noise)
+    if not in_company:
+        return found, []
+    well = [node.name for node in fleet.nodes if node.trained and node.name not in found.sick()]
+    together = fleet.together(trainings, well)
+    for attempt in range(TRIES):
+        found = _of_fleet(fleet.nodes, together, baseline, noise)
+        if slow := [nodes for nodes in found.slow if len(nodes) > 1]:
+            together = fleet.together_again(trainings, slow, together, f"pairs_again_{attempt + 1}")
+    return _of_fleet(fleet.nodes, together, baseline, noise), together
+
+
+def _of_fleet(
+    nodes: Sequence[Node], together: Sequence[Together], baseline: Mapping[str, Known], noise: float
+) -> Verdict:
+    found = verdict.of_nodes(nodes, baseline, noise)  # again, because nodes may have been lost since
+    verdict.of_together(found, nodes, together, noise)
+    return found

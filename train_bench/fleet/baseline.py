@@ -1,0 +1,64 @@
+"""What one acceptance leaves for later ones: of each type of machine what was usual. It is read from the JSON file of
+an acceptance, which may be somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from train_bench import files
+from train_bench.errors import RequestError
+from train_bench.fleet.seen import hashable
+from train_bench.fleet.verdict import Known, Type
+from train_bench.plain_text import plain_value
+
+
+def as_json(kind: Type) -> dict[str, Any]:
+    """One of `types` in the file."""
+    usual, outcome = kind.usual, kind.outcome
+    return {
+        "name": kind.name,
+        "nodes": list(kind.nodes),
+        "pace": None if usual is None else usual.centre,
+        "noise": None if usual is None else usual.noise,
+        "longest": None if usual is None else usual.bound,
+        "versions": kind.versions,
+        "outcome": None
+        if outcome is None
+        else {"order": outcome[0], "evaluations": outcome[1], "weights": outcome[2]},
+    }
+
+
+def read(path: Path, digest: str) -> dict[str, Known]:
+    """What is known by type of machine. Raises `LogError` or `RequestError` where the file is not of an acceptance, or
+    is of another training than that of this `digest`."""
+    content = plain_value(files.read_json(path))
+    job, types = (content.get("job"), content.get("types")) if isinstance(content, dict) else (None, None)
+    if not isinstance(job, dict) or not isinstance(types, list):
+        raise RequestError(f"{path} is not what train-bench accept has written; give its accept.json.")
+    if job.get("digest") != digest:
+        raise RequestError(
+            f"{path} is of another training ({str(job.get('words'))[:300]}); give the same benchmark and options, or "
+            f"leave --against out."
+        )
+    try:
+        return {str(kind["name"]): _known(kind) for kind in types if kind["pace"] is not None}
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"{path} has types of machines that train-bench accept does not write.") from error
+
+
+def _known(kind: Mapping[str, Any]) -> Known:
+    pace, noise, outcome = float(kind["pace"]), float(kind["noise"]), kind["outcome"]
+    if not 0 < pace < 1e9 or not 0 < noise < 10:
+        raise ValueError("no times")
+    if outcome is not None and not isinstance(outcome["evaluations"], list):
+        raise TypeError("no evaluations")
+    return Known(
+        pace=pace,
+        noise=noise,
+        versions={str(name): str(value) for name, value in kind["versions"].items()},
+        outcome=None
+        if outcome is None
+        else (outcome["order"], hashable(outcome["evaluations"]), outcome["weights"]),
+    )

@@ -1,0 +1,149 @@
+"""The way to one node: a command of the user's that runs a program there (`ssh NODE`, `srun --nodelist=NODE`), and
+lines of JSON to it and from it. Whatever comes back is data, within bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench import files
+from train_bench.errors import LaunchError
+from train_bench.launcher import SAFE_PATH
+from train_bench.plain_text import plain, plain_value
+from train_bench.plan.launch import end_with_parent
+
+LONGEST_LINE = 2**18
+"""Bytes of one answer; facts take some two thousand."""
+
+WAITING_LINES = 100
+"""Lines that a node may be ahead of who reads them."""
+
+GRACE_SECONDS = 15.0
+"""How long a node may take to end what it started: a launch is given 10 s."""
+
+
+class NodeLost(LaunchError):
+    """A node that cannot be reached, ended, or says nothing any more."""
+
+
+class Link:
+    """One node. Raises `NodeLost` from wherever it is found to be lost, with how it was."""
+
+    def __init__(self, argv: Sequence[str], errors: Path) -> None:
+        self._errors = errors
+        errors.parent.mkdir(parents=True, exist_ok=True)
+        with errors.open("wb") as stderr:
+            try:
+                self._process = subprocess.Popen(
+                    argv,
+                    env=os.environ | SAFE_PATH,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    start_new_session=True,
+                    preexec_fn=end_with_parent,
+                )
+            except OSError as error:
+                raise NodeLost(f"{argv[0]} could not be started: {error.strerror}") from error
+        self._lines: queue.Queue[bytes | None] = queue.Queue(WAITING_LINES)
+        self._closed = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def listen(self) -> None:
+        """Take what the node says from now on; called once all are started, because threads and new processes do not
+        go together."""
+        self._reader.start()
+
+    def ask(self, question: Mapping[str, Any], due: str, limit: float) -> Mapping[str, Any]:
+        """The answer that has `due`."""
+        self.tell(question)
+        return self.hear(due, limit)
+
+    def tell(self, question: Mapping[str, Any]) -> None:
+        """Ask, and wait for nothing."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # a node that is gone is found by who waits for its answer
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def hear(self, due: str, limit: float, *, since: float | None = None) -> Mapping[str, Any]:
+        """The next answer that has `due`; others say that the node lives. `limit` is how long it may say neither, in
+        seconds from now or `since`."""
+        deadline = (time.monotonic() if since is None else since) + limit
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise NodeLost(f"it has given no sign of life for {limit:g} s") from None
+            if line is None:
+                raise NodeLost(self._how_it_ended())
+            answer = _answer(line)
+            if answer is not None and due in answer:
+                return answer
+            if answer == {"alive": True}:
+                deadline = time.monotonic() + limit
+
+    def close(self, grace: float = GRACE_SECONDS) -> None:
+        """End the node's program and what it has started, then the command that leads there. Once is enough."""
+        self._closed.set()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._reader.ident is not None:
+            self._reader.join(GRACE_SECONDS)
+        assert self._process.stdout is not None
+        if not self._reader.is_alive():  # else something that escaped still has the other end
+            self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        while not self._closed.is_set() and (line := self._process.stdout.readline(LONGEST_LINE)):
+            self._put(line)
+        self._put(None)
+
+    def _put(self, line: bytes | None) -> None:
+        while not self._closed.is_set():
+            with contextlib.suppress(queue.Full):
+                self._lines.put(line, timeout=1.0)
+                return
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "it has closed its side"
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"its program ended with {how}{last_words(self._errors)}"
+
+
+def last_words(path: Path) -> str:
+    """`: ` and the last line that a program has written, as far as there is any."""
+    try:
+        lines = path.read_bytes()[-2000:].decode("utf-8", errors="replace").split("\n")
+    except OSError:
+        return ""
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f": {plain(last[:300])}" if last else ""
+
+
+def _answer(line: bytes) -> Mapping[str, Any] | None:
+    """None for what is no object of JSON: a greeting of the machine, half a line, nonsense."""
+    try:
+        answer = files.parse_json(line)
+    except (ValueError, RecursionError):
+        return None
+    return plain_value(answer) if isinstance(answer, dict) else None

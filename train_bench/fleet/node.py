@@ -1,0 +1,107 @@
+"""What `train-bench accept` starts on each node: `python -P -m train_bench.fleet.node`.
+
+Each line of standard input asks something, as JSON; each answer is a line of JSON on standard output. Nothing but these
+two lead to the node, so that any command serves that runs a program there. When standard input ends, because whoever
+asked is done or gone, what was started here is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from train_bench import software
+from train_bench.errors import TrainBenchError
+from train_bench.launcher import Launch
+from train_bench.plan import launch
+from train_bench.run import system
+
+DRIVER = Path("/proc/driver/nvidia/version")
+
+ALIVE_SECONDS = 2.0
+"""How often a node that trains says that it is there."""
+
+TOLD_CHARACTERS = 1000
+"""Of what a training that ended badly wrote last."""
+
+Questions = queue.SimpleQueue[Mapping[str, Any] | None]
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    asked: Questions = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    _say({"facts": facts()})
+    while (question := asked.get()) is not None:
+        if question.get("ask") == "clock":
+            _say({"clock": time.time()})
+        elif question.get("ask") == "train":
+            _say(_train(question, asked))
+
+
+def facts() -> dict[str, Any]:
+    """This machine and its software, without torch having been imported."""
+    return system.describe() | {
+        "processors": os.cpu_count(),
+        "driver": _driver(),
+        "packages_digest": software.digest_of_packages(),
+        "sources": software.digest_of_sources(),
+    }
+
+
+def _driver() -> str | None:
+    try:
+        return DRIVER.read_text(encoding="utf-8", errors="replace").splitlines()[0]
+    except (OSError, IndexError):
+        return None
+
+
+def _listen(asked: Questions) -> None:
+    try:
+        for line in sys.stdin.buffer:
+            asked.put(json.loads(line))
+    finally:
+        asked.put(None)
+
+
+def _train(question: Mapping[str, Any], asked: Questions) -> dict[str, Any]:
+    """Carry out `train-bench WORDS`; what it prints goes to the folder that is named."""
+    said_at = time.monotonic()
+
+    def tick() -> str | None:
+        nonlocal said_at
+        if time.monotonic() - said_at > ALIVE_SECONDS:
+            said_at = time.monotonic()
+            _say({"alive": True})
+        try:
+            other = asked.get_nowait()
+        except queue.Empty:
+            return None
+        if other is None:
+            asked.put(None)  # for `main`, which ends by it
+        return "it was told to stop"
+
+    argv = (sys.executable, "-P", "-m", "train_bench", *question["words"])
+    try:
+        ended = launch.carry_out(
+            Launch(argv=argv), Path(question["folder"]), tick, name=str(question["name"])
+        )
+    except (TrainBenchError, OSError) as error:
+        return {"ended": None, "told": str(error)}
+    return {"ended": ended.exit_code, "told": ended.reason or ended.stderr.strip()[-TOLD_CHARACTERS:]}
+
+
+def _say(answer: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

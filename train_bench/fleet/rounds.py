@@ -1,0 +1,292 @@
+"""The trainings of a fleet, one after the other: each node by itself, as often as asked; then pairs; then all together.
+
+Nodes are lost on the way: what is known of them stays, and the others go on.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from train_bench.errors import TrainBenchError
+from train_bench.fleet.link import GRACE_SECONDS, Link, NodeLost
+from train_bench.fleet.seen import (
+    Node,
+    Together,
+    Trained,
+    accelerators_of,
+    read_training,
+    type_of,
+    versions_of,
+)
+from train_bench.plain_text import plain
+from train_bench.rules.ruleset import BenchmarkRules
+
+CLOCK_LOOKS = 9
+
+SECONDS_OF_SILENCE = 60.0
+"""How long a node that trains may say nothing; it says every two seconds that it lives."""
+
+SAID_CHARACTERS = 300
+"""Of what a training that failed wrote last."""
+
+PAGE = "report.html"
+"""What each run leaves besides, 2 MB of one log; `train-bench report` makes it again."""
+
+
+class Trainings(Protocol):
+    """What is trained: the words behind `train-bench` that do it, one list for each node that takes part."""
+
+    def alone(self, folder: Path) -> list[str]:
+        """By one node, in a new folder."""
+
+    def together(self, addresses: Sequence[str], folder: Path) -> list[list[str]]:
+        """By several, the first of which leads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """How the nodes are reached and asked.
+
+    command       leads to a node and runs what follows there; `{node}` stands for its name
+    program       what follows: `train_bench.fleet.node`
+    at_once       how many nodes train at the same time
+    repeats       how often each trains by itself
+    start_limit   seconds until a node has to answer at all
+    silence       and while it trains
+    folder        of everything, which all nodes see
+    """
+
+    command: Sequence[str]
+    program: Sequence[str]
+    at_once: int
+    repeats: int
+    start_limit: float
+    folder: Path
+    silence: float = SECONDS_OF_SILENCE
+
+
+class Fleet:
+    """The nodes while they are reached; a context, behind which nothing of it runs."""
+
+    def __init__(
+        self, nodes: Sequence[Node], ways: Ways, rules: BenchmarkRules, tell: Callable[[str], None]
+    ) -> None:
+        self.nodes = nodes
+        self._ways, self._rules, self._tell = ways, rules, tell
+        self._links: dict[str, Link] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Fleet:
+        try:
+            self._reach()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def alone(self, trainings: Trainings) -> None:
+        """Every node by itself, each time all of them, so that what changes in time befalls all alike."""
+        for repeat in range(1, self._ways.repeats + 1):
+            self._each(trainings, self.nodes, f"training {repeat} of {self._ways.repeats}")
+
+    def again(self, trainings: Trainings, slow: Sequence[tuple[str, ...]]) -> None:
+        """Once more the nodes that took too long by themselves: what others did there may be over."""
+        self._each(trainings, [node for node in self.nodes if (node.name,) in slow], "took long, again")
+
+    def together(self, trainings: Trainings, names: Sequence[str]) -> list[Together]:
+        """Neighbours in the order of `names`, the last with the first; then all."""
+        done = [*self._pairs(trainings, _ring(names), "pairs")]
+        if len(names) > 2:
+            self._tell("all together")
+            done += self._side_by_side(trainings, [tuple(names)], "all")
+        return done
+
+    def together_again(
+        self, trainings: Trainings, slow: Sequence[tuple[str, ...]], done: Sequence[Together], kind: str
+    ) -> list[Together]:
+        """What was done, of pairs that took too long the shorter of that and once more, in a folder `kind`."""
+        anew = {one.nodes: one for one in self._pairs(trainings, slow, kind)}
+        return [_better(one, anew.get(one.nodes, one)) for one in done]
+
+    def _each(self, trainings: Trainings, nodes: Sequence[Node], what: str) -> None:
+        well = [node for node in nodes if node.name in self._links and not node.trouble]
+        for batch in _batches(well, self._ways.at_once):
+            self._tell(f"{what}: {', '.join(node.name for node in batch)}")
+            folders = {
+                node.name: self._ways.folder / f"alone_{len(node.trained) + 1}" / node.name for node in batch
+            }
+            for node in batch:
+                self._start(node, trainings.alone(folders[node.name]))
+            for node in batch:
+                self._read(node, folders[node.name])
+
+    def _pairs(self, trainings: Trainings, pairs: Sequence[tuple[str, ...]], kind: str) -> Iterator[Together]:
+        for batch in _disjoint(pairs, max(1, self._ways.at_once // 2)):
+            self._tell(f"{kind.replace('_', ' ')}: {'; '.join(' and '.join(pair) for pair in batch)}")
+            yield from self._side_by_side(trainings, batch, kind)
+
+    def _reach(self) -> None:
+        began = time.monotonic()
+        for node in self.nodes:
+            argv = [word.replace("{node}", node.name) for word in self._ways.command]
+            try:
+                link = Link((*argv, *self._ways.program), self._ways.folder / "links" / f"{node.name}.stderr")
+            except NodeLost as error:
+                node.trouble.append(f"cannot be reached: {error}.")
+                continue
+            self._stack.callback(link.close)
+            self._links[node.name] = link
+        for link in self._links.values():
+            link.listen()
+        for node in self._reached():
+            try:
+                facts = self._links[node.name].hear("facts", self._ways.start_limit, since=began)["facts"]
+                if not isinstance(facts, Mapping):
+                    raise NodeLost("it does not say what it is")
+                node.type, node.versions = type_of(facts), versions_of(facts)
+                node.accelerators = len(accelerators_of(facts))
+                node.ahead, node.ahead_error = _ahead(self._links[node.name], self._ways.start_limit)
+            except NodeLost as error:
+                self._lose(node, f"never answered: {error}.", grace=0.0)
+
+    def _reached(self) -> list[Node]:
+        return [node for node in self.nodes if node.name in self._links]
+
+    def _lose(self, node: Node, how: str, grace: float = GRACE_SECONDS) -> None:
+        node.trouble.append(how)
+        self._links.pop(node.name).close(min(grace, self._ways.silence))
+
+    def _start(self, node: Node, words: Sequence[str]) -> None:
+        question = {
+            "ask": "train",
+            "words": list(words),
+            "folder": str(self._ways.folder / "told" / node.name),
+            "name": f"training_{len(node.trained)}",
+        }
+        self._links[node.name].tell(question)
+
+    def _end_of(self, node: Node) -> str | None:
+        """Wait for the end of a training; how the command failed, as far as it says so. Raises `NodeLost`."""
+        answer = self._links[node.name].hear("ended", self._ways.silence)
+        told = answer.get("told")
+        return plain(told[-SAID_CHARACTERS:]) if isinstance(told, str) and answer.get("ended") != 0 else None
+
+    def _read(self, node: Node, folder: Path) -> None:
+        try:
+            told = self._end_of(node)
+        except NodeLost as error:
+            self._lose(node, f"was lost while it trained: {error}.")
+            return
+        (folder / PAGE).unlink(missing_ok=True)
+        try:
+            node.trained.append(read_training(folder, self._rules))
+        except TrainBenchError as error:
+            node.trouble.append(f"did not train: {_said(error, told)}")
+
+    def _side_by_side(
+        self, trainings: Trainings, groups: Sequence[tuple[str, ...]], kind: str
+    ) -> Iterator[Together]:
+        by_name = {node.name: node for node in self.nodes}
+        started = []
+        for group in groups:
+            nodes = [by_name[name] for name in group]
+            if any(node.name not in self._links for node in nodes):
+                continue
+            folder = self._ways.folder / kind / ("+".join(group) if len(group) == 2 else "")
+            try:
+                words = trainings.together([node.address for node in nodes], folder)
+            except TrainBenchError as error:  # the rules of a benchmark, at a batch for so many
+                yield Together(nodes=group, trained=None, trouble=str(error))
+                continue
+            for node, own in zip(nodes, words, strict=True):
+                self._start(node, own)
+            started.append((group, nodes, folder))
+        for group, nodes, folder in started:
+            yield self._ended(group, nodes, folder)
+
+    def _ended(self, group: tuple[str, ...], nodes: Sequence[Node], folder: Path) -> Together:
+        """The first node leads: when it is done, the others have nothing more to do."""
+        told: list[str | None] = []
+        for node in nodes:
+            try:
+                told.append(self._end_of(node))
+            except NodeLost as error:
+                self._lose(node, f"was lost while it trained with {_others(group, node)}: {error}.")
+            for other in nodes[1:] if node is nodes[0] else ():
+                self._links[other.name].tell({"ask": "stop"})
+        if any(node.name not in self._links for node in nodes):
+            return Together(nodes=group, trained=None, trouble=None)
+        (folder / PAGE).unlink(missing_ok=True)
+        try:
+            trained: Trained | None = read_training(folder, self._rules)
+        except TrainBenchError as error:
+            return Together(nodes=group, trained=None, trouble=_said(error, told[0]))
+        return Together(nodes=group, trained=trained, trouble=None)
+
+
+def _better(one: Together, again: Together) -> Together:
+    """The quicker; what failed before what did not."""
+    if one.trained is None or again.trained is None:
+        return again if again.trouble else one
+    return min(one, again, key=lambda each: each.trained.pace if each.trained else 0.0)
+
+
+def _others(group: Sequence[str], node: Node) -> str:
+    return ", ".join(name for name in group if name != node.name)
+
+
+def _said(error: TrainBenchError, told: str | None) -> str:
+    """Why nothing can be read of a training, and what its command said of it."""
+    parts = [str(error), f"it said: {told}" if told else ""]
+    return "; ".join(part.rstrip(".") for part in parts if part) + "."
+
+
+def _ahead(link: Link, limit: float) -> tuple[float, float]:
+    """How far a clock is ahead of ours, and how wrong that can be: half of the shortest time to ask and be told."""
+    looks = []
+    for _ in range(CLOCK_LOOKS):
+        before = time.time()
+        answer = link.ask({"ask": "clock"}, "clock", limit)["clock"]
+        after = time.time()
+        if not isinstance(answer, (int, float)) or isinstance(answer, bool) or not abs(answer) < 1e12:
+            raise NodeLost("it does not say what time it is")
+        looks.append((after - before, answer - (before + after) / 2))
+    took, ahead = min(looks)
+    return ahead, took / 2
+
+
+def _batches(nodes: Sequence[Node], size: int) -> Iterator[Sequence[Node]]:
+    for first in range(0, len(nodes), size):
+        yield nodes[first : first + size]
+
+
+def _ring(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Each with the next; of two there is one pair."""
+    pairs = [(names[at], names[(at + 1) % len(names)]) for at in range(len(names))]
+    return [*pairs[:1]] if len(names) == 2 else [*pairs] if len(names) > 2 else []
+
+
+def _disjoint(pairs: Sequence[tuple[str, ...]], size: int) -> Iterator[list[tuple[str, ...]]]:
+    """All pairs, in batches of at most `size` in which no node is twice."""
+    left = list(pairs)
+    while left:
+        batch: list[tuple[str, ...]] = []
+        for pair in left:
+            if len(batch) < size and not {*pair} & {name for other in batch for name in other}:
+                batch.append(pair)
+        left = [pair for pair in left if pair not in batch]
+        yield batch
+
+
+def program() -> list[str]:
+    """What runs on a node, with the interpreter that runs here."""
+    return [sys.executable, "-P", "-m", "train_bench.fleet.node"]

@@ -1,0 +1,363 @@
+"""What was seen of a fleet -> which node is ill, and why, in sentences; what cannot be told; what is worth knowing.
+
+Nodes are compared with those of the same type and with what a baseline has of that type. Nobody is ranked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from train_bench.fleet.outliers import Scale, scale_of
+from train_bench.fleet.seen import PACKAGES, Node, Together, Trained
+from train_bench.judge.ranks import LOST_BOUND
+
+GOOD, SICK, CANNOT_TELL = "good", "sick", "cannot tell"
+
+CLOCK_SECONDS = 1.0
+"""How far a clock may be from the others: synchronised ones are a hundredth of it apart."""
+
+WIDEST_BOUND = 1.5
+"""Where times vary so much that one has to take half as long again to be seen, they tell nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`sentence` says what is wrong with the `nodes` (one, or those between which something is wrong), or what of them
+    cannot be told."""
+
+    nodes: tuple[str, ...]
+    kind: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a baseline has of one type of machine."""
+
+    pace: float
+    noise: float
+    versions: Mapping[str, str]
+    outcome: tuple[Any, ...] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Type:
+    """The nodes of one type: what is `usual` of their times, what most of them have in common. None where nothing
+    is."""
+
+    name: str
+    nodes: tuple[str, ...]
+    usual: Scale | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    outcome: tuple[Any, ...] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Verdict:
+    """All that is said of a fleet. `slower` has for each node, and for nodes that trained together, how much longer
+    than usual it took, as a share; `slow` those of them for which that is more than chance."""
+
+    findings: list[Finding] = field(default_factory=list)
+    undecided: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    types: list[Type] = field(default_factory=list)
+    slower: dict[tuple[str, ...], float] = field(default_factory=dict)
+    slow: list[tuple[str, ...]] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        """Of the fleet."""
+        if self.findings:
+            return SICK
+        return CANNOT_TELL if self.undecided else GOOD
+
+    def sick(self) -> set[str]:
+        """Nodes that something is wrong with by themselves."""
+        return {finding.nodes[0] for finding in self.findings if len(finding.nodes) == 1}
+
+    def find(self, nodes: Sequence[str], kind: str, sentence: str) -> None:
+        """One more finding."""
+        told = f"{' and '.join(nodes)} {sentence}"
+        self.findings.append(Finding(nodes=tuple(nodes), kind=kind, sentence=told))
+
+    def doubt(self, nodes: Iterable[str], kind: str, sentence: str) -> None:
+        """One more thing that cannot be told."""
+        self.undecided.append(Finding(nodes=tuple(nodes), kind=kind, sentence=sentence))
+
+
+def of_nodes(nodes: Sequence[Node], baseline: Mapping[str, Known], noise: float) -> Verdict:
+    """What the nodes show each by itself. `noise` is the least deviation of ln(time) that is believed."""
+    verdict = Verdict()
+    for node in nodes:
+        for trouble in node.trouble:
+            verdict.find([node.name], "lost", trouble)
+    _clocks(verdict, nodes)
+    by_type: dict[str, list[Node]] = {}
+    for node in nodes:
+        if node.versions:
+            by_type.setdefault(node.type, []).append(node)
+    for name, alike in by_type.items():
+        kind = Type(name=name, nodes=tuple(node.name for node in alike))
+        verdict.types.append(kind)
+        known = baseline.get(name)
+        same = _same_versions(verdict, kind, alike, known)
+        _outcomes(verdict, kind, same, known)
+        _times(verdict, kind, [node for node in alike if node.trained], known, noise)
+    if len(by_type) > 1:
+        verdict.notes.append(
+            f"There are {len(by_type)} types of machines, each compared within itself: "
+            + "; ".join(f"{', '.join(kind.nodes)} ({kind.name})" for kind in verdict.types)
+            + "."
+        )
+    return verdict
+
+
+def of_together(verdict: Verdict, nodes: Sequence[Node], together: Sequence[Together], noise: float) -> None:
+    """Add what pairs and the whole fleet show that the nodes alone do not."""
+    types = {node.name: node.type for node in nodes}
+    alike: dict[tuple[str, ...], list[tuple[Together, Trained]]] = {}
+    for one in together:
+        if one.trouble is not None:
+            verdict.find(one.nodes, "together", f"do not train together: {one.trouble}")
+        elif one.trained is not None:
+            kinds = tuple(sorted(types[name] for name in one.nodes))
+            alike.setdefault(kinds, []).append((one, one.trained))
+    for kinds, trainings in alike.items():
+        if len(trainings) == 1:
+            if len(kinds) == 2:
+                verdict.notes.append(
+                    f"{' and '.join(trainings[0][0].nodes)} train together; the time that their link takes is compared "
+                    f"with nothing."
+                )
+            continue
+        paces = {str(one.nodes): [done.pace] for one, done in trainings}
+        usual = _usual(paces, [done for _, done in trainings], noise, ill=2)
+        for one, done in trainings:
+            verdict.slower[one.nodes] = done.pace / usual.centre - 1
+        slow = [one.nodes for one, done in trainings if done.pace > usual.centre * usual.bound]
+        verdict.slow += slow
+        _slow_pairs(verdict, [one.nodes for one, _ in trainings], slow)
+        most = _most([done.outcome for _, done in trainings])
+        for one, done in trainings:
+            if most is not None and done.outcome != most:
+                difference = _difference(done.outcome, most)
+                verdict.find(one.nodes, "together", f"do not train to what the other pairs do: {difference}")
+
+
+def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequence[tuple[str, ...]]) -> None:
+    """A node all of whose pairs are slow is named by itself; what is left is between two."""
+    by_node = Counter(name for pair in pairs for name in pair)
+    ill = [name for name, count in Counter(name for pair in slow for name in pair).items() if count > 1]
+    ill = [name for name in ill if sum(name in pair for pair in slow) == by_node[name]]
+    for name in ill:
+        longest = max(verdict.slower[pair] for pair in slow if name in pair)
+        verdict.find(
+            [name],
+            "link",
+            f"is slow with whomever it trains together ({longest:.0%} longer than other pairs), and not alone: look "
+            f"at its network.",
+        )
+    for pair in slow:
+        if not set(pair) & set(ill):
+            longer = verdict.slower[pair]
+            verdict.find(
+                pair,
+                "link",
+                f"take {longer:.0%} longer together than other pairs: look at the link between them.",
+            )
+
+
+def _clocks(verdict: Verdict, nodes: Sequence[Node]) -> None:
+    """Beside the median of all; of one or two nodes beside this machine."""
+    told = sorted(node.ahead for node in nodes if node.ahead is not None)
+    centre = told[(len(told) - 1) // 2] if len(told) > 2 else 0.0
+    against = "the others'" if len(told) > 2 else "that of the machine that asks"
+    if abs(centre) > CLOCK_SECONDS:
+        verdict.notes.append(
+            f"The clock of the machine that asks is {abs(centre):.1f} s {'behind' if centre > 0 else 'ahead of'} "
+            f"those of the fleet."
+        )
+    for node in nodes:
+        apart = (node.ahead or 0.0) - centre
+        if node.ahead is not None and abs(apart) - node.ahead_error > CLOCK_SECONDS:
+            verdict.find(
+                [node.name],
+                "clock",
+                f"has a clock that is {abs(apart):.1f} s {'ahead of' if apart > 0 else 'behind'} {against}, give or "
+                f"take {node.ahead_error:.2f} s: synchronise it.",
+            )
+
+
+def _same_versions(verdict: Verdict, kind: Type, alike: Sequence[Node], known: Known | None) -> list[Node]:
+    """The nodes that have what most have, or the baseline where there is no most; others are named."""
+    differing: dict[str, list[str]] = {}
+    for key in dict.fromkeys(key for node in alike for key in node.versions):
+        values = {node.name: node.versions.get(key, "none") for node in alike}
+        counted = Counter(values.values())
+        usual = _most([*values.values()])
+        if usual is None and known is not None and known.versions.get(key) in counted:
+            usual = known.versions[key]
+        if usual is None:
+            each = "; ".join(f"{name} has {value}" for name, value in values.items())
+            verdict.doubt(values, "version", f"Which {key} is right cannot be told: {each}.")
+            continue
+        kind.versions[key] = usual
+        if known is not None and known.versions.get(key, usual) != usual:
+            verdict.notes.append(
+                f"{kind.name}: {key} is {usual}, and was {known.versions[key]} in the baseline."
+            )
+        for name, value in values.items():
+            if value != usual:
+                differing.setdefault(name, []).append(
+                    f"{key} {value}, and {counted[usual]} of {len(alike)} have {usual}"
+                )
+    for name, told in differing.items():
+        # That some package is another follows from one that is named.
+        named = [one for one in told if not one.startswith(f"{PACKAGES} ")] or told
+        verdict.find([name], "version", f"has {'; '.join(named)}.")
+    return [node for node in alike if node.name not in differing]
+
+
+def _outcomes(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | None) -> None:
+    """The same seed on the same type of machine and the same software gives the same model, bit by bit."""
+    outcomes = {node.name: [done.outcome for done in node.trained] for node in nodes if node.trained}
+    unsteady = [name for name, seen in outcomes.items() if len(set(seen)) > 1]
+    steady = {name: seen[0] for name, seen in outcomes.items() if name not in unsteady}
+    if not outcomes:
+        return
+    if 2 * len(unsteady) > len(outcomes):
+        verdict.doubt(
+            outcomes,
+            "wrong",
+            f"Whether nodes compute rightly cannot be told ({kind.name}): the same training does not end the same on "
+            f"{', '.join(unsteady)}, so this benchmark is not repeatable bit by bit there.",
+        )
+        return
+    for name in unsteady:
+        difference = _difference(*sorted(set(outcomes[name]), key=outcomes[name].index)[:2])
+        verdict.find(
+            [name],
+            "wrong",
+            f"computes wrongly now and then: with the same seed it does not end the same twice ({difference}), and "
+            f"{len(steady)} others of its type do.",
+        )
+    usual, against = _most([*steady.values()]), f"{len(steady)} nodes of its type"
+    if known is not None and known.outcome is not None and kind.versions == known.versions:
+        usual, against = known.outcome, "the baseline"
+    elif len(steady) == 1:
+        usual = None
+    if usual is None and unsteady:
+        return
+    if usual is None:
+        why = (
+            f"{next(iter(steady))} is alone of its type"
+            if len(steady) == 1
+            else "no result of the same training is that of most of " + ", ".join(steady)
+        )
+        verdict.doubt(steady, "wrong", f"Whether nodes compute rightly cannot be told ({kind.name}): {why}.")
+        kind.outcome = next(iter(steady.values())) if len(steady) == 1 else None
+        return
+    kind.outcome = usual
+    agreeing = sum(seen == usual for seen in steady.values())
+    for name, seen in steady.items():
+        if seen != usual:
+            of = against if against == "the baseline" else f"{agreeing} of {against}"
+            verdict.find(
+                [name],
+                "wrong",
+                f"computes wrongly: the same training with the same seed does not end as on {of}; "
+                f"{_difference(seen, usual)}.",
+            )
+
+
+def _difference(one: tuple[Any, ...], other: tuple[Any, ...]) -> str:
+    """The first thing in which two outcomes differ."""
+    if one[0] != other[0]:
+        return "it took other samples"
+    for number, (mine, theirs) in enumerate(zip(one[1], other[1], strict=False), start=1):
+        if mine != theirs:
+            return f"evaluation {number} found {_told(mine)} instead of {_told(theirs)}"
+    if len(one[1]) != len(other[1]):
+        return f"it took {len(one[1])} evaluations instead of {len(other[1])}"
+    return "its evaluations are the same, and its weights are not"
+
+
+def _told(value: Any) -> str:
+    pairs = isinstance(value, tuple) and all(isinstance(one, tuple) and len(one) == 2 for one in value)
+    return ", ".join(f"{name} {number}" for name, number in value) if pairs else f"{value}"
+
+
+def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | None, noise: float) -> None:
+    """Beside the others of the type, and beside the baseline."""
+    if not nodes:
+        return
+    paces = {node.name: [done.pace for done in node.trained] for node in nodes}
+    usual = _usual(paces, [min(node.trained, key=lambda done: done.pace) for node in nodes], noise)
+    kind.usual = usual
+    bounds = [(usual.centre, usual.bound, "others of its type")] if len(nodes) > 1 else []
+    if known is not None:
+        bound = max(usual.bound, scale_of({"": [known.pace]}, floor=known.noise).bound)
+        bounds.append((known.pace, bound, "the baseline"))
+    if not bounds:
+        verdict.doubt(
+            paces,
+            "slow",
+            f"Whether {nodes[0].name} is slow cannot be told: it is alone of its type ({kind.name}); give a baseline "
+            f"with --against.",
+        )
+    elif usual.bound > WIDEST_BOUND:
+        verdict.doubt(
+            paces,
+            "slow",
+            f"Whether a node is slow can hardly be told ({kind.name}): times of the same training vary, or others "
+            f"use the processors, so much that it would have to take {usual.bound - 1:.0%} longer to be seen. Nothing "
+            f"else should run there.",
+        )
+    disturbed = [node.name for node in nodes if _waited(node)]
+    if 2 * len(disturbed) > len(nodes):
+        verdict.notes.append(
+            f"More than {LOST_BOUND:.0%} of the processor time that {', '.join(disturbed)} wanted went to others or to "
+            f"limits: times are those of disturbed machines."
+        )
+    for node in nodes:
+        best = min(paces[node.name])
+        if len(nodes) > 1:
+            verdict.slower[(node.name,)] = best / usual.centre - 1
+        for centre, bound, against in bounds:
+            if best > centre * bound:
+                verdict.slow.append((node.name,))
+                verdict.find(
+                    [node.name],
+                    "slow",
+                    f"takes {best / centre - 1:.0%} longer than {against} ({bound - 1:.0%} may be chance)"
+                    f"{_waited(node)}.",
+                )
+                break
+
+
+def _usual(
+    paces: Mapping[str, Sequence[float]], trained: Sequence[Trained], noise: float, ill: int = 1
+) -> Scale:
+    """The scale of these paces. Where others have had a share of the processors of most, they may have had as much more
+    of one."""
+    scale = scale_of(paces, floor=noise, ill=ill)
+    waited = sorted(min(done.waited or 0.0, 0.99) for done in trained)[(len(trained) - 1) // 2]
+    return replace(scale, bound=scale.bound / (1 - waited))
+
+
+def _waited(node: Node) -> str:
+    known = [done.waited for done in node.trained if done.waited is not None]
+    if not known or max(known) <= LOST_BOUND:
+        return ""
+    return f"; {max(known):.0%} of the processor time that it wanted went to others or to a limit"
+
+
+def _most(values: Sequence[Any]) -> Any:
+    """What more than half of them are; None where there is no such."""
+    if not values:
+        return None
+    value, count = Counter(values).most_common(1)[0]
+    return value if 2 * count > len(values) else None

@@ -1,0 +1,36 @@
+"""What a round wants to know of a run and a plan decides: numerics, how the work is divided, and which file says so
+(round 6.1 on)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from train_bench.job import Precision
+from train_bench.rules.checks import check
+from train_bench.rules.ruleset import BenchmarkRules
+from train_bench.task import BenchmarkConfig
+
+NUMERICS = {Precision.bf16: "bfloat16"}
+"""As the rules spell them, where they do so otherwise."""
+
+
+def disclosed(
+    rules: BenchmarkRules, config: BenchmarkConfig, variant: str, *, ranks: int, precision: Precision
+) -> dict[str, Any]:
+    """By mllog key, what the rules demand of it. Weights and what ranks exchange of them are fp32 in any numerics, and
+    ranks share nothing but samples."""
+    given = config.hyperparameters
+    numerics = NUMERICS.get(precision, precision.value)
+    known = {
+        "lowest_numerical_precision_in_linear": numerics,
+        "lowest_numerical_precision_in_attn": numerics,
+        "lowest_numerical_precision_in_comm": "fp32",
+        "tensor_parallelism": 1,
+        "pipeline_parallelism": 1,
+        "context_parallelism": 1,
+        "expert_parallelism": 1,
+        "micro_batch_size": given.global_batch_size // (ranks * given.gradient_accumulation_steps),
+        "config_filename": f"conf/benchmark/{variant}.yaml",
+    }
+    demanded = {failure.key for failure in check(rules, []) if failure.kind == "count"}
+    return {key: value for key, value in known.items() if key in demanded}

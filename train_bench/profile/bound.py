@@ -1,0 +1,165 @@
+"""A lower bound of a step: its bricks, each at the best of the layouts and libraries that torch offers here, one after
+the other, with the input and the communication that it cannot do without. What is between operators is left out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from train_bench.job import Precision
+from train_bench.profile import bricks
+from train_bench.profile.bricks import Brick, Calls, Like
+
+LONGEST_SECONDS = 120.0
+"""Bricks that are not measured by then count nothing: those that move most come first."""
+
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+CHOOSING = ("matrix", "convolution")
+"""Classes that oneDNN has kernels for, and lower precision is for."""
+
+LOWER = "products and convolutions in bf16"
+"""Not part of the bound: the numbers are others."""
+
+TIMES = 5
+"""A sum over ranks is taken, of which the fastest counts."""
+
+Raw = Mapping[str, Any]
+
+
+def measure(calls: Calls, steps: int, device: torch.device, precision: Precision) -> dict[str, Any]:
+    """Of a step: seconds at best by whose bricks they are and phase, what another choice for all of them would save,
+    and by how much two measurements differ."""
+    nothing = bricks.measure(bricks.NOTHING, device)
+    call = 0.0 if nothing is None else nothing.least
+    counts: Counter[str] = sum(calls.of.values(), Counter())
+    layouts = any(brick.kind == "convolution" for brick in calls.bricks.values())
+    best: dict[str, float] = {}
+    saved: dict[str, float] = defaultdict(float)
+    unmeasured: set[str] = set()
+    differ, until = 0.0, time.perf_counter() + LONGEST_SECONDS
+    for key, brick in sorted(calls.bricks.items(), key=lambda item: -counts[item[0]] * item[1].bytes):
+        measured = bricks.measure(brick, device) if time.perf_counter() < until else None
+        if measured is None:
+            unmeasured.add(brick.operator.overloadpacket.__name__)
+            continue
+        seconds = {"": max(0.0, measured.least - call)}
+        for name, other in _choices(brick, device, precision, layouts=layouts).items():
+            at = bricks.measure(other, device)
+            if at is not None:
+                seconds[name] = max(0.0, at.least - call)
+                saved[name] += (seconds[""] - seconds[name]) * counts[key] / steps
+        best[key] = min(value for name, value in seconds.items() if name != LOWER)
+        saved["the best layout and library for each operator"] += (
+            (seconds[""] - best[key]) * counts[key] / steps
+        )
+        differ += abs(measured.fastest[0] - measured.fastest[1]) * counts[key] / steps
+    own: dict[str, dict[str, float]] = defaultdict(dict)
+    for (owner, phase), keys in calls.of.items():
+        own[owner][phase] = sum(best.get(key, 0.0) * count for key, count in keys.items()) / steps
+    whole = sum(value for phases in own.values() for value in phases.values())
+    return {
+        "layers": own,
+        "error": differ / whole if whole else 0.0,
+        "saved": saved,
+        "unique": len(calls.bricks),
+        "calls": counts.total() / steps,
+        "not_measured": sorted(unmeasured),
+    }
+
+
+def _choices(brick: Brick, device: torch.device, precision: Precision, *, layouts: bool) -> dict[str, Brick]:
+    """The same brick otherwise; layouts matter to a step that has convolutions."""
+    choices = {}
+    if layouts:
+        for name, last in (("all in channels_last", True), ("all contiguous", False)):
+            choices[name] = brick.otherwise(partial(_laid_out, last=last))
+    if brick.kind in CHOOSING and device.type == "cpu":
+        choices["all without oneDNN"] = replace(brick, library=False)
+    if brick.kind in CHOOSING and precision in (Precision.fp32, Precision.tf32):
+        choices[LOWER] = brick.otherwise(_in_bf16)
+    return {name: other for name, other in choices.items() if other.key != brick.key}
+
+
+def _laid_out(tensor: Like, *, last: bool) -> Like:
+    if len(tensor.shape) not in LAST or not tensor.dtype.is_floating_point:
+        return tensor
+    layout = LAST[len(tensor.shape)] if last else torch.contiguous_format
+    return replace(tensor, stride=torch.empty(tensor.shape, device="meta", memory_format=layout).stride())
+
+
+def _in_bf16(tensor: Like) -> Like:
+    return replace(tensor, dtype=torch.bfloat16) if tensor.dtype is torch.float32 else tensor
+
+
+def communication(parallel: Any, gradients: int, device: torch.device) -> float:
+    """Seconds of a sum over ranks of as many numbers as there are gradients."""
+    if parallel.size == 1:
+        return 0.0
+    numbers, fastest = torch.zeros(gradients, device=device), float("inf")
+    for _ in range(TIMES):
+        parallel.barrier()
+        began = time.perf_counter()
+        parallel.sum(numbers)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        fastest = min(fastest, time.perf_counter() - began)
+    return fastest
+
+
+def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[str, Any] | None:
+    """What `profile.json` says of the bound of a step; `steps` are those of level 1. Input takes what it took in the
+    fastest of them; communication is hidden by the backward pass as far as that lasts; work of the benchmark's own is
+    not bounded, so it counts as it is."""
+    per_window = content["window"]["steps"]
+    if measured is None or not per_window or not steps:
+        return None
+    took = {
+        row["name"]: row["seconds"] / per_window for row in content["phases"] if row["name"] != "evaluation"
+    }
+    least = dict.fromkeys(took, 0.0)
+    for phases in measured["layers"].values():
+        for phase, seconds in phases.items():
+            least[phase] = least.get(phase, 0.0) + seconds
+    least["input"] = min(step["phases"].get("input", 0.0) for step in steps)
+    exposed = measured["communication"] - least.get("backward", 0.0)
+    if exposed > 0:
+        least["communication"] = exposed
+    if "own work" in took:
+        least["own work"] = took["own work"]
+    whole, step_seconds = sum(least.values()), sum(took.values())
+    free = {
+        "input free": took.get("input", 0.0),
+        "communication free": took.get("communication", 0.0) + took.get("waiting for ranks", 0.0),
+    }
+    return {
+        "seconds": whole,
+        "measured_seconds": step_seconds,
+        "ratio": whole / step_seconds,
+        "error": measured["error"],
+        "phases": [
+            {"name": name, "seconds": seconds, "measured_seconds": took.get(name, 0.0)}
+            for name, seconds in least.items()
+        ],
+        "unique": measured["unique"],
+        "calls": measured["calls"],
+        "not_measured": measured["not_measured"],
+        "as_if": [
+            {"what": what, "saved_seconds": seconds, "saved_minutes": None}
+            for what, seconds in [*measured["saved"].items(), *free.items()]
+            if seconds
+        ],
+    }
+
+
+def of_layer(measured: Raw | None, owner: str) -> dict[str, float] | None:
+    """Of a module, seconds of a step at best by phase."""
+    if measured is None:
+        return None
+    return dict(measured["layers"].get(owner, {}))

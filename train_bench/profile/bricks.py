@@ -1,0 +1,212 @@
+"""Bricks: the unique operators of a step, by what they are given (shapes, layouts, types, parameters), each measured
+alone. Operators are what autograd leaves of modules, so a layer's forward and backward pass and an optimizer's update
+are bricks alike, and one that two models share is measured once.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from train_bench.profile.classes import class_of
+
+WITHOUT_TIME = ("views, allocation", "communication", "synchronisation")
+"""Classes whose operators compute nothing."""
+
+SECONDS, CALLS = 0.02, 50
+"""A brick is called until either is reached, and at least four times."""
+
+IN_A_STEP, BETWEEN_BYTES = 5, 2**20
+"""And as a step would call it: as often, each time after so many bytes have passed through the caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """A tensor without its values."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    def __repr__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}/{list(self.stride)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Brick:
+    """An operator and what it is given, tensors without values. `library` says whether oneDNN may be used."""
+
+    operator: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    library: bool = True
+
+    @property
+    def kind(self) -> str:
+        """Its class."""
+        return class_of(self.operator.overloadpacket.__name__)
+
+    @property
+    def key(self) -> str:
+        """What tells it from others. A number with a fraction is any: rates change with each step."""
+        spelled = tree_map(_spelled, (self.args, dict(self.kwargs)))
+        return f"{self.operator} {spelled}{'' if self.library else ' without oneDNN'}"
+
+    @property
+    def bytes(self) -> int:
+        """Of all that it is given."""
+        given = [one for one in tree_leaves((self.args, dict(self.kwargs))) if isinstance(one, Like)]
+        return sum(math.prod(one.shape) * one.dtype.itemsize for one in given)
+
+    def otherwise(self, change: Callable[[Like], Like]) -> Brick:
+        """With other tensors."""
+
+        def changed(value: Any) -> Any:
+            return change(value) if isinstance(value, Like) else value
+
+        return replace(self, args=tree_map(changed, self.args), kwargs=tree_map(changed, dict(self.kwargs)))
+
+
+NOTHING = Brick(torch.ops.aten.alias.default, (Like((1,), (1,), torch.float32),), {})
+"""What it takes to call anything."""
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, float) and not value.is_integer():
+        return "number"
+    return repr(value)
+
+
+class Calls:
+    """Which bricks a step is made of: how often each is called, by whose it is and phase. `operators` counts those
+    that compute nothing, too."""
+
+    def __init__(self) -> None:
+        self.operators: Counter[str] = Counter()
+        self.bricks: dict[str, Brick] = {}
+        self.of: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+
+    def add(self, owner: str, phase: str, operator: Any, args: Any, kwargs: Any) -> None:
+        """An operator is called; what the profiler and tensors without memory call besides is none."""
+        if operator.namespace in ("prim", "profiler"):
+            return
+        self.operators[phase] += 1
+        if class_of(operator.overloadpacket.__name__) in WITHOUT_TIME:
+            return
+        brick = Brick(operator, *tree_map(_without_values, (tuple(args), dict(kwargs or {}))))
+        key = brick.key
+        self.bricks.setdefault(key, brick)
+        self.of[owner, phase][key] += 1
+
+
+def _without_values(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    if value.layout is not torch.strided:
+        return str(value.layout)
+    return Like(tuple(value.shape), value.stride(), value.dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Seconds of a call: the fastest of each half of the calls in a row, and the median of those as in a step."""
+
+    fastest: tuple[float, float]
+    in_a_step: float
+
+    @property
+    def least(self) -> float:
+        """Of the call that nobody disturbed."""
+        return min(self.fastest)
+
+
+def measure(brick: Brick, device: torch.device) -> Measured | None:
+    """Call it on values that are made up; None for what cannot be called so."""
+    with torch.no_grad(), _library(brick.library):
+        try:
+            args, kwargs = _with_values(brick, device)
+            brick.operator(*args, **kwargs)
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+            return None
+
+        def called() -> float:
+            _wait(device)
+            began = time.perf_counter()
+            brick.operator(*args, **kwargs)
+            _wait(device)
+            return time.perf_counter() - began
+
+        times: list[float] = []
+        until = time.perf_counter() + SECONDS
+        while len(times) < 4 or (time.perf_counter() < until and len(times) < CALLS):
+            times.append(called())
+        in_a_step = times
+        if min(times) < SECONDS:  # what takes longer is larger than any cache
+            between = torch.zeros(BETWEEN_BYTES // 4, device=device)
+            in_a_step = []
+            while len(in_a_step) < IN_A_STEP:
+                between.add_(1.0)
+                in_a_step.append(called())
+    half = len(times) // 2
+    return Measured(fastest=(min(times[:half]), min(times[half:])), in_a_step=statistics.median(in_a_step))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _library(enabled: bool) -> Iterator[None]:
+    """With oneDNN or without it, as before afterwards."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(before and enabled)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def _with_values(brick: Brick, device: torch.device) -> Any:
+    many = _values(brick)
+
+    def made(value: Any) -> Any:
+        if not isinstance(value, Like):
+            return value
+        size = 1 + sum((side - 1) * step for side, step in zip(value.shape, value.stride, strict=True))
+        memory = torch.empty(size if all(value.shape) else 0, dtype=value.dtype, device=device)
+        if value.dtype.is_floating_point:
+            memory.uniform_(0.5, 1.5)
+        elif value.dtype is torch.bool:
+            memory.bernoulli_(0.5)
+        else:
+            memory.random_(0, min(many, torch.iinfo(value.dtype).max))
+        return memory.as_strided(value.shape, value.stride)
+
+    return tree_map(made, (brick.args, dict(brick.kwargs)))
+
+
+def _values(brick: Brick) -> int:
+    """How many places an index may name; only the first where it is not known what it is an index of."""
+    name, args = brick.operator.overloadpacket.__name__.removesuffix("_"), brick.args
+    if name == "embedding_dense_backward":
+        return int(args[2])
+    if name == "embedding" or name.startswith("_embedding_bag"):
+        return int(args[0].shape[0])
+    if name.startswith("nll_loss"):
+        return int(args[name.endswith("backward")].shape[-1])
+    if name in ("gather", "scatter", "scatter_add", "index_select") and args[0].shape:
+        return int(args[0].shape[args[1]])
+    if name in ("index", "index_put", "_unsafe_index"):
+        return min(args[0].shape, default=1)
+    return 1

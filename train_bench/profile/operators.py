@@ -1,0 +1,188 @@
+"""Levels 3 and 4: operators, and on a GPU the kernels that they start, as torch's profiler sees them."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function
+
+from train_bench.profile.classes import FRAMEWORK, class_of
+
+PHASE = "phase:"
+CPU = torch._C._autograd.DeviceType.CPU
+LARGEST_EXPORT = 50 * 2**20
+"""Bytes of an exported step. What is larger is not kept."""
+
+
+class Phases:
+    """Annotations around the phases of a step."""
+
+    def __init__(self) -> None:
+        self._open: list[Any] = []
+
+    def phase_begins(self, phase: str, loss: torch.Tensor | None = None) -> None:
+        """From here on."""
+        annotation = record_function(f"{PHASE}{phase}")
+        annotation.__enter__()
+        self._open.append(annotation)
+
+    def phase_ends(self, phase: str) -> None:
+        """Up to here."""
+        if self._open:
+            self._open.pop().__exit__(None, None, None)
+
+    def step_ended(self) -> None:
+        """Nothing to do."""
+
+
+class Operators(Phases):
+    """Adds up what the profiler recorded of the phases of a few stretches. On a CPU it rests between them, where a
+    benchmark that plays games against itself calls more operators than in all its steps."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._cuda = device.type == "cuda"
+        self._seconds: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        self._steps = 0
+        self._calls: dict[tuple[str, str], int] = defaultdict(int)
+        self._kernels: dict[str, list[float]] = defaultdict(list)
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """A stretch, under the profiler."""
+        with _quiet(), profile(activities=_activities(self._cuda), acc_events=True) as self._profiler:
+            self._collect(False)
+            yield
+        self._add(self._profiler.events() or ())
+
+    def phase_begins(self, phase: str, loss: torch.Tensor | None = None) -> None:
+        """From here on, operators are recorded."""
+        if not self._open:
+            self._collect(True)
+        super().phase_begins(phase, loss)
+
+    def phase_ends(self, phase: str) -> None:
+        """Up to here, unless it lies within another."""
+        super().phase_ends(phase)
+        if not self._open:
+            self._collect(False)
+
+    def _collect(self, wanted: bool) -> None:
+        if not self._cuda:
+            self._profiler.toggle_collection_dynamic(wanted, _activities(cuda=False))
+
+    def _add(self, events: Any) -> None:
+        """An operator counts in the innermost phase that it ran in, with what it did itself: on a CPU its time without
+        that of operators which it called, on a GPU the time of its kernels."""
+        for event in events:
+            if event.device_type != CPU:
+                self._kernels[event.name].append(event.device_time_total / 1e6)
+                continue
+            if event.name == f"{PHASE}optimizer":
+                self._steps += 1
+            phase = _phase(event)
+            if phase is None or event.name.startswith(PHASE):
+                continue
+            step = self._steps - (phase == "optimizer")
+            took = sum(one.duration for one in event.kernels) if self._cuda else event.self_cpu_time_total
+            self._seconds[phase, event.name][step] += took / 1e6
+            self._calls[phase, event.name] += 1
+
+    def table(self, steps: int) -> list[dict[str, Any]]:
+        """By what they take of a step, the median of all steps, dearest first. What the profiler tells besides
+        operators is left out: it is the framework's own time."""
+        rows = [
+            {
+                "name": name,
+                "class": class_of(name),
+                "phase": phase,
+                "seconds": statistics.median(by_step.get(step, 0.0) for step in range(steps)),
+                "calls": self._calls[phase, name] / steps,
+            }
+            for (phase, name), by_step in self._seconds.items()
+        ]
+        kept = (row for row in rows if row["class"] not in (FRAMEWORK, "communication"))
+        return sorted(kept, key=lambda row: -row["seconds"])
+
+    def kernels(self, steps: int) -> list[dict[str, Any]]:
+        """By name, what they take of a step; none on a CPU."""
+        rows = [
+            {"name": name, "seconds": sum(times) / steps, "calls": len(times) / steps}
+            for name, times in self._kernels.items()
+        ]
+        return sorted(rows, key=lambda row: -row["seconds"])
+
+
+class OneStep(Phases):
+    """Exports the first step from its first forward pass to its end: a Chrome trace, and the host trace that Chakra's
+    tools read. What is larger than it may be goes, and is told."""
+
+    def __init__(self, folder: Path, rank: int, device: torch.device) -> None:
+        super().__init__()
+        self._chrome = folder / f"trace_{rank}.json"
+        self._chakra = folder / f"chakra_{rank}.json"
+        self._activities = _activities(device.type == "cuda")
+        self._profiler: Any = None
+        self._over = False
+
+    def phase_begins(self, phase: str, loss: torch.Tensor | None = None) -> None:
+        """The first forward pass begins it all."""
+        if self._profiler is None and not self._over and phase == "forward":
+            observer = ExecutionTraceObserver().register_callback(str(self._chakra))
+            self._profiler = profile(activities=self._activities, execution_trace_observer=observer)
+            with _quiet():
+                self._profiler.__enter__()
+        super().phase_begins(phase, loss)
+
+    def step_ended(self) -> None:
+        """And the first step's end ends it."""
+        if self._profiler is not None:
+            with _quiet():
+                self._profiler.__exit__(None, None, None)
+                self._profiler.export_chrome_trace(str(self._chrome))
+            self._profiler, self._over = None, True
+
+    def written(self) -> dict[str, str]:
+        """Which files there are by what they are, or why not."""
+        told = {}
+        for what, path in {"chrome_trace": self._chrome, "chakra_host_trace": self._chakra}.items():
+            size = path.stat().st_size if path.is_file() else 0
+            told[what] = path.name if size else "none: no step was taken"
+            if size > LARGEST_EXPORT:
+                path.unlink()
+                told[what] = (
+                    f"none: a step has {size / 2**20:.0f} MiB, of which {LARGEST_EXPORT >> 20} are kept"
+                )
+        return told
+
+
+def _activities(cuda: bool) -> list[ProfilerActivity]:
+    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+
+
+def _phase(event: Any) -> str | None:
+    """The innermost phase around an event; None outside of all."""
+    while event is not None and not event.name.startswith(PHASE):
+        event = event.cpu_parent
+    return None if event is None else str(event.name.removeprefix(PHASE))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the profiler's library prints where there is no GPU."""
+    before = os.environ.get("KINETO_LOG_LEVEL")
+    os.environ["KINETO_LOG_LEVEL"] = "99"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["KINETO_LOG_LEVEL"]
+        else:
+            os.environ["KINETO_LOG_LEVEL"] = before

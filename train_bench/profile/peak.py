@@ -1,0 +1,74 @@
+"""What this machine can do at most, measured by the ranks all at once: a product of matrices, and memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from train_bench.job import Precision
+
+SIDES = (256, 512, 1024, 2048)
+SECONDS = 0.05
+"""Of each size. A product that takes longer is the last."""
+
+TRIAD_BYTES = (2**18, 2**20, 2**22, 2**24, 2**26)
+"""Of each of its three arrays: from what caches hold to more."""
+
+DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """Of one rank: FLOP a second of the best square product of matrices, and by the bytes that it moves those a second
+    of a triad (two arrays read, one written). `source` says where the first is from."""
+
+    flop_per_second: float
+    bytes_per_second: Mapping[int, float]
+    source: str
+
+    def moving(self, moved: float) -> float:
+        """Seconds that it takes at least to move so many bytes: at the best rate of a triad of this size or more."""
+        rates = [rate for size, rate in self.bytes_per_second.items() if size >= moved]
+        return moved / (max(rates) if rates else self.bytes_per_second[max(self.bytes_per_second)])
+
+
+def measure(device: torch.device, precision: Precision, stated_tflops: float | None) -> Peak:
+    """The best of a sweep, or what is stated instead."""
+    dtype = DTYPES.get(precision, torch.float32)
+    best, at = (stated_tflops or 0.0) * 1e12, 0
+    for side in SIDES if stated_tflops is None else ():
+        one, other = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+        into = torch.empty_like(one)
+        rate = 2 * side**3 * _per_second(lambda a=one, b=other, c=into: torch.mm(a, b, out=c), device)  # type: ignore[misc]
+        if rate > best:
+            best, at = rate, side
+        if 2 * side**3 > rate * SECONDS:
+            break
+    moved = {3 * size: 3 * size * _per_second(_triad(size, device), device) for size in TRIAD_BYTES}
+    source = "stated"
+    if stated_tflops is None:
+        source = f"measured here: a product of {precision.value} matrices of side {at}, all ranks at once"
+    return Peak(flop_per_second=best, bytes_per_second=moved, source=source)
+
+
+def _triad(size: int, device: torch.device) -> Callable[[], object]:
+    one, other, into = (torch.ones(size // 4, device=device) for _ in range(3))
+    return lambda: torch.add(one, other, alpha=3.0, out=into)
+
+
+def _per_second(work: Callable[[], object], device: torch.device) -> float:
+    """Of the fastest of several runs, which is the one that nobody disturbed."""
+    work()
+    fastest, until = float("inf"), time.perf_counter() + SECONDS
+    while True:
+        began = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        now = time.perf_counter()
+        fastest = min(fastest, now - began)
+        if now > until:
+            return 1 / fastest

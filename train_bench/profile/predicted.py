@@ -1,0 +1,148 @@
+"""How long a step will take on this machine, from its bricks: nothing is trained, no data are read, and the network
+need not fit. What bricks take is kept from one time to the next, and shared by all benchmarks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from train_bench import __version__, files
+from train_bench.dry_run.step import MICRO_BATCHES, step_of
+from train_bench.errors import TrainBenchError, WriteError
+from train_bench.job import Job
+from train_bench.parallel import Parallel
+from train_bench.profile import bricks
+from train_bench.profile.bricks import Brick, Calls, Measured
+from train_bench.profile.document import VERSION
+from train_bench.run import system
+
+PHASES = {"forward": "forward", "backward": "backward", "update": "optimizer", "between": "between passes"}
+
+WITHOUT_WORK = "operators that compute nothing"
+
+ROOM = 3
+"""What a brick is given, times this, has to be free: what it returns and what its kernel needs is not known before."""
+
+DEAREST = 20
+
+
+class Known:
+    """Measured bricks of one kind of machine with one torch, in a file below `folder`."""
+
+    def __init__(self, folder: Path, machine: Mapping[str, Any]) -> None:
+        digest = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
+        self._path, self._machine = folder / f"{digest}.json", machine
+        self.of: dict[str, Measured] = {}
+        self.reused = 0
+        try:
+            kept = files.read_json(self._path)["bricks"]
+            self.of = {
+                key: Measured(fastest=(float(one), float(two)), in_a_step=float(typical))
+                for key, (one, two, typical) in kept.items()
+            }
+        except (OSError, TrainBenchError, KeyError, TypeError, ValueError, AttributeError):
+            pass  # there is none yet, or it is damaged and written anew
+
+    def measured(self, key: str, brick: Brick, device: torch.device) -> Measured | None:
+        """As it was measured before, or now."""
+        if key in self.of:
+            self.reused += 1
+            return self.of[key]
+        fits = device.type != "cpu" or ROOM * brick.bytes < _free_bytes()
+        measured = bricks.measure(brick, device) if fits else None
+        if measured is not None:
+            self.of[key] = measured
+        return measured
+
+    def write(self) -> None:
+        """For the next time; where that cannot be, it is measured anew."""
+        kept = {key: [*one.fastest, one.in_a_step] for key, one in self.of.items()}
+        with suppress(WriteError):
+            files.write_json(self._path, {"machine": self._machine, "bricks": kept})
+
+
+def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
+    """What `profile.json` says."""
+    described = system.describe()
+    machine = {name: described[name] for name in ("processor", "cores", "accelerators")}
+    machine |= {"torch": torch.__version__, "threads": torch.get_num_threads(), "ranks": parallel.size}
+    machine |= {"device": parallel.device.type, "products": torch.get_float32_matmul_precision()}
+    known = Known(Path(job.work_options["bricks"]), machine)
+    calls = Calls()
+    step = step_of(
+        type(task),
+        task.config,
+        ranks=parallel.size,
+        device=job.device,
+        precision=job.precision,
+        told=lambda phase, *call: calls.add("", PHASES[phase], *call),
+    )
+    repeated = step.micro_batches / min(step.micro_batches, MICRO_BATCHES)
+    parallel.barrier()
+    began = time.perf_counter()
+    nothing = bricks.measure(bricks.NOTHING, parallel.device)
+    measured = {key: known.measured(key, brick, parallel.device) for key, brick in calls.bricks.items()}
+    rows: list[dict[str, Any]] = []
+    seconds: dict[str, float] = {}
+    for (_, phase), keys in calls.of.items():
+        times = 1.0 if phase == "optimizer" else repeated
+        for key, count in keys.items():
+            one = measured[key]
+            took = 0.0 if one is None else one.in_a_step * count * times
+            seconds[phase] = seconds.get(phase, 0.0) + took
+            kind = calls.bricks[key].kind
+            rows.append(
+                {"brick": key, "class": kind, "phase": phase, "calls": count * times, "seconds": took}
+            )
+    operators = sum(
+        count * (1.0 if phase == "optimizer" else repeated) for phase, count in calls.operators.items()
+    )
+    if nothing is not None:
+        seconds[WITHOUT_WORK] = nothing.least * (operators - sum(row["calls"] for row in rows))
+    if parallel.rank == 0:
+        known.write()
+    whole = sum(seconds.values())
+    measuring = time.perf_counter() - began
+    return {
+        "version": VERSION,
+        "train_bench": __version__,
+        "of": "bricks",
+        "benchmark": job.benchmark,
+        "launcher": job.launcher,
+        "ranks": parallel.size,
+        "threads_per_rank": torch.get_num_threads(),
+        "device": parallel.device.type,
+        "precision": job.precision.value,
+        "global_batch_size": step.global_batch_size,
+        "answer": {
+            "sentence": f"{job.benchmark} will take {whole:.4g} s for a step of {step.global_batch_size} samples here, "
+            f"by its {len(calls.bricks)} unique operators of {operators:,.0f}; measuring them took {measuring:.3g} s."
+        },
+        "step_seconds": whole,
+        "phases": [{"name": name, "seconds": value} for name, value in seconds.items()],
+        "operators": operators,
+        "unique": len(calls.bricks),
+        "reused": known.reused,
+        "measuring_seconds": measuring,
+        "memory_bytes": sum(step.peak.values()),
+        "dearest": sorted(rows, key=lambda row: -row["seconds"])[:DEAREST],
+        "not_measured": sorted(
+            {
+                calls.bricks[key].operator.overloadpacket.__name__
+                for key, one in measured.items()
+                if one is None
+            }
+        ),
+    }
+
+
+def _free_bytes() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,285 @@
+"""The answer: what costs most of the window beside computing, with evidence and a next step, by rules with thresholds.
+
+Each rule reads a profile's content and finds something or nothing. What takes less than `DEADBAND` of the window is not
+told; above `WARNING` and `CRITICAL` it is called so (the thresholds of TraceML). An operator that makes the host wait
+for its device in each step is told whatever it costs here, behind what costs something.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+DEADBAND, WARNING, CRITICAL = 0.05, 0.10, 0.20
+
+OFTEN_LAST = 0.7
+"""Of the steps in which a rank has to be last to be named."""
+
+STARVED = 0.75
+"""A rank that had a processor for less of the time that it computed than this part of what others had shares it."""
+
+BUSY = 0.5
+"""A thread that was at work for more of its input's time than this makes the data itself. Time without a processor,
+which its passes tell, is left out."""
+
+COPIES = 0.10
+"""Of the window, above which data movement is told."""
+
+NATURE = ("own work", "evaluation", "framework")
+"""What lies in a benchmark and its sizes more than in anything that somebody did: told behind the rest."""
+
+Content = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`share` is what of the window is expected to be saved at most; None where it is not a matter of time here."""
+
+    name: str
+    share: float | None
+    severity: str
+    what: str
+    evidence: str
+    next_step: str
+
+    @property
+    def sentence(self) -> str:
+        """All in one."""
+        return f"{self.what} ({self.severity}): {self.evidence}; {self.next_step}."
+
+
+def answer(content: Content) -> dict[str, Any]:
+    """The findings, dearest first, and the sentence of the first, or what the time is spent on if there is none."""
+    found = [one for rule in RULES for one in [rule(content)] if one is not None]
+    found.sort(key=lambda one: (one.name in NATURE, -(one.share or 0.0)))
+    first = found[0].sentence if found else _computing(content)
+    return {
+        "sentence": f"{content['benchmark']} {first}",
+        "findings": [asdict(one) | {"sentence": one.sentence} for one in found],
+        "thresholds": {"deadband": DEADBAND, "warning": WARNING, "critical": CRITICAL},
+    }
+
+
+def severity(share: float) -> str:
+    """By the share of the window."""
+    return "critical" if share >= CRITICAL else "warning" if share >= WARNING else "note"
+
+
+def _of(content: Content, kind: str) -> float:
+    return float(sum(row["share"] for row in content["waterfall"] if row["kind"] == kind))
+
+
+def _found(
+    name: str, share: float, what: str, evidence: str, next_step: str, *, least: float = DEADBAND
+) -> Finding | None:
+    if share < least:
+        return None
+    return Finding(
+        name=name,
+        share=share,
+        severity=severity(share),
+        what=what.format(share=share),
+        evidence=evidence,
+        next_step=next_step,
+    )
+
+
+def _input(content: Content) -> Finding | None:
+    share = _of(content, "input")
+    used = next((row["thread_used_processor"] for row in content["phases"] if row["name"] == "input"), None)
+    workers = content["workers"]
+    at_work = min(1.0, (used or 0.0) / had_processor(content))
+    if at_work > BUSY:
+        evidence = (
+            f"the training process makes them itself (its thread was at work for {at_work:.0%} of that time)"
+        )
+        if workers == 0:
+            next_step = f"data.workers=1 is expected to save at most {share:.0%}, with a processor to spare"
+        else:
+            next_step = "let other processes make the batches"
+    else:
+        evidence = f"the training thread slept for {1 - at_work:.0%} of that time"
+        next_step = (
+            "look at what the loader waits for: files, locks, sleep"
+            if not workers
+            else f"more than data.workers={workers} processes, or faster storage"
+        )
+    return _found("input", share, "waits {share:.0%} for data", evidence, next_step)
+
+
+def had_processor(content: Content) -> float:
+    """Of the time that the training threads computed, the share in which they had a processor; 1 where it is not the
+    training thread that computes."""
+    rows = [row for row in content["phases"] if row["name"] in ("forward", "backward")]
+    passed = sum(row["seconds"] for row in rows)
+    used = sum(row["seconds"] * (row["thread_used_processor"] or 0.0) for row in rows)
+    return min(1.0, max(used / passed, 0.05)) if passed and content["device"] == "cpu" else 1.0
+
+
+def _straggler(content: Content) -> Finding | None:
+    rows = content["across"]["ranks"]
+    slow = max(rows, key=lambda row: row["last"])
+    if len(rows) < 2 or slow["last"] < OFTEN_LAST:
+        return None
+    share = slow["late_share"] * content["window"]["training_seconds"] / content["window"]["seconds"]
+    used = slow["thread_used_processor"]
+    evidence = f"rank {slow['rank']} on {slow['host']} is last in {slow['last']:.0%} of the steps"
+    of_others = max((row["thread_used_processor"] or 0.0 for row in rows if row is not slow), default=0.0)
+    if used is not None and used < STARVED * of_others:
+        evidence += f", and had a processor for {used:.0%} of the time that it computed"
+        next_step = "give it processors of its own (launcher.threads_per_rank, other programs on that host)"
+    else:
+        others = [row for row in rows if row is not slow]
+        more = slow["input_seconds"] - max(row["input_seconds"] for row in others)
+        place = "its input" if more > slow["late_seconds"] / 2 else "its passes"
+        evidence += f", by {slow['late_seconds'] * 1000:.1f} ms, and it is {place} that takes longer"
+        next_step = "see what that rank has otherwise than the rest"
+    return _found("straggler", share, "waits {share:.0%} for its slowest rank", evidence, next_step)
+
+
+def _communication(content: Content) -> Finding | None:
+    share = _of(content, "communication")
+    overlap = content["overlap"]
+    told = "" if overlap is None else f"; of DDP's own, {overlap['overlapped']:.0%} is hidden"
+    return _found(
+        "communication",
+        share,
+        "spends {share:.0%} on communication that nothing hides",
+        f"collectives that the training thread waits for besides waiting for ranks{told}",
+        "reduce gradients while the backward pass goes on, or less often (larger batches, accumulation)",
+    )
+
+
+def _own_work(content: Content) -> Finding | None:
+    return _found(
+        "own work",
+        _of(content, "own"),
+        "spends {share:.0%} on work of its own between steps",
+        "what it infers there (self-play) and does with it",
+        "more ranks share it; a step is not where to look",
+        least=CRITICAL,
+    )
+
+
+def _evaluation(content: Content) -> Finding | None:
+    return _found(
+        "evaluation",
+        _of(content, "evaluation"),
+        "spends {share:.0%} on evaluations",
+        f"each takes {content['window']['evaluation_seconds']:.3g} s",
+        "a larger evaluation batch, or more ranks in it",
+        least=CRITICAL,
+    )
+
+
+def _double(content: Content) -> Finding | None:
+    """A layer in twice the precision that was asked for takes at least twice the time."""
+    slow = [layer for layer in content["layers"] if layer["double"] and layer["type"] is not None]
+    if not slow:
+        return None
+    dearest = max(slow, key=_seconds_of)
+    share = sum(map(_seconds_of, slow)) / content["window"]["seconds"]
+    return _found(
+        "double precision",
+        share,
+        "computes {share:.0%} of its time in double precision",
+        f"{dearest['name']} ({dearest['type']}) has tensors of float64 in a job of {content['precision']}",
+        "cast its weights and inputs",
+    )
+
+
+def _seconds_of(layer: Mapping[str, Any]) -> float:
+    return float(layer["window_forward_seconds"] + layer["window_backward_seconds"])
+
+
+def _copies(content: Content) -> Finding | None:
+    rows = [
+        row for row in content["operators"] if row["class"] == "data movement" and row["phase"] != "optimizer"
+    ]
+    share = sum(row["window_seconds"] for row in rows) / content["window"]["seconds"]
+    if not rows:
+        return None
+    dearest = max(rows, key=lambda row: row["window_seconds"])
+    where = _where(content, "data movement", dearest["phase"])
+    return _found(
+        "copies",
+        share,
+        "spends {share:.0%} on copying tensors",
+        f"{dearest['name']}, {dearest['calls']:.0f} times a step in the {dearest['phase']} pass{where}",
+        "keep one memory layout and precision, and do not copy what is only read",
+        least=COPIES,
+    )
+
+
+def _where(content: Content, kind: str, phase: str) -> str:
+    """The module whose operators of a class would take longest at the peak."""
+    least = {
+        layer["name"]: layer["ideal_seconds"].get(phase, {}).get(kind, 0.0) for layer in content["layers"]
+    }
+    name = max(least, key=least.__getitem__, default=None)
+    return f", most of it in {name}" if name is not None and least[name] else ""
+
+
+def _synchronisation(content: Content) -> Finding | None:
+    """The host asks for a number: on a GPU it waits for all that was enqueued."""
+    calls: dict[str, float] = defaultdict(float)
+    for row in content["operators"]:
+        if row["name"] == "aten::item" and row["phase"] != "optimizer":
+            calls[row["phase"]] += row["calls"]
+    often = {phase: count for phase, count in calls.items() if count >= 1}
+    if not often:
+        return None
+    phase = max(often, key=often.__getitem__)
+    seconds = sum(row["window_seconds"] for row in content["operators"] if row["class"] == "synchronisation")
+    return Finding(
+        name="synchronisation",
+        share=None,
+        severity=severity(seconds / content["window"]["seconds"]),
+        what=f"asks {sum(often.values()):.0f} times a step for a number of a tensor",
+        evidence=f"aten::item in the {phase} pass, at which the host waits until a device has computed all before",
+        next_step="keep the number on the device, and look at it after the block",
+    )
+
+
+def _gaps(content: Content) -> Finding | None:
+    share = _of(content, "gaps")
+    return _found(
+        "framework",
+        share,
+        "spends {share:.0%} between operators",
+        "Python and the framework, while nothing is computed",
+        "a larger batch for each rank, or compile=true",
+        least=WARNING,
+    )
+
+
+def _computing(content: Content) -> str:
+    rows = [row for row in content["classes"] if row["class"] != "framework"]
+    totals: dict[str, float] = defaultdict(float)
+    for row in rows:
+        totals[row["class"]] += row["seconds"]
+    if not totals:
+        return "takes no step in its window, so there is nothing to say of one."
+    kind = max(totals, key=totals.__getitem__)
+    peak = content["compute"]["share_of_peak"]
+    dearest = max(content["layers"], key=_seconds_of)
+    return (
+        f"computes: {sum(totals.values()) / content['window']['seconds']:.0%} of the window is operators, most of them "
+        f"{kind} ({totals[kind] / content['window']['seconds']:.0%}), at {peak:.1%} of the peak; the dearest module is "
+        f"{dearest['name']}, and nothing beside computing takes {DEADBAND:.0%} that could be saved."
+    )
+
+
+RULES: tuple[Callable[[Content], Finding | None], ...] = (
+    _input,
+    _straggler,
+    _communication,
+    _own_work,
+    _evaluation,
+    _double,
+    _copies,
+    _synchronisation,
+    _gaps,
+)

@@ -1,0 +1,59 @@
+"""A fleet that was checked, for a terminal. Takes the object that `accept --json` prints, computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from train_bench.report.table import say
+
+HEADINGS = ("node", "seconds", "longer than usual", "waited", "clock ahead, s", "weights", "")
+
+SUMMARY = {
+    "good": "All nodes are good.",
+    "sick": "Something is wrong with this fleet.",
+    "cannot tell": "Nothing wrong was found, but not everything can be told.",
+}
+
+
+def show(told: Mapping[str, Any], console: Console) -> None:
+    """One row for each node in the order in which they were named, then what is wrong, cannot be told, and should be
+    known."""
+    table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
+    for heading in HEADINGS:
+        table.add_column(
+            heading, no_wrap=True, justify="left" if heading in ("node", "weights", "") else "right"
+        )
+    for node in told["nodes"]:
+        table.add_row(*(Text(cell) for cell in row(node)))
+    console.print(table)
+    for one in (*told["findings"], *told["undecided"]):
+        say(console, one["sentence"])
+    for note in told["notes"]:
+        say(console, note)
+    say(console, SUMMARY[told["verdict"]])
+
+
+def row(node: Mapping[str, Any]) -> list[str]:
+    """What was measured of one node: the shortest of its trainings, the most that it waited."""
+    trainings, ahead = node["trainings"], node["ahead"]
+    waited = [one["waited"] for one in trainings if one["waited"] is not None]
+    return [
+        node["name"],
+        f"{min(one['seconds'] for one in trainings):.2f}" if trainings else "-",
+        longer(node),
+        f"{max(waited):.1%}" if waited else "-",
+        "-" if ahead is None else f"{round(ahead, 3) + 0.0:+.3f}",
+        ((trainings[0]["weights"] or "-") if trainings else "-")[:8],
+        node["verdict"].upper() if node["verdict"] == "sick" else node["verdict"],
+    ]
+
+
+def longer(one: Mapping[str, Any]) -> str:
+    """How much more time than usual a node, or nodes together, took."""
+    return "-" if one["longer"] is None else f"{round(one['longer'], 3) + 0.0:+.1%}"

@@ -1,0 +1,108 @@
+"""The plots of the page of several profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from train_bench.report.page.figure import ACCENT, MUTED, SERIES, Figure, axis
+
+MOST_TYPES = 30
+
+
+def figures(told: Mapping[str, Any]) -> list[Figure]:
+    """All of the page."""
+    return [_dominance(told), _tree(told), _classes(told)]
+
+
+def _dominance(told: Mapping[str, Any]) -> Figure:
+    return Figure(
+        name="dominance",
+        title="Types of operators",
+        about="The share of the operators' time that the dearest types hold together, by their number.",
+        traces=[
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": row["name"],
+                "x": list(range(1, 1 + min(MOST_TYPES, len(row["dominance"])))),
+                "y": [one["cumulative"] * 100 for one in row["dominance"][:MOST_TYPES]],
+                "text": [one["name"] for one in row["dominance"][:MOST_TYPES]],
+                "line": {
+                    "color": SERIES[at % len(SERIES)],
+                    "dash": ("solid", "dot", "dash")[at // len(SERIES) % 3],
+                },
+                "hovertemplate": "%{text}: %{y:.1f} %<extra></extra>",
+            }
+            for at, row in enumerate(told["profiles"])
+        ],
+        layout={
+            "showlegend": True,
+            "xaxis": axis("types of operators"),
+            "yaxis": axis("percent of the operators' time", range=[0, 101]),
+        },
+        height=420,
+    )
+
+
+def _tree(told: Mapping[str, Any]) -> Figure:
+    """A dendrogram: an angle for each join, as far right as what it joins is apart."""
+    rows = {name: number for number, name in enumerate(told["order"])}
+    places = [(0.0, float(rows[row["name"]])) for row in told["profiles"]]
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for join in told["joins"]:
+        (left, low), (right, high) = places[join["left"]], places[join["right"]]
+        xs += [left, join["distance"], join["distance"], right, None]
+        ys += [low, low, high, high, None]
+        places.append((join["distance"], (low + high) / 2))
+    return Figure(
+        name="tree",
+        title="Which are alike",
+        about="Profiles and groups of them join at the mean cosine distance between the shares that classes of "
+        "operators have of their time.",
+        traces=[
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": xs,
+                "y": ys,
+                "line": {"color": ACCENT},
+                "hoverinfo": "skip",
+            }
+        ],
+        layout={
+            "xaxis": axis("distance", rangemode="tozero"),
+            "yaxis": {"tickvals": list(rows.values()), "ticktext": list(rows), "zeroline": False},
+        },
+        height=130 + 26 * len(rows),
+    )
+
+
+def _classes(told: Mapping[str, Any]) -> Figure:
+    kinds = list(told["profiles"][0]["classes"])
+    names = [row["name"] for row in told["profiles"]]
+    return Figure(
+        name="classes",
+        title="Classes of operators",
+        about="The share that each class has of the operators' time.",
+        traces=[
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": kind,
+                "y": names,
+                "x": [row["classes"][kind] * 100 for row in told["profiles"]],
+                "marker": {"color": SERIES[at] if at < len(SERIES) else MUTED},
+                "hovertemplate": f"%{{y}}, {kind}: %{{x:.1f}} %<extra></extra>",
+            }
+            for at, kind in enumerate(kinds)
+        ],
+        layout={
+            "barmode": "stack",
+            "showlegend": True,
+            "xaxis": axis("percent of the operators' time"),
+            "yaxis": {"type": "category", "autorange": "reversed"},
+        },
+        height=180 + 26 * len(names),
+    )

@@ -1,0 +1,178 @@
+"""A profile for a terminal. Takes the content of `profile.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+Content = Mapping[str, Any]
+
+
+def show(content: Content, console: Console) -> None:
+    """The answer, then where it is from."""
+    _print(in_sentences(content), console)
+
+
+def show_logs(content: Content, console: Console) -> None:
+    """The answer, then a line for each entry."""
+    _print(_of_logs(content), console)
+
+
+def show_difference(content: Content, console: Console) -> None:
+    """The answer, then what changed most."""
+    _print(_of_difference(content), console)
+
+
+def show_several(content: Content, console: Console) -> None:
+    """The answer, then a line for each profile, each join and each comparison of threads."""
+    _print(of_several(content), console)
+
+
+def show_prediction(content: Content, console: Console) -> None:
+    """The answer, then what it is made of."""
+    _print(_of_prediction(content), console)
+
+
+def _print(lines: Iterator[str], console: Console) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def in_sentences(content: Content) -> Iterator[str]:
+    """The answer first."""
+    yield content["answer"]["sentence"]
+    for finding in content["answer"]["findings"][1:]:
+        yield f"also        it {finding['sentence']}"
+    window, step = content["window"], content["step"]
+    yield (
+        f"window      {window['seconds']:.4g} s from one evaluation to the next: {window['steps']:g} step(s) of "
+        f"{step['seconds'] * 1000:.4g} ms (95 % of them within {_ms(step['p95'])}), "
+        f"{step['samples_per_second'] or 0.0:.4g} samples/s"
+    )
+    for row in content["waterfall"]:
+        if row["share"] >= 0.0005:
+            yield f"  {row['share'] * 100:5.1f} %   {row['seconds']:9.4g} s   {row['name']}"
+    yield from _of_bound(content["bound"])
+    yield f"peak        {content['compute']['denominator']}; {_of_peak(content['compute'])}"
+    if content["processor_use"] is not None:
+        yield f"processor   {content['processor_use']:.0%} of what a rank's threads could use"
+    memory = ", ".join(
+        f"{kind.replace('_', ' ')} {value / 2**20:,.1f} MiB"
+        for kind, value in content["memory"].items()
+        if value is not None
+    )
+    yield f"memory      {memory}"
+    for row in content["levels"][1:]:
+        cost = row["overhead"]
+        label = ", labelled" if row["labelled"] else ""
+        yield (
+            f"level {row['level']}     {row['name']}: adds {cost['median']:+.1%} ({cost['low']:+.1%} to "
+            f"{cost['high']:+.1%}, {cost['sure']:.0%} sure), {cost['processor']:+.1%} of processor time{label}"
+        )
+    for note in content["notes"]:
+        yield f"note        {note}"
+
+
+def _of_bound(bound: Content | None) -> Iterator[str]:
+    if bound is None:
+        return
+    yield (
+        f"bound       a step takes at least {_ms(bound['seconds'])} here (error {bound['error']:.1%}), which is "
+        f"{bound['ratio']:.0%} of the {_ms(bound['measured_seconds'])} that it took; "
+        f"{bound['unique']} unique operators of {bound['calls']:,.0f} calls"
+    )
+    for row in bound["phases"]:
+        if row["measured_seconds"]:
+            ratio = row["seconds"] / row["measured_seconds"]
+            yield f"  {row['name']}: {_ms(row['seconds'])} of {_ms(row['measured_seconds'])} ({ratio:.0%})"
+    for row in bound["as_if"]:
+        minutes = row["saved_minutes"]
+        score = (
+            ""
+            if minutes is None
+            else f", {minutes['mean']:+.3g} min of the score ({minutes['low']:+.3g} to {minutes['high']:+.3g})"
+        )
+        yield f"  as if {row['what']}: {-row['saved_seconds'] * 1000:+.3g} ms a step{score}"
+
+
+def _of_peak(compute: Content) -> str:
+    if compute["share_of_peak"] is None:
+        return "no step was taken"
+    if compute["mfu"] is None:
+        return f"{compute['share_of_peak']:.1%} of it is computed, padding included, so there is no MFU"
+    return f"MFU {compute['mfu']:.1%}"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.4g} ms"
+
+
+def _of_logs(content: Content) -> Iterator[str]:
+    yield content["answer"]["sentence"]
+    for entry in content["entries"]:
+        shares = ", ".join(f"{part} {share:.1%}" for part, share in entry["shares"].items())
+        known = "" if entry["evaluation_known"] else "; evaluations of some runs are part of train"
+        speed = entry["samples_per_second"]
+        yield (
+            f"{entry['name']} {entry['ruleset']}: {entry['clock_minutes']:.4g} min, {shares}"
+            f"{'' if speed is None else f', {speed:,.4g} samples/s'}{known}"
+        )
+
+
+def _of_difference(content: Content) -> Iterator[str]:
+    yield content["answer"]["sentence"]
+    for difference in content["differ"]:
+        yield f"note        the profiles differ in {difference}"
+    for name in ("parts", "layers", "operators"):
+        yield f"{name}"
+        for row in [row for row in content[name] if row["grew"]][:8]:
+            yield (
+                f"  {row['grew'] * 1000:+9.3g} ms   {row['before'] * 1000:9.3g} to {row['after'] * 1000:9.3g} ms   "
+                f"{row['name']}"
+            )
+
+
+def of_several(content: Content) -> Iterator[str]:
+    """The answer first."""
+    yield content["answer"]["sentence"]
+    for row in content["profiles"]:
+        held = row["dominance"][: row["types_held"]]
+        first = ", ".join(f"{one['name']} {one['share']:.0%}" for one in held[:3])
+        yield (
+            f"  {row['name']}: {row['step_seconds'] * 1000:.4g} ms a step; {len(held)} of {len(row['dominance'])} "
+            f"types of operators hold 90 % ({first}, ...); nearest is {row['nearest']['name']} "
+            f"({row['nearest']['distance']:.2g}); {_of_thirds(row['thirds'])}"
+        )
+    yield "alike       by the cosine distance of the classes' shares, groups by the mean of their members"
+    for join in content["joins"]:
+        yield f"  {join['distance']:9.2g}   {' + '.join(join['of'])}"
+    for row in content["threads"]:
+        classes = ", ".join(f"{one['name']} {one['times']:.2f}" for one in row["classes"])
+        fewest, most = row["threads"]
+        yield (
+            f"threads     {row['benchmark']}, {row['ranks']} rank(s), times faster with {most} than with {fewest}: "
+            f"{classes}"
+        )
+
+
+def _of_thirds(thirds: Sequence[Content] | None) -> str:
+    if not thirds:
+        return "too few steps to tell whether they change"
+    moved = [f"{one['phase']} {one['first']:.0%} to {one['last']:.0%}" for one in thirds if one["changes"]]
+    return f"steps change: {', '.join(moved)}" if moved else "steps stay the same"
+
+
+def _of_prediction(content: Content) -> Iterator[str]:
+    yield content["answer"]["sentence"]
+    for row in content["phases"]:
+        yield f"  {row['seconds'] / content['step_seconds'] * 100:5.1f} %   {_ms(row['seconds'])}   {row['name']}"
+    yield (
+        f"bricks      {content['unique']}, of which {content['reused']} were known; memory of a rank at most "
+        f"{content['memory_bytes'] / 2**20:,.0f} MiB"
+    )
+    for row in content["dearest"][:8]:
+        yield f"  {_ms(row['seconds'])}   {row['calls']:g} x {row['brick'][:140]}"
+    if content["not_measured"]:
+        yield f"note        not measured alone, and left out: {', '.join(content['not_measured'])}"

@@ -1,0 +1,86 @@
+"""The checkpoints of a run that may be started again: written on the clock after an evaluation, two generations of
+them, so that one is whole whenever the run ends, and read by the ranks of the next start.
+
+`latest.json` names the generation that is whole; `restart.json` is what the campaign says of the processes that died.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench import files
+from train_bench.job import Job
+from train_bench.parallel import Parallel
+from train_bench.progress import Mark
+from train_bench.run.events import Log
+from train_bench.task import Task
+
+GENERATIONS = ("a", "b")
+NOTHING: dict[str, Any] = {"generation": None, "evaluations": 0, "samples": 0}
+
+
+class Checkpoints:
+    """Those of one run, as one rank sees them; every rank calls the same. Before the first one is whole, a run whose
+    processes died begins anew.
+
+    failed_ms  when the processes of the start before died, in milliseconds since the epoch; 0 in the first start
+    """
+
+    def __init__(self, job: Job, parallel: Parallel, clock: Callable[[], float] = time.monotonic) -> None:
+        self._job, self._parallel, self._clock = job, parallel, clock
+        self._folder = job.checkpoints_folder
+        read = (_read(self._folder / "latest.json"), _read(self._folder / "restart.json"))
+        latest, restart = parallel.from_rank_zero(read)
+        self._latest: dict[str, Any] = latest or NOTHING
+        self._failures: list[dict[str, Any]] = restart["failures"] if restart else []
+        self.failed_ms: int = restart["now_ms"] if restart else 0
+        self._evaluations: int = self._latest["evaluations"]
+        self._since = clock()
+
+    def restore(self, task: Task, log: Log) -> Sequence[Mark]:
+        """Build `task` as it was saved; the marks that are left."""
+        for failure in self._failures:
+            log.run_failed(failure)
+        task.build(self._job.seed, self._parallel)
+        if self._latest["generation"] is not None:
+            task.load(self._folder / self._latest["generation"])
+        self._parallel.barrier()
+        return self._job.schedule.marks()[self._evaluations :]
+
+    def begin(self, log: Log) -> bool:
+        """Training begins or goes on; whether the log has yet to say on which data."""
+        if self.failed_ms:
+            log.run_restored({name: self._latest[name] for name in ("evaluations", "samples")})
+        self._since = self._clock()
+        return not self._evaluations
+
+    def save_if_due(self, task: Task, log: Log, mark: Mark, samples: int) -> None:
+        """Called after every evaluation but the last."""
+        self._evaluations += 1
+        waited = self._clock() - self._since
+        if not self._parallel.from_rank_zero(waited >= (self._job.checkpoint_seconds or 0.0)):
+            return
+        log.checkpoint_start(mark)
+        generation = next(name for name in GENERATIONS if name != self._latest["generation"])
+        self._latest = {"generation": generation, "evaluations": self._evaluations, "samples": samples}
+        task.save(self._folder / generation)
+        if self._parallel.rank == 0:
+            for path in (self._folder / generation).iterdir():
+                _to_disk(path)
+            files.write_json(self._folder / "latest.json", self._latest)
+        self._parallel.barrier()
+        log.checkpoint_stop(mark)
+        self._since = self._clock()
+
+
+def _read(path: Path) -> Any:
+    return files.read_json(path) if path.exists() else None
+
+
+def _to_disk(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

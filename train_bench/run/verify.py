@@ -1,0 +1,46 @@
+"""Ranks that evaluate weights that were kept: work of `train-bench verify`. `python -m ... PLAN.json INDEX`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from train_bench import files
+from train_bench.job import EVALUATED, Job
+from train_bench.parallel import Parallel
+from train_bench.run import rank, weights
+from train_bench.task import Task
+
+
+class _OfEvaluation:
+    """A `Parallel` below which batch norm takes no statistics over ranks: an evaluation takes none, and how many ranks
+    shared them in training need not be possible here."""
+
+    def __init__(self, parallel: Parallel) -> None:
+        self._parallel = parallel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parallel, name)
+
+    def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
+        """Unchanged."""
+        return model
+
+
+def evaluate_again(job: Job, task: Task, parallel: Parallel) -> None:
+    """Evaluate the `files` that the options name; rank 0 leaves the metrics, None for what is no finite number."""
+    kept = weights.keeping(task, job)
+    task.build(job.seed, _OfEvaluation(parallel))
+    task.open_data()
+    weights.put_back(kept, [Path(path) for path in job.work_options["files"]])
+    quality = task.evaluate()
+    if parallel.rank == 0:
+        metrics = {name: value if math.isfinite(value) else None for name, value in quality.metrics.items()}
+        files.write_json(job.folder / EVALUATED, metrics)
+
+
+if __name__ == "__main__":
+    rank.main(evaluate_again)

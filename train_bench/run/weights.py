@@ -1,0 +1,117 @@
+"""Weights that are kept: what a task evaluates, as safetensors beside its log once time has stopped, and back again.
+
+Rank 0 writes what it holds, other ranks what rank 0 does not (sharded tables).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from train_bench import files
+from train_bench.errors import LaunchError
+from train_bench.job import WEIGHTS, Job
+from train_bench.parallel import Parallel
+from train_bench.sharded_tensors import is_sharded, part, whole_state
+from train_bench.task import KeepingTask, Task
+
+if TYPE_CHECKING:
+    import torch
+
+
+def keeping(task: Task, job: Job) -> KeepingTask:
+    """The task, if it can say what its weights are; raises `LaunchError` otherwise."""
+    if not hasattr(task, "weights"):
+        raise LaunchError(
+            f"keep_weights=true asks the reference {job.reference} for its weights, and its Task has no method "
+            f"weights(); define it (train_bench/task.py), or leave keep_weights out."
+        )
+    return cast(KeepingTask, task)
+
+
+def keep(task: KeepingTask, job: Job, parallel: Parallel) -> dict[str, Any] | None:
+    """Called by every rank. On rank 0, as the log has it: the `files` with the sha256 of each, or the `error` that one
+    of the ranks met; the result is written by then, and stays."""
+    mine: Mapping[str, torch.Tensor] = {}
+    written: dict[str, str] = {}
+    error = None
+    try:
+        mine = whole_state(_distinct(task.weights()), keep=parallel.rank == 0)
+    except Exception as raised:  # the other ranks wait for this one
+        error = raised
+    of_first = set(parallel.from_rank_zero(list(mine)))
+    if parallel.rank > 0:
+        mine = {name: tensor for name, tensor in mine.items() if name not in of_first}
+    if mine:
+        try:
+            path = job.folder / WEIGHTS / _name(job.index, parallel.rank)
+            written[path.name] = _write(path, mine)
+        except Exception as raised:
+            error = raised
+    told = None if error is None else f"rank {parallel.rank}: {type(error).__name__}: {error}"
+    gathered = parallel.gather_objects((written, told))
+    if gathered is None:
+        return None
+    failed = [sentence for _, sentence in gathered if sentence is not None]
+    if failed:
+        return {"error": "; ".join(failed)}
+    return {"files": {name: digest for each, _ in gathered for name, digest in each.items()}}
+
+
+def put_back(task: KeepingTask, kept: Sequence[Path]) -> None:
+    """Give a task that is built the weights of these files; it may have them of any number of ranks. Raises
+    `LaunchError` where a tensor is missing or of another shape."""
+    import torch
+    from safetensors import safe_open
+
+    mine = _distinct(task.weights())
+    missing = set(mine)
+    with torch.no_grad():
+        for path in kept:
+            with safe_open(path, "pt") as file:
+                for name in missing.intersection(file.keys()):
+                    value = file.get_tensor(name)
+                    if (value.shape, value.dtype) != (mine[name].shape, mine[name].dtype):
+                        raise LaunchError(
+                            f"{path} holds {name} as {value.dtype} {tuple(value.shape)}, and the model as it is "
+                            f"configured has {mine[name].dtype} {tuple(mine[name].shape)}."
+                        )
+                    mine[name].copy_(part(value, mine[name]))
+                missing.difference_update(file.keys())
+    if missing:
+        raise LaunchError(f"The kept weights lack {len(missing)} tensors of the model, first {min(missing)}.")
+
+
+def _distinct(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Without second names of the same memory (tied layers)."""
+    seen: dict[tuple[object, ...], str] = {}
+    for name, tensor in named.items():
+        place: tuple[object, ...] = (name,)
+        if tensor.numel() and not is_sharded(tensor):
+            place = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        seen.setdefault(place, name)
+    return {name: named[name].detach() for name in seen.values()}
+
+
+def _write(path: Path, named: Mapping[str, torch.Tensor]) -> str:
+    """The file, whole or not at all; returns its sha256."""
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    try:
+        save_file(
+            {name: tensor.cpu().contiguous() for name, tensor in named.items()},
+            part,
+            metadata={"format": "pt"},  # one entry: their order in the file would vary
+        )
+        part.chmod(path.parent.stat().st_mode & 0o666)  # it was made for its owner alone
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return files.digest(path)
+
+
+def _name(index: int, rank: int) -> str:
+    return f"run_{index}.safetensors" if rank == 0 else f"run_{index}_rank_{rank}.safetensors"
