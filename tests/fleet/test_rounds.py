@@ -135,6 +135,12 @@ def test_what_took_long_for_a_while_only_is_not_believed(tmp_path):
     assert len(done) == 4
 
 
+def test_a_pair_that_was_disturbed_and_ended_otherwise_is_not_excused(tmp_path):
+    found, _ = checked(tmp_path, "a", "doubtful", "b", "c")
+    assert [(finding.nodes, finding.kind) for finding in found.findings] == [(("doubtful", "b"), "together")]
+    assert "weights are not" in found.findings[0].sentence
+
+
 def test_a_node_that_never_says_a_word_is_not_waited_for_longer_than_the_limit(tmp_path):
     began = time.monotonic()
     found, _ = checked(tmp_path, "silent", "a", "b", together=False)

@@ -23,6 +23,7 @@ def step(
         "seconds": sum(phases.values()),
         "phases": phases,
         "processor": processor,
+        "waited": {phase: length * (1 - had) for phase, length in phases.items()},
         "arrived": arrived,
     }
 
@@ -36,6 +37,7 @@ def rank(number=0, *, steps=6, host="here", **how):
         "seconds": 0.0,
         "phases": {"rest": 0.0},
         "processor": {"rest": 0.0},
+        "waited": {"rest": 0.0},
         "arrived": None,
     }
     taken = {"seconds": length * steps, "processor": length * steps, "steps": listed, "after": after}
@@ -104,10 +106,18 @@ def test_waiting_for_data_is_told_by_what_its_thread_does_meanwhile():
     assert "input" not in [finding["name"] for finding in nearly]
 
 
+def test_time_in_which_others_have_the_processor_is_not_blamed_on_the_data():
+    assert "input" in [finding["name"] for finding in profile(rank(input=2.0))["answer"]["findings"]]
+    disturbed = profile(rank(input=2.0, had=0.2))
+    assert "input" not in [finding["name"] for finding in disturbed["answer"]["findings"]]
+    assert "had a processor for 20% of the time" in disturbed["notes"][0]
+
+
 def test_work_between_steps_is_told_where_it_takes_most():
     raw = rank()
     for one in raw["rounds"][1][0]["steps"]:
         one["phases"]["own work"] = one["processor"]["own work"] = 20.0
+        one["waited"]["own work"] = 0.0
     assert profile(raw)["answer"]["sentence"].startswith(
         "fake spends 69% on work of its own between steps (critical)"
     )

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -234,10 +234,15 @@ class Fleet:
 
 
 def _better(one: Together, again: Together) -> Together:
-    """The quicker; what failed before what did not."""
+    """The quicker, with what the other ended in if that is something else; what failed before what did not."""
     if one.trained is None or again.trained is None:
         return again if again.trouble else one
-    return min(one, again, key=lambda each: each.trained.pace if each.trained else 0.0)
+    quicker = min(one.trained, again.trained, key=lambda done: done.pace)
+    otherwise = one.otherwise
+    for done in (one.trained, again.trained):
+        if done.outcome != quicker.outcome:
+            otherwise = done.outcome
+    return replace(one, trained=quicker, otherwise=otherwise)
 
 
 def _others(group: Sequence[str], node: Node) -> str:

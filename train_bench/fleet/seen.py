@@ -69,11 +69,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """A training over several nodes, by name; how it failed, if it did."""
+    """A training over several nodes, by name; how it failed, if it did; what the same ended in before, where that was
+    something else."""
 
     nodes: tuple[str, ...]
     trained: Trained | None
     trouble: str | None
+    otherwise: tuple[Any, ...] | None = None
 
 
 def accelerators_of(facts: Mapping[str, Any]) -> list[str]:

@@ -142,8 +142,9 @@ def of_together(verdict: Verdict, nodes: Sequence[Node], together: Sequence[Toge
         _slow_pairs(verdict, [one.nodes for one, _ in trainings], slow)
         most = _most([done.outcome for _, done in trainings])
         for one, done in trainings:
-            if most is not None and done.outcome != most:
-                difference = _difference(done.outcome, most)
+            ended = done.outcome if done.outcome != most else one.otherwise
+            if most is not None and ended is not None and ended != most:
+                difference = _difference(ended, most)
                 verdict.find(one.nodes, "together", f"do not train to what the other pairs do: {difference}")
 
 

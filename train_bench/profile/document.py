@@ -119,8 +119,10 @@ def _phases(ranks: Sequence[Raw], together: Mapping[str, Any]) -> dict[str, floa
 
 
 def _phase_rows(ranks: Sequence[Raw], seconds: Mapping[str, float], window: float) -> list[dict[str, Any]]:
-    """With the share of its time in which the training thread had a processor and used it."""
+    """With the share of its time in which the training thread had a processor and used it, and of that in which it
+    could have run and had none."""
     used: dict[str, float] = defaultdict(float)
+    waited: dict[str, float] = defaultdict(float)
     passed: dict[str, float] = defaultdict(float)
     for one in ranks:
         for taken in one["rounds"][1]:
@@ -128,12 +130,14 @@ def _phase_rows(ranks: Sequence[Raw], seconds: Mapping[str, float], window: floa
                 for phase, value in step["phases"].items():
                     passed[phase] += value
                     used[phase] += step["processor"][phase]
+                    waited[phase] += step["waited"][phase]
     return [
         {
             "name": name,
             "seconds": value,
             "share": value / window,
             "thread_used_processor": used[name] / passed[name] if passed.get(name) else None,
+            "thread_waited_for_one": waited[name] / passed[name] if passed.get(name) else None,
         }
         for name, value in seconds.items()
         if value > 0

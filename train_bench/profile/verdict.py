@@ -21,8 +21,8 @@ STARVED = 0.75
 """A rank that had a processor for less of the time that it computed than this part of what others had shares it."""
 
 BUSY = 0.5
-"""A thread that was at work for more of its input's time than this makes the data itself. Time without a processor,
-which its passes tell, is left out."""
+"""A thread that was at work for more of its input's time than this makes the data itself. Time in which others had its
+processor is left out, here and in what its input is said to cost."""
 
 COPIES = 0.10
 """Of the window, above which data movement is told."""
@@ -87,10 +87,13 @@ def _found(
 
 
 def _input(content: Content) -> Finding | None:
-    share = _of(content, "input")
-    used = next((row["thread_used_processor"] for row in content["phases"] if row["name"] == "input"), None)
+    row = next((row for row in content["phases"] if row["name"] == "input"), None)
+    if row is None:
+        return None
+    had = 1 - min(1.0, row["thread_waited_for_one"] or 0.0)
+    share = _of(content, "input") * had
     workers = content["workers"]
-    at_work = min(1.0, (used or 0.0) / had_processor(content))
+    at_work = min(1.0, (row["thread_used_processor"] or 0.0) / max(had, 0.05))
     if at_work > BUSY:
         evidence = (
             f"the training process makes them itself (its thread was at work for {at_work:.0%} of that time)"
@@ -110,12 +113,12 @@ def _input(content: Content) -> Finding | None:
 
 
 def had_processor(content: Content) -> float:
-    """Of the time that the training threads computed, the share in which they had a processor; 1 where it is not the
-    training thread that computes."""
+    """Of the time that the training threads computed, the share in which no others had their processor; 1 where it is
+    not the training thread that computes."""
     rows = [row for row in content["phases"] if row["name"] in ("forward", "backward")]
     passed = sum(row["seconds"] for row in rows)
-    used = sum(row["seconds"] * (row["thread_used_processor"] or 0.0) for row in rows)
-    return min(1.0, max(used / passed, 0.05)) if passed and content["device"] == "cpu" else 1.0
+    waited = sum(row["seconds"] * (row["thread_waited_for_one"] or 0.0) for row in rows)
+    return 1 - waited / passed if passed and content["device"] == "cpu" else 1.0
 
 
 def _straggler(content: Content) -> Finding | None:
