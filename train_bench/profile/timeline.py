@@ -15,8 +15,8 @@ STEP_ENDS = "step ends"
 @dataclass(slots=True, kw_only=True)
 class Step:
     """One step of the global batch, from the end of the one before. Seconds, of the clock and of the training thread's
-    processor, and those that the thread waited for one that others had, by phase. `arrived` is when the last gradient was there, from which on a rank can only wait for others;
-    None where nobody is waited for."""
+    processor, and those that the thread waited for one that others had, by phase. `arrived` is when the last gradient
+    was there, from which on a rank can only wait for others; None where nobody is waited for."""
 
     began: float
     seconds: float = 0.0
