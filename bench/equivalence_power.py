@@ -6,8 +6,8 @@
 Every bug of `bench/equivalence_bugs.py` is planted in every mini benchmark that it applies to, in a process of its own.
 Pairs of recordings that are equal are compared, too, for every seed: B with other threads, kernels, rounding, layout,
 ranks and micro-batches. What was compared is kept in FILE, and is not compared again when
-the program goes on from it; it ends after `--minutes`. The exit code is 1 if fewer than 95 % of the bugs are found or
-more than 1 % of equal pairs are called different, and 3 if pairs are left.
+the program goes on from it; it ends after `--minutes`. The exit code is 1 if fewer than 95 % of the bugs are found,
+more than 1 % of equal pairs are called different, or a recording in double precision failed, and 3 if pairs are left.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Planned:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What was found of one pair: by which rungs, the first place, which rungs were equal; seconds of B, and of A with
-    its twins where they were recorded for it."""
+    its twins where they were recorded for it; why A has no recording in double precision, where it should have one."""
 
     reference: str
     bug: str
@@ -62,6 +62,7 @@ class Outcome:
     equal: tuple[str, ...]
     seconds: float
     baseline_seconds: float
+    no_double: str = ""
 
 
 def main() -> None:
@@ -186,6 +187,7 @@ def _outcome(one: Planned, baseline: Baseline, taken: float) -> Outcome:
         equal=tuple(equal),
         seconds=time.monotonic() - begun,
         baseline_seconds=taken,
+        no_double=baseline.failed.splitlines()[0] if baseline.failed else "",
     )
 
 
@@ -217,7 +219,8 @@ def _identical(pair: compare.Pair) -> bool:
 
 def _line(one: Outcome) -> str:
     by = f"by {', '.join(one.rungs)}: {one.where}" if one.rungs else one.where
-    return f"{one.reference:11} {one.bug:28} {one.seconds:7.1f}  {one.found} {by}"
+    measured = f" (NOTHING IN DOUBLE PRECISION: {one.no_double})" if one.no_double else ""
+    return f"{one.reference:11} {one.bug:28} {one.seconds:7.1f}  {one.found} {by}{measured}"
 
 
 def _told(outcomes: Sequence[Outcome], left: int) -> int:
@@ -230,6 +233,9 @@ def _told(outcomes: Sequence[Outcome], left: int) -> int:
         for found in (BROKE, compare.CANNOT_TELL):
             count = sum(one.found == found for one in of)
             print(f"{count} {kind}s: {found}\n" if count else "", end="")
+    without = sum(bool(one.no_double) for one in outcomes)
+    if without:
+        print(f"{without} pairs were compared without a recording in double precision, which failed")
     print(f"{'':11} {'bugs':>9} {'alarms':>9} {'A and its twins':>16} {'B':>6}  (median seconds)")
     for reference in dict.fromkeys(one.reference for one in outcomes):
         rows = [[one for one in of if one.reference == reference] for of in (bugs, pairs)]
@@ -249,7 +255,7 @@ def _told(outcomes: Sequence[Outcome], left: int) -> int:
     if left:
         print(f"{left} pairs are left")
         return 3
-    return int(caught < 0.95 * len(bugs) or alarms > 0.01 * len(pairs))
+    return int(caught < 0.95 * len(bugs) or alarms > 0.01 * len(pairs) or without > 0)
 
 
 def _median(values: Sequence[float]) -> float:

@@ -1,9 +1,11 @@
 """A campaign as one file that somebody else can check and repeat: what was to be done (`spec.json`) apart from what
-happened (`results/`), what it ran with, and the same said in the words of RO-Crate, Croissant and in-toto."""
+happened (`results/`), what it ran with, and the same said in the words of RO-Crate, Croissant, Croissant Tasks and
+in-toto."""
 
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -16,18 +18,21 @@ from train_bench.errors import LaunchError, RequestError
 from train_bench.judge import log, rcp
 from train_bench.judge.campaign_checks import differences
 from train_bench.judge.entry import Judgement
+from train_bench.judge.score import ScoredRun
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Launch
 from train_bench.package import without_paths
 from train_bench.plan import definition, discover
 from train_bench.plan.launch import SOURCE, answer, revision
 from train_bench.plan.plan import Plan
+from train_bench.quality import Target
 from train_bench.rules import ruleset
 from train_bench.task import MANIFEST
 
 SPEC, RULES, DATA = "spec.json", "rules.json", "croissant.json"
 ENVIRONMENT, DISTRIBUTIONS, ORDER = "environment.json", "distributions.toml", "order.json"
-STATEMENT, METADATA, SOURCES, RESULTS = (
+TASKS, STATEMENT, METADATA, SOURCES, RESULTS = (
+    "croissant_tasks.json",
     "statement.json",
     "ro-crate-metadata.json",
     "source.tar.gz",
@@ -43,6 +48,9 @@ OF_RESULTS = (
     *("record_*.json", "verified_*.json", "attempts/*.json", "power/*/*.txt"),
 )
 """What of a campaign goes along; weights and output of ranks stay."""
+
+MINUTES = "minutes"
+"""What is measured beside quality."""
 
 HAPPENED = ("created", "jobs")
 """What of a plan belongs to one campaign: when it was made, and the seeds that were drawn."""
@@ -78,6 +86,7 @@ def export(plan: Plan, to: Path, key: Path | None) -> str:
     sources = _sources(plan)
     if sources is not None:
         content[SOURCES] = sources
+    content[TASKS] = _json(tasks(plan, judged, content))
     content[STATEMENT] = _json(statement(judged, content))
     content[METADATA] = _json(metadata(plan, judged, content))
     return crate.write(to, content, key=key)
@@ -254,6 +263,93 @@ def statement(judged: Judgement, content: Mapping[str, bytes]) -> dict[str, Any]
             "failedTests": [run.file for run in score.runs if run.file not in passed],
         },
     }
+
+
+def tasks(plan: Plan, judged: Judgement, content: Mapping[str, bytes]) -> dict[str, Any]:
+    """In the words of Croissant Tasks: the benchmark is a problem, the campaign a solution of it, what its runs came to
+    an evaluation."""
+    target = plan.jobs[0].target
+    data = {"@type": "Dataset", "@id": DATA, "name": plan.benchmark}
+    environment = [{"@type": "CreativeWork", "@id": name} for name in (ENVIRONMENT, DISTRIBUTIONS)]
+    metrics = [
+        _metric(one.metric, f"The target is {one}.", lower_is_better=not one.higher_is_better)
+        for one in target.thresholds
+    ]
+    metrics.append(_metric(MINUTES, "From run_start to run_stop.", lower_is_better=True))
+    problem = {
+        "@type": "cr:TaskProblem",
+        "@id": "#problem",
+        "name": plan.benchmark,
+        "description": f"Train to {target} under the rules of {plan.ruleset}, as fast as may be.",
+        "cr:input": data,
+        "cr:implementation": {
+            "@type": "cr:ImplementationSpec",
+            "@id": "#trainer",
+            "description": f"What trains, within the rules of {RULES}.",
+        },
+        "cr:execution": {"@type": "cr:ExecutionSpec", "@id": SPEC, "description": "What was to be done."},
+        "cr:evaluation": {
+            "@type": "cr:EvaluationSpec",
+            "@id": "#measured",
+            "cr:expectedMetric": [{"@id": metric["@id"]} for metric in metrics],
+        },
+    }
+    solution = {
+        "@type": "cr:TaskSolution",
+        "@id": "#campaign",
+        "name": f"train-bench run benchmark={plan.variant}",
+        "isBasedOn": {"@id": "#problem"},
+        "cr:input": {"@id": DATA},
+        "cr:implementation": {
+            "@type": "SoftwareSourceCode",
+            "@id": SOURCES if SOURCES in content else "#train_bench",
+            "name": "train_bench",
+            "version": plan.revision or __version__,
+        },
+        "cr:execution": {"@type": "cr:ExecutionInfo", "@id": "#execution", "cr:environment": environment},
+        "cr:output": {
+            "@type": "Dataset",
+            "@id": RESULTS,
+            "hasPart": [{"@id": name} for name in sorted(content) if name.startswith(RESULTS)],
+        },
+        "cr:evaluation": {"@id": "#evaluation"},
+    }
+    evaluation = {
+        "@type": "cr:EvaluationTask",
+        "@id": "#evaluation",
+        "cr:evaluatedSolution": {"@id": "#campaign"},
+        "cr:evaluationResults": [
+            {
+                "@type": "cr:EvaluationResult",
+                "name": run.file,
+                "cr:metric": {"@id": f"#{metric}"},
+                "cr:value": {"@type": "QuantitativeValue", "value": value},
+            }
+            for run in judged.score.runs
+            for metric, value in _measured(run, target)
+        ],
+    }
+    return {
+        "@context": {"@vocab": "https://schema.org/", "cr": "http://mlcommons.org/croissant/"},
+        "@graph": [problem, solution, evaluation, *metrics],
+    }
+
+
+def _metric(name: str, description: str, *, lower_is_better: bool) -> dict[str, Any]:
+    return {
+        "@type": "cr:MetricSpec",
+        "@id": f"#{name}",
+        "name": name,
+        "description": description,
+        "cr:lowerIsBetter": lower_is_better,
+    }
+
+
+def _measured(run: ScoredRun, target: Target) -> Iterator[tuple[str, float]]:
+    """What a run came to by the name of the metric; nothing where it came to no number."""
+    for name, value in (*target.quality_of(run.quality).metrics.items(), (MINUTES, run.minutes)):
+        if value is not None and math.isfinite(value):
+            yield name, value
 
 
 def metadata(plan: Plan, judged: Judgement, content: Mapping[str, bytes]) -> dict[str, Any]:

@@ -32,7 +32,8 @@ def recorded(*, noise=0.0, seed=0, dtype=np.float32, **changes):
         arrays[f"optimizer/0/{name}"] = np.ones(SHAPES[name])
     arrays["schedule/lr"] = np.linspace(0.1, 0.0, 30).reshape(30, 1)
     arrays["order"], arrays["evaluated"] = np.arange(40), np.arange(12)
-    keep("evaluation/(model)", (4, 4))
+    for when in ("start", "last"):
+        keep(f"evaluation/{when}/(model)", (4, 4))
     arrays |= {name.replace("__", "/"): value for name, value in changes.items()}
     losses = tuple(2.0 - 0.1 * step * (1 + noise) for step in range(5))
     facts = {

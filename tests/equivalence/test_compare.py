@@ -115,6 +115,23 @@ def test_other_samples_make_what_follows_from_batches_untold_and_leave_the_rest(
     assert (found["gradients"].verdict, found["schedule"].verdict) == (CANNOT_TELL, EQUAL)
 
 
+def test_channels_that_change_places_are_told_and_other_draws_of_the_same_images_are_not():
+    drawn = np.random.default_rng(5)
+    seen = drawn.uniform(0.4, 0.6, (3, 48))
+    a = recorded(samples__0__0=np.zeros((5, 48)), channels__0__0=seen)
+
+    def beside(channels):
+        other = {"inputs__0.0__0": np.full((8, 3), 0.6, np.float32)}
+        b = recorded(samples__0__0=np.zeros((5, 48)), channels__0__0=channels, **other)
+        return compare.climb(Pair(a=a, b=b), ["augmentation"])[0]
+
+    turned = beside(seen[::-1])
+    assert turned.verdict == DIFFERENT
+    assert "which of channels 0 and 2 is brighter" in turned.where
+    assert beside(seen + drawn.normal(0, 0.05, seen.shape)).verdict == CANNOT_TELL
+    assert beside(np.ones((3, 48)) * seen[:1]).verdict == CANNOT_TELL  # grey images
+
+
 def test_a_lost_sample_of_the_evaluation_is_found_and_their_order_does_not_matter():
     assert (
         rungs(recorded(evaluated=np.arange(11)))["data order"].where == "12 and 11 samples of an evaluation"
@@ -126,6 +143,42 @@ def test_qualities_that_are_no_number_on_either_side_tell_nothing():
     lost = replace(recorded(), facts={**recorded().facts, "quality": {"top1": np.nan}})
     found = {rung.name: rung for rung in compare.climb(replace(pair(lost), a=lost))}["evaluation"]
     assert (found.verdict, found.where) == (CANNOT_TELL, "top1: no number on either side")
+
+
+def test_what_start_weights_answer_tells_where_training_has_made_answers_a_matter_of_luck():
+    """As six steps do that leave a quality of zero."""
+    quality = {**recorded().facts, "quality": {"mAP": 0.0}}
+    luck = [
+        replace(
+            recorded(noise=U, seed=seed, **{"evaluation__last__(model)": np.full((4, 4), seed)}),
+            facts=quality,
+        )
+        for seed in (1, 2)
+    ]
+
+    def evaluation(**changes):
+        changes = {"evaluation__last__(model)": np.full((4, 4), 3.0), **changes}
+        one = replace(pair(replace(recorded(**changes), facts=quality)), twins=luck)
+        return compare.climb(replace(one, a=replace(one.a, facts=quality)), ["evaluation"])[0]
+
+    own = recorded().arrays["evaluation/start/(model)"]
+    off = evaluation(**{"evaluation__start__(model)": own * np.float32(1.001)})
+    assert (off.verdict, off.where) == (DIFFERENT, "(model), start weights")
+    same = evaluation()
+    assert (same.verdict, same.note.partition("; ")[2]) == (
+        EQUAL,
+        "mAP: 0 on both sides, which says nothing of how it is computed",
+    )
+    assert evaluation(**{"evaluation__start__(model)": np.empty((0, 4))}).verdict == DIFFERENT
+
+
+def test_a_quality_of_zero_on_both_sides_tells_nothing_where_no_answers_were_compared():
+    def of(ranks):
+        return replace(recorded(), facts={**recorded().facts, "quality": {"mAP": 0.0}, "ranks": ranks})
+
+    (found,) = compare.climb(Pair(a=of(1), b=of(2)), ["evaluation"])
+    assert found.verdict == CANNOT_TELL
+    assert "mAP: 0 on both sides" in found.note
 
 
 def test_an_evaluation_that_leaves_samples_out_is_found_whatever_its_quality_is():

@@ -10,6 +10,7 @@ decision fell otherwise), and distances are from A, as they are without one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from train_bench.equivalence import distributions
-from train_bench.equivalence.recording import Recording
+from train_bench.equivalence.recording import LAST, START, Recording
 
 FACTOR = 10.0
 ASTRAY = 10.0
@@ -159,7 +160,7 @@ def _of(kind: str) -> str:
 
 def _augmentation(pair: Pair) -> Rung:
     name = "augmentation"
-    samples = [_features(one) for one in (pair.a, pair.b)]
+    samples, channels = ([_stream(one, kind) for one in (pair.a, pair.b)] for kind in ("samples", "channels"))
     if not _cut_alike(pair):
         alike = samples[0].shape == samples[1].shape and np.array_equal(samples[0], samples[1])
         done = EQUAL if alike and samples[0].size else CANNOT_TELL
@@ -173,6 +174,13 @@ def _augmentation(pair: Pair) -> Rung:
         f"{feature} of samples": distributions.two_samples(one, other)
         for feature, one, other in zip(FEATURES, *samples, strict=True)
     }
+    if channels[0].shape == channels[1].shape:
+        tests |= {
+            f"which of channels {first} and {second} is brighter": distributions.places(
+                *(one[[first, second]] for one in channels)
+            )
+            for first, second in itertools.combinations(range(len(channels[0])), 2)
+        }
     tested = _tested(name, tests, f"other values at {exact.where}")
     if tested.verdict == DIFFERENT:
         return replace(tested, where=f"{exact.where}: {tested.where}")
@@ -182,16 +190,14 @@ def _augmentation(pair: Pair) -> Rung:
 FEATURES = ("mean", "deviation", "smallest value", "largest value", "lean")
 
 
-def _features(one: Recording) -> np.ndarray:
-    """(features, samples) of the first input of all steps."""
-    found = [
-        one.arrays[key] for key in sorted(one.names("samples"), key=_place_in_stream) if key.endswith("/0")
-    ]
+def _stream(one: Recording, kind: str) -> np.ndarray:
+    """(features or channels, samples) of the first input of all steps."""
+    found = [one.arrays[key] for key in sorted(one.names(kind), key=_place_in_stream) if key.endswith("/0")]
     return np.concatenate(found, axis=1) if found else np.empty((0, 0))
 
 
 def _place_in_stream(key: str) -> tuple[int, ...]:
-    """Step and micro-batch of `samples/STEP.BATCH/NUMBER`."""
+    """Step and micro-batch of `KIND/STEP.BATCH/NUMBER`."""
     return tuple(map(int, key.split("/")[1].split(".")))
 
 
@@ -372,8 +378,9 @@ def _trajectory(pair: Pair) -> Rung:
 
 
 def _evaluation(pair: Pair) -> Rung:
+    """Answers of the start weights, of those behind the last step, and the quality of these."""
     name = "evaluation"
-    outputs = _tensors(pair, name, "evaluation/")
+    outputs = _answers(pair, name)
     if pair.a.facts.get("ranks") != pair.b.facts.get("ranks"):
         outputs = Rung(name=name, verdict=NOT_COMPARED, note="ranks evaluate other batches; by quality")
     qualities: list[Any] = [one.facts.get("quality") for one in (pair.a, pair.b)]
@@ -397,7 +404,24 @@ def _evaluation(pair: Pair) -> Rung:
             where = f"{metric}: {one:.7g} and {other:.7g}"
             done = DIFFERENT if count else CANNOT_TELL  # of how many samples or games is not known then
             return replace(outputs, verdict=done, where=where, error=abs(one - other), tolerance=may)
-    return replace(outputs, verdict=EQUAL, compared=outputs.compared + len(qualities[0]))
+    compared = outputs.compared + len(qualities[0])
+    if any(value for quality in qualities for value in quality.values()):
+        return replace(outputs, verdict=EQUAL, compared=compared)
+    zero = f"{', '.join(qualities[0])}: 0 on both sides, which says nothing of how it is computed"
+    done = EQUAL if outputs.verdict == EQUAL else CANNOT_TELL
+    return replace(
+        outputs, verdict=done, compared=compared, note="; ".join(filter(None, (outputs.note, zero)))
+    )
+
+
+def _answers(pair: Pair, name: str) -> Rung:
+    """Of the start weights and behind the last step: what differs first, else what tells more."""
+    parts = [_tensors(pair, name, f"{name}/{when}/") for when in (START, LAST)]
+    worth = (DIFFERENT, EQUAL, CANNOT_TELL, NOT_COMPARED)
+    best = min(parts, key=lambda part: worth.index(part.verdict))
+    if best.verdict != EQUAL:
+        return best
+    return replace(best, compared=sum(part.compared for part in parts), note=parts[-1].note)
 
 
 RUNGS: Mapping[str, Callable[[Pair], Rung]] = {
@@ -562,7 +586,8 @@ def _place(one: Recording, key: str) -> str:
     if rung in ("backward", "buffers"):
         return "/".join(rest)
     step, _, batch = rest[0].partition(".")
-    when = f"step {step}" + (f", batch {batch}" if batch else "") if step != "last" else "the last step"
+    named = {START: "start weights", LAST: "the last step"}
+    when = named.get(step) or f"step {step}" + (f", batch {batch}" if batch else "")
     what = f"input {rest[1]}" if rung == "inputs" else "/".join(rest[1:])
     return f"{what}{said}, {when}"
 

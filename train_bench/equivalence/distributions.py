@@ -38,6 +38,18 @@ def means(one: np.ndarray, other: np.ndarray) -> float:
     return math.erfc(apart / error * (1 - 1 / degrees) / math.sqrt(2)) if error > 0 else 0.0
 
 
+def places(one: np.ndarray, other: np.ndarray) -> float:
+    """p of the row that is larger in `one` being so in `other`, too, for half of the samples or more: the sign test, by
+    the normal distribution. Both are (2, samples); rows that are equal within 1e-6 of their size do not count."""
+    apart = [rows[0] - rows[1] for rows in (one, other)]
+    told = [
+        np.abs(gap) > 1e-6 * np.abs(rows).max(axis=0) for gap, rows in zip(apart, (one, other), strict=True)
+    ]
+    counted = told[0] & told[1]
+    count, against = int(counted.sum()), int((counted & (apart[0] * apart[1] < 0)).sum())
+    return 0.5 * math.erfc((against - 0.5 - count / 2) / math.sqrt(count / 2)) if count else 1.0
+
+
 def rejected(tests: Mapping[str, float]) -> list[str]:
     """The tests that reject by Holm's correction, in their order."""
     found = set()

@@ -4,6 +4,7 @@ what the reference's model was given in its first step, and the gradients of wha
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -19,8 +20,8 @@ from train_bench.job import Job
 from train_bench.seeds import derive
 
 Build = Callable[[Mapping[str, Any]], torch.nn.Module]
-"""What makes the model of a benchmark's configuration. Its forward takes what the reference's takes, and gives as many
-tensors in the same order."""
+"""What makes the model of a benchmark's configuration. Its forward takes what the reference's takes, taken apart to
+tensors as `observe.given_of` does, and gives as many tensors in the same order."""
 
 
 def recorded(job: Job, options: Mapping[str, Any]) -> Notes:
@@ -105,11 +106,14 @@ def _initial(job: Job, build: Build, pairs: Names, shapes: Shapes, notes: Notes,
 def _forward_and_back(model: torch.nn.Module, found: Any, pairs: Names, notes: Notes) -> None:
     """Modules whose weights have a counterpart are seen under its module's name."""
     places = {other.name.rpartition(".")[0]: one.name.rpartition(".")[0] for one, other in pairs.pairs}
+    calls = Counter[str]()
 
     def seen(name: str, kind: str) -> Any:
         def hook(_module: Any, _inputs: Any, output: Any) -> None:
+            calls[name] += 1
+            again = f"#{calls[name]}" * (calls[name] > 1)
             for number, tensor in enumerate(observe.tensors_of(output)):
-                key = f"forward/0.0/{name}" + f":{number}" * (number > 0)
+                key = f"forward/0.0/{name}{again}" + f":{number}" * (number > 0)
                 notes.keep(key, tensor)
                 notes.facts["operators"][key] = kind
 

@@ -3,6 +3,7 @@ the optimizer."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,13 +12,20 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from train_bench.equivalence.recording import LAST, START
 from train_bench.parallel import Parallel
+from train_bench.sharded_tensors import is_sharded, part
+from train_bench.sharded_tensors import whole as whole_of
 
 KEPT = 1 << 15
 """Elements that are kept of a larger tensor, always the same ones of a size."""
 
 DETAILED = 2
 """Steps of which outputs, gradients, weights and the optimizer's state are kept; of the others losses and rates."""
+
+
+class Enough(Exception):
+    """What was to be seen has been seen."""
 
 
 class Notes:
@@ -34,8 +42,9 @@ class Notes:
 
 
 def kept(tensor: torch.Tensor, *, whole: bool = False) -> np.ndarray:
-    """The elements of a tensor that are compared."""
-    flat = (tensor.to_dense() if tensor.is_sparse else tensor).reshape(-1)
+    """The elements of a tensor that are compared. What ranks hold parts of, all of them ask for together."""
+    held = whole_of(tensor)
+    flat = (held.to_dense() if held.is_sparse else held).reshape(-1)
     if flat.numel() > KEPT and not whole:
         chosen = np.random.default_rng(flat.numel()).integers(flat.numel(), size=KEPT)
         flat = flat[torch.from_numpy(np.sort(chosen)).to(flat.device)]
@@ -55,6 +64,20 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     )
 
 
+def given_of(value: Any) -> list[torch.Tensor]:
+    """What a model is given, for one that takes it apart again: all tensors and numbers of nested sequences, mappings
+    and dataclasses in their order, numbers as tensors of no dimension."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, int | float):
+        return [torch.tensor(value)]
+    if dataclasses.is_dataclass(value):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for part in value for tensor in given_of(part)] if isinstance(value, list | tuple) else []
+
+
 class Observer:
     """A `Parallel` whose verbs are those of another one, and which notes what it is told and what the model does.
 
@@ -64,6 +87,7 @@ class Observer:
     model       what was wrapped, after `wrap`
     optimizer   likewise
     local       parameters that other ranks do not hold, by name
+    divided     whether every rank holds a part of each parameter
     """
 
     model: torch.nn.Module
@@ -71,17 +95,19 @@ class Observer:
 
     def __init__(self, parallel: Parallel, notes: Notes, *, hooked: bool = True, given: bool = False) -> None:
         self._parallel = parallel
-        self.notes, self.steps, self.local = notes, 0, set[str]()
+        self.notes, self.steps, self.local, self.divided = notes, 0, set[str](), False
         self._hooked, self._given = hooked, given
         self._micro = 0
         self._phase: str | None = None
         self._seen: dict[str, int] = {}
         self._observing = False
-        self._inferred = 0
-        self._inferring = False
+        self._evaluated = set[str]()
+        self._inferring = self._glancing = False
         self.answered = 0
 
     def __getattr__(self, name: str) -> Any:
+        if self._glancing and name in ("sum", "mean", "gather_objects"):
+            raise Enough  # a rank without a batch; the others do not come to this
         return getattr(self._parallel, name)
 
     def wrap(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> Any:
@@ -94,7 +120,9 @@ class Observer:
         self.groups = [
             [names.get(id(weight), "?") for weight in group["params"]] for group in optimizer.param_groups
         ]
-        return self._parallel.wrap(model, optimizer, **options)
+        wrapped = self._parallel.wrap(model, optimizer, **options)
+        self.divided = any(map(is_sharded, model.parameters()))
+        return wrapped
 
     def begin(self, others: dict[str, torch.nn.Module]) -> None:
         """From now on everything is noted: the model's modules, and those of the task's `others`."""
@@ -120,17 +148,33 @@ class Observer:
         self._micro += 1
 
     @contextmanager
-    def inference(self) -> Iterator[None]:
-        """What modules give to the first batch of an evaluation is noted."""
-        before = self._phase
-        first = self._observing and self._inferred == 0 and not self._parallel.rank
-        self._phase, self._seen = ("evaluation" if first else None), {}
-        self._inferring = True
-        with self._parallel.inference():
+    def glance(self) -> Iterator[None]:
+        """An evaluation in here ends with its first batch: what weights answer that are the same on both sides."""
+        self._glancing = True
+        try:
             yield
-        self._inferring = False
-        self._phase = before
-        self._inferred += int(self._observing)
+        except Enough:
+            pass
+        finally:
+            self._glancing = False
+
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """What modules are given and give is noted for the first batch before the first step, and behind the last."""
+        before, when = self._phase, LAST if self.steps else START
+        first = self._observing and when not in self._evaluated and not self._parallel.rank
+        self._phase, self._seen = (when if first else None), {}
+        self._inferring = True
+        try:
+            with self._parallel.inference():
+                yield
+        finally:
+            self._inferring = False
+            self._phase = before
+        if self._observing:
+            self._evaluated.add(when)
+        if self._glancing:
+            raise Enough
 
     def backward(self, loss: torch.Tensor) -> None:
         """The loss is noted."""
@@ -169,7 +213,7 @@ class Observer:
                 self.notes.keep(f"statistics/{step}/{name}", buffer)
 
     def _mine(self, name: str) -> bool:
-        return name in self.local or self._parallel.rank == 0
+        return name in self.local or self.divided or self._parallel.rank == 0
 
     def _gradients(self, *_: Any) -> None:
         if self.steps < DETAILED:
@@ -180,18 +224,23 @@ class Observer:
     def _inputs(self, _: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         if self._inferring:
             self.answered += next((len(tensor) for tensor in tensors_of([*inputs, named]) if tensor.dim()), 0)
-        if self._phase is None or self._phase == "evaluation":
+        if self._phase is None:
             return
         for number, tensor in enumerate(tensors_of([*inputs, named])):
+            if self._phase in (START, LAST):
+                self.notes.keep(f"evaluation/{self._phase}/(input):{number}", tensor)
+                continue
             if self.steps < DETAILED:
                 self.notes.keep(f"inputs/{self._phase}/{number}", tensor)
             if tensor.dim() > 1:
                 self.notes.arrays[f"samples/{self._phase}/{number}"] = per_sample(tensor)
+            if tensor.dim() > 3 and tensor.is_floating_point():
+                self.notes.arrays[f"channels/{self._phase}/{number}"] = per_channel(tensor)
 
     def _whole(self, _: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if self._phase != "0.0":
             return
-        for number, tensor in enumerate(tensors_of(inputs)):
+        for number, tensor in enumerate(given_of(inputs)):
             self.notes.keep(f"given/{number}", tensor, whole=True)
             self.notes.arrays[f"given_shape/{number}"] = np.array(tensor.shape)
 
@@ -204,10 +253,11 @@ class Observer:
     def _output(self, name: str, kind: str) -> Any:
         def seen(_module: Any, _inputs: Any, output: Any) -> None:
             phase = self._phase
-            if phase is None or (phase != "evaluation" and self.steps >= DETAILED):
+            evaluated = phase in (START, LAST)
+            if phase is None or not (evaluated or self.steps < DETAILED):
                 return
             call = self._seen[name] = self._seen.get(name, 0) + 1
-            rung = "evaluation" if phase == "evaluation" else f"forward/{phase}"
+            rung = f"evaluation/{phase}" if evaluated else f"forward/{phase}"
             for number, tensor in enumerate(tensors_of(output)):
                 key = f"{rung}/{name or '(model)'}" + f"#{call}" * (call > 1) + f":{number}" * (number > 0)
                 self.notes.keep(key, tensor)
@@ -256,6 +306,11 @@ def per_sample(tensor: torch.Tensor) -> np.ndarray:
         lean.reshape(len(flat), -1).mean(1),
     )
     return np.array(torch.stack(features).cpu().numpy())
+
+
+def per_channel(tensor: torch.Tensor) -> np.ndarray:
+    """(channels, samples) means of images or volumes, (samples, channels, ...)."""
+    return np.array(tensor.detach().double().flatten(2).mean(2).T.cpu().numpy())
 
 
 class InFloat64(torch.overrides.TorchFunctionMode):
@@ -307,7 +362,7 @@ def round_otherwise(model: torch.nn.Module, unit: float, seed: int, rank: int) -
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         sign = torch.randint(2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
-        return value * (1 + unit * sign.to(value.device, value.dtype))
+        return value * part(1 + unit * sign.to(value.device, value.dtype), value)
 
     with torch.no_grad():
         for weight in model.parameters():

@@ -28,12 +28,13 @@ import torch
 
 from train_bench.check.one_rank import OneRank
 from train_bench.equivalence import foreign, observe
-from train_bench.equivalence.observe import Bystander, Notes, Observer, as_parallel
+from train_bench.equivalence.observe import Bystander, Enough, Notes, Observer, as_parallel
 from train_bench.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Unit
 from train_bench.run import rank
 from train_bench.seeds import derive
+from train_bench.sharded_tensors import part
 from train_bench.task import Task
 
 VALUES = 64
@@ -44,10 +45,6 @@ MOST_STEPS = 20_000
 
 GRADIENTS = (1.0, 1e-6, 1e3, 0.0, 1e-9, 1.0)
 """Deviations of the gradients that an optimizer is given."""
-
-
-class Enough(Exception):
-    """As many steps as were asked for are done."""
 
 
 def record(job: Job, task: Task, parallel: Parallel) -> None:
@@ -139,7 +136,7 @@ def _start_from(file: Path, observer: Observer, others: dict[str, torch.nn.Modul
         for name, tensor in own.items():
             values = torch.from_numpy(found[name]).reshape(tensor.shape)
             for each in (tensor, *(one[name] for one in copies)):
-                each.copy_(values)
+                each.copy_(part(values, each))
     parallel = observer._parallel
     parallel.load_state_dict(
         parallel.state_dict()
@@ -157,6 +154,9 @@ def _train(job: Job, task: Any, observer: Observer, options: dict[str, Any]) -> 
         return
     task.open_data()
     if job.unit is not Unit.GENERATION:
+        if not options.get("double"):
+            with torch.random.fork_rng(devices=()), observer.glance():
+                task.evaluate()
         task.train_until(_mark(steps * batch_size))
         return
     proper = observer.step
@@ -262,7 +262,7 @@ def _given_gradients(observer: Observer, notes: Notes) -> None:
     optimizer = observer.optimizer
     weights = dict(observer.model.named_parameters())
     held = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-    if notes.facts["rank"] or not all(id(weight) in held for weight in weights.values()):
+    if notes.facts["rank"] or observer.divided or not all(id(weight) in held for weight in weights.values()):
         return
     optimizer.state.clear()
     rates = [group["lr"] for group in optimizer.param_groups]

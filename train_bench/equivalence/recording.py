@@ -13,14 +13,18 @@ import numpy as np
 from train_bench import files
 from train_bench.errors import LogError
 
+START, LAST = "start", "last"
+"""When a model was evaluated: before the first step, and behind the last."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """One implementation, as `record.py` has seen it.
 
     arrays  by name, in the order in which they came: `parameters/NAME`, `initial/NAME`, `inputs/STEP.BATCH/NUMBER`,
+            `samples/STEP.BATCH/NUMBER` and `channels/STEP.BATCH/NUMBER` (features, or means of channels, by sample),
             `forward/STEP.BATCH/MODULE`, `gradients/STEP/NAME`, `step/STEP/NAME`, `state/STEP/NAME/KEY`,
-            `statistics/STEP/NAME`, `schedule/KEY` (steps, groups), `optimizer/STEP/NAME`, `evaluation/MODULE`,
+            `statistics/STEP/NAME`, `schedule/KEY` (steps, groups), `optimizer/STEP/NAME`, `evaluation/WHEN/MODULE`,
             `order` and `evaluated` (numbers of samples)
     losses  of every step, the mean over its micro-batches
     facts   of rank 0: `shapes` and `operators` by name of an array, `groups`, `options`, `quality`
