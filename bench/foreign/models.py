@@ -187,7 +187,7 @@ def torchvision_maskrcnn(config: Mapping[str, Any]) -> nn.Module:
 
 
 def torchvision_maskrcnn_as_published(config: Mapping[str, Any]) -> nn.Module:
-    """The same with the stride in the first convolution of a block and frozen norms without epsilon, as in Detectron."""
+    """The same with the stride in the first convolution of a block, and frozen norms without epsilon: Detectron's."""
     from torchvision.ops import FrozenBatchNorm2d
 
     model = _maskrcnn(config)
