@@ -20,9 +20,8 @@ import torch
 
 from tests.commands.conftest import make
 from tests.references.several_ranks import FromFile
-from train_bench import campaign, unscored
+from train_bench import campaign
 from train_bench.equivalence import compare, record, recording
-from train_bench.errors import LaunchError
 from train_bench.job import Job
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
@@ -38,12 +37,10 @@ SHORT = {"minigo": {"hyperparameters": {"min_selfplay_games_per_generation": 32}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How B differs from A: overrides, its ranks, what is done to its processes, options of its recording. With a
-    `launcher`, overrides that choose one, its ranks are started by it, as train-bench does."""
+    """How B differs from A: overrides, its ranks, what is done to its processes, options of its recording."""
 
     changes: tuple[str, ...] = ()
     ranks: int = 1
-    launcher: tuple[str, ...] = ()
     plant: Callable[[str], Any] | None = None
     recorded: dict[str, Any] | None = None
 
@@ -87,28 +84,15 @@ class Baseline:
             raise RuntimeError(said)
 
     def _said(self, way: Way, name: str, **options: Any) -> str:
-        options = {"steps": self.steps, "seeds": SEEDS, "data": "real", "start": None, **options}
-        if way.launcher:
-            planned = plan_of(self.reference, way.ranks, way.changes, self.seed, way.launcher)
-            try:
-                unscored.carry_out(planned, "record", options, self.folder / name)
-            except LaunchError as error:
-                return str(error)
-            return ""
         job = plan_of(self.reference, way.ranks, way.changes, self.seed).jobs[0]
+        options = {"steps": self.steps, "seeds": SEEDS, "data": "real", "start": None, **options}
         return in_processes(way, job, self.folder / name, options)
 
 
 @functools.cache
-def plan_of(
-    reference: str,
-    ranks: int = 1,
-    changes: tuple[str, ...] = (),
-    seed: int = SEED,
-    launcher: tuple[str, ...] = ("launcher=torchrun",),
-) -> Plan:
-    """A mini benchmark of one job under torch's own data parallelism or another launcher, whose data are prepared."""
-    places = (*launcher, f"launcher.nproc_per_node={ranks}", "launcher.threads_per_rank=1")
+def plan_of(reference: str, ranks: int = 1, changes: tuple[str, ...] = (), seed: int = SEED) -> Plan:
+    """A mini benchmark of one job under torch's own data parallelism, whose data are prepared."""
+    places = ("launcher=torchrun", f"launcher.nproc_per_node={ranks}", "launcher.threads_per_rank=1")
     words = (f"seed={seed}", "device=cpu", *places, *changes)
     planned = make(f"benchmark={reference}_mini", *words, to_be_run=False)
     job = planned.jobs[0]

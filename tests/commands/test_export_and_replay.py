@@ -1,7 +1,9 @@
 """A campaign as one file, and what another machine says to it."""
 
 import hashlib
+import importlib
 import json
+import os
 import shutil
 import tomllib
 from dataclasses import replace
@@ -86,6 +88,88 @@ def test_ro_crate_croissant_and_in_toto_say_the_same_of_the_same_files(read):
     assert [one["name"] for one in statement["subject"]] == [f"results/result_{run}.txt" for run in range(5)]
     for one in (*statement["subject"], *statement["predicate"]["configuration"]):
         assert one["digest"]["sha256"] == hashlib.sha256(read.content[one["name"]]).hexdigest()
+
+
+def official(name):
+    """The package that is the authority of a format; in continuous integration it has to be there."""
+    return importlib.import_module(name) if os.environ.get("CI") else pytest.importorskip(name)
+
+
+def unpacked(read, folder):
+    for name, content in read.content.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rocrate_reads_the_action_and_every_file(read, tmp_path):
+    crate_of = official("rocrate.rocrate").ROCrate
+    found = crate_of(str(unpacked(read, tmp_path)))
+    assert {part.id for part in found.root_dataset["hasPart"]} == read.content.keys() - {
+        "ro-crate-metadata.json"
+    }
+    action = found.dereference("#campaign")
+    assert (action.type, action["instrument"].type) == ("CreateAction", "SoftwareApplication")
+    assert [one.id for one in action["object"]] == ["spec.json", "croissant.json", "rules.json"]
+    (tmp_path / "ro-crate-metadata.json").write_text("{}")
+    with pytest.raises(ValueError, match="@graph"):
+        crate_of(str(tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlcroissant_accepts_the_data_and_refuses_them_without_a_digest(read):
+    mlcroissant = official("mlcroissant")
+    told = read.json("croissant.json")
+    (file,) = mlcroissant.Dataset(jsonld=told).metadata.distribution
+    assert (file.id, file.sha256) == ("images.npy", hashlib.sha256(b"images").hexdigest())
+    told["distribution"][0].pop("sha256")
+    with pytest.raises(mlcroissant.ValidationError, match="sha256"):
+        mlcroissant.Dataset(jsonld=told)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_in_toto_accepts_the_statement_and_its_predicate_and_refuses_one_about_nothing(read):
+    statement, of_results = (
+        official(f"in_toto_attestation.{name}")
+        for name in ("v1.statement", "predicates.test_result.v0.test_result_pb2")
+    )
+    parse = importlib.import_module("google.protobuf.json_format").ParseDict
+    messages = official("in_toto_attestation.v1.statement_pb2")
+    told = read.json("statement.json")
+    statement.Statement.copy_from_pb(parse(told, messages.Statement())).validate()
+    assert parse(told["predicate"], of_results.TestResult()).result == "FAILED"
+    with pytest.raises(ValueError, match="subject"):
+        statement.Statement.copy_from_pb(parse({**told, "subject": []}, messages.Statement())).validate()
+
+
+def test_croissant_tasks_has_the_benchmark_as_a_problem_that_the_campaign_solves(read):
+    """By the rules of its shapes: a problem leaves something open, a solution nothing, and an evaluation is of one
+    solution."""
+    told = read.json("croissant_tasks.json")
+    assert told["@context"]["cr"] == "http://mlcommons.org/croissant/"
+    problem, solution, evaluation, *metrics = told["@graph"]
+    assert [one["@type"] for one in (problem, solution, evaluation)] == [
+        "cr:TaskProblem",
+        "cr:TaskSolution",
+        "cr:EvaluationTask",
+    ]
+    assert problem["cr:implementation"]["@type"] == "cr:ImplementationSpec"
+    assert "Spec" not in json.dumps([solution, evaluation])
+    assert solution["isBasedOn"] == {"@id": problem["@id"]}
+    assert evaluation["cr:evaluatedSolution"] == {"@id": solution["@id"]}
+    results = {
+        (one["name"], one["cr:metric"]["@id"]): one["cr:value"]["value"]
+        for one in evaluation["cr:evaluationResults"]
+    }
+    assert len(results) == 2 * 5
+    assert results["result_0.txt", "#top1"] == 0.999
+    assert {metric["@id"]: metric["cr:lowerIsBetter"] for metric in metrics} == {
+        "#top1": False,
+        "#minutes": True,
+    }
+    named = {part["@id"] for part in solution["cr:output"]["hasPart"]}
+    assert named == {name for name in read.content if name.startswith("results/")}
 
 
 def test_an_unfinished_campaign_and_one_of_another_environment_are_not_exported(exported, tmp_path):

@@ -1,35 +1,39 @@
-"""References do the same below other launchers, on one rank and on two, compiled, and in another layout."""
+"""References do the same under other launchers, on one rank and on two, compiled, and in another layout."""
 
+import importlib.util
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.commands.conftest import ROOT
-from tests.equivalence.matrix import MATRIX, missing
+from tests.commands.test_bad_input import train_bench
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
+TWO = "launcher=torchrun launcher.nproc_per_node=2"
+PARTS = "benchmark.hyperparameters.gradient_accumulation_steps"
+RANKS = (f"{PARTS}=2", f"{TWO} {PARTS}=1")
+"""Two micro-batches of one rank, and one of each of two: batch norms see the same."""
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    """What was found of every pair, by its reference and its way."""
-    folder = tmp_path_factory.mktemp("matrix")
-    argv = [sys.executable, "-m", "tests.equivalence.matrix", str(folder / "found.json")]
-    env = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=800)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((folder / "found.json").read_text())
-    return {(one["reference"], one["bug"].removeprefix("equal: ")): one for one in found}
+MATRIX = {
+    "two ranks": (*RANKS, ("bert", "dlrm", "unet3d")),
+    "horovod": (TWO, "launcher=horovod", ("resnet",)),
+    "compiled": ("", "benchmark.compile=true", ("resnet", "dlrm")),
+    "layout": ("", "benchmark.model.channels_last=false", ("resnet",)),
+}
 
 
-@pytest.mark.parametrize(("reference", "way"), MATRIX)
-def test_a_reference_does_the_same_in_every_way(reference, way, outcomes):
-    if missing(way) and not os.environ.get("CI"):
-        pytest.skip(f"{way} is not installed")
-    found = outcomes[reference, way]
-    assert found["found"] == "equal", found
-    assert not found["no_double"], found
-    assert {"parameters", "data order", "loss", "step", "trajectory"} <= set(found["equal"]), found
+@pytest.mark.parametrize(
+    ("way", "reference"), [(way, name) for way, row in MATRIX.items() for name in row[2]]
+)
+def test_a_reference_does_the_same_in_every_way(way, reference, tmp_path):
+    a, b, _ = MATRIX[way]
+    if way == "horovod" and importlib.util.find_spec("horovod") is None:
+        pytest.skip("horovod is not installed")
+    common = f"benchmark={reference}_mini launcher.threads_per_rank=1 seed=1 data_dir={tmp_path / 'data'}"
+    file = tmp_path / "said.json"
+    short = ("--steps", "4", "--seeds", "2", "--to", str(file))
+    answer = train_bench("equivalent", f"{common} {a}", b, *short, timeout=800)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    said = json.loads(file.read_text())
+    rungs = {rung["name"]: rung["verdict"] for rung in said["rungs"]}
+    assert {rungs[name] for name in ("parameters", "data order", "loss", "step", "trajectory")} == {"equal"}
