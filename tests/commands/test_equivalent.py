@@ -36,6 +36,7 @@ TINY = "benchmark=dlrm_mini launcher.threads_per_rank=1 seed=1"
             "resnet_mini is no override NAME=VALUE and no folder with recordings",
         ),
         ([str(ROOT / "conf"), "precision=bf16"], "holds no recording"),
+        (["benchmark=dlrm_mini " + "seed=1 " * 50 + "stray", "precision=bf16"], "stray is no override"),
     ],
 )
 def test_what_cannot_be_compared_is_said_before_anything_is_started(arguments, said):

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
             raise UnknownName(what="rung", name=name, known=compare.RUNGS)
     if (options.record is None) == (options.b is None):
         raise RequestError("Give two sides to compare, A and B, or --record DIR and one side to record.")
-    folders = [Path(side).expanduser() for side in (options.a, options.b) if side]
+    folders = [folder for side in (options.a, options.b) if side and (folder := _folder(side))]
     if len(folders) == 2 and all(any(folder.glob("result_*.txt")) for folder in folders):
         return _answer(options, [_convergence(*folders)], steps=0, double=False)
     if options.steps < 1 or options.seeds < 2:
@@ -172,9 +172,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _folder(text: str) -> Path | None:
+    """The folder of that name, if there is one; overrides may be longer than a name can be."""
+    path = Path(text).expanduser()
+    return path if text and os.path.isdir(path) else None  # noqa: PTH112 `Path.is_dir` raises for long names
+
+
 def _side(text: str) -> Side:
-    folder = Path(text).expanduser()
-    if text and folder.is_dir():
+    folder = _folder(text)
+    if folder is not None:
         inner = folder / A if (folder / A).is_dir() else folder
         if not recording.is_recording(inner):
             raise RequestError(
