@@ -1,19 +1,14 @@
-"""Llama 3.1: a decoder with RMSNorm, rotary positions, grouped-query attention and SwiGLU, without biases; the output
-layer is not the embedding."""
+"""Llama 3.1: rotations that are slowed for long contexts, and projections of attention apart."""
 
 from __future__ import annotations
 
 import math
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from train_bench.references.llama31_8b.config import Model
-from train_bench.references.parts.decoder.rotary import plain_frequencies, rotated, rotations
-
-DEVIATION = 0.02
-"""Standard deviation of the normal that weights start from; layers whose output is added to the stream are smaller by
-the square root of how many there are."""
+from train_bench.references.parts.decoder.llama import Llama, attend
+from train_bench.references.parts.decoder.rotary import plain_frequencies
 
 
 def frequencies(shape: Model, like: Tensor) -> Tensor:
@@ -34,7 +29,6 @@ class Attention(nn.Module):
     def __init__(self, shape: Model) -> None:
         super().__init__()
         self.head_size = shape.head_size
-        self.sharing = shape.heads // shape.key_value_heads
         inner, shared = shape.heads * shape.head_size, shape.key_value_heads * shape.head_size
         self.q_proj = nn.Linear(shape.width, inner, bias=False)
         self.k_proj = nn.Linear(shape.width, shared, bias=False)
@@ -43,75 +37,18 @@ class Attention(nn.Module):
 
     def forward(self, hidden: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """(samples, length, width)."""
-        query, key, value = (self._split(part(hidden)) for part in (self.q_proj, self.k_proj, self.v_proj))
-        query, key = rotated(query, cosine, sine), rotated(key, cosine, sine)
-        if self.sharing > 1:
-            key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        output: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
-        return output
-
-    def _split(self, hidden: Tensor) -> Tensor:
-        """(samples, heads, length, head size)."""
-        return hidden.unflatten(2, (-1, self.head_size)).transpose(1, 2)
-
-
-class SwiGLU(nn.Module):
-    """down(silu(gate(x)) * up(x))."""
-
-    def __init__(self, shape: Model) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(shape.width, shape.intermediate, bias=False)
-        self.up_proj = nn.Linear(shape.width, shape.intermediate, bias=False)
-        self.down_proj = nn.Linear(shape.intermediate, shape.width, bias=False)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(samples, length, width)."""
-        output: Tensor = self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+        query, key, value = (part(hidden) for part in (self.q_proj, self.k_proj, self.v_proj))
+        output: Tensor = self.o_proj(attend(query, key, value, cosine, sine, head_size=self.head_size))
         return output
 
 
-class Layer(nn.Module):
-    """Attention and feed-forward, each behind a norm and added to the stream."""
+class Decoder(Llama):
+    """Grattafiori et al., "The Llama 3 Herd of Models" (2024), with the positions of version 3.1."""
+
+    shape: Model
 
     def __init__(self, shape: Model) -> None:
-        super().__init__()
-        self.input_layernorm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
-        self.self_attn = Attention(shape)
-        self.post_attention_layernorm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
-        self.mlp = SwiGLU(shape)
+        super().__init__(shape, Attention)
 
-    def forward(self, hidden: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """(samples, length, width)."""
-        hidden = hidden + self.self_attn(self.input_layernorm(hidden), cosine, sine)
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))
-
-
-class Decoder(nn.Module):
-    """Grattafiori et al., "The Llama 3 Herd of Models" (2024), with the positions of version 3.1. Parameters are named
-    as in the published weights but for their prefix `model.`, which `parts/decoder/weights.py` puts before them."""
-
-    def __init__(self, shape: Model) -> None:
-        super().__init__()
-        self.shape = shape
-        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
-        self.norm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
-        self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=False)
-        self._initialize()
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """int64 (samples, length) -> logits of the token behind each (samples, length, vocabulary)."""
-        hidden = self.embed_tokens(tokens)
-        cosine, sine = rotations(frequencies(self.shape, hidden), tokens.shape[1])
-        for layer in self.layers:
-            hidden = layer(hidden, cosine, sine)
-        logits: Tensor = self.lm_head(self.norm(hidden))
-        return logits
-
-    def _initialize(self) -> None:
-        added = DEVIATION / math.sqrt(2 * len(self.layers))
-        for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:
-                smaller = name.endswith(("o_proj.weight", "down_proj.weight"))
-                nn.init.normal_(parameter, std=added if smaller else DEVIATION)
+    def _frequencies(self, like: Tensor) -> Tensor:
+        return frequencies(self.shape, like)

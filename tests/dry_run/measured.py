@@ -44,8 +44,11 @@ def task_of(config: Any):
 
 
 def mini(name: str, *overrides: str) -> Any:
-    """Without warm-up."""
-    return composed(name, "warm_up_steps=0", *overrides)
+    """Without warm-up and, as in a dry run, without a file of weights."""
+    config = composed(name, "warm_up_steps=0", *overrides)
+    if hasattr(config, "start_weights"):
+        config.start_weights = None
+    return config
 
 
 def counted(task: Any, samples: int) -> FlopCounterMode:

@@ -16,6 +16,7 @@ from train_bench.rules import ruleset
 PREPARED = "drop_caches=true"
 STARTED = {
     "bert": ["benchmark.start_weights=start.npz"],
+    "llama2_70b_lora": ["benchmark.start_weights=start"],
     "llama31_405b": ["benchmark.start_weights=start"],
     "minigo": ["benchmark.start_weights=start.npz", "benchmark.opponent=target.npz"],
 }

@@ -22,6 +22,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from train_bench.references.dlrm import clicks
+from train_bench.references.llama2_70b_lora import dialect
 from train_bench.references.parts import digit_scenes
 from train_bench.references.parts.decoder import grammar
 from train_bench.references.rnnt import letters
@@ -159,6 +160,19 @@ def word_tokenizer(path: Path, words: Sequence[str]) -> None:
     tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[0]))
     tokenizer.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
     tokenizer.save(str(path))
+
+
+def packed(root: Path, *, train: int, validation: int, length: int) -> int:
+    """Sequences of token numbers as JSON lines, in two files that train and one that evaluates, where the first third
+    of each does not count. Returns how many tokens there are."""
+    root.mkdir(parents=True, exist_ok=True)
+    rows = dialect.sequences(train + validation, length, 1).tolist()
+    files = {"train-0": rows[: train // 2], "train-1": rows[train // 2 : train], "validation": rows[train:]}
+    for name, some in files.items():
+        hidden = length // 3 if name == "validation" else 0
+        lines = [{"input_ids": row, "labels": [-100] * hidden + row[hidden:]} for row in some]
+        (root / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return grammar.VOCABULARY
 
 
 def criteo(root: Path, days: int, lines: int, table_rows: Sequence[int]) -> None:

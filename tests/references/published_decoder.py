@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from train_bench.references.gpt_oss_20b.config import Model as Mixture
-from train_bench.references.llama31_8b.config import Model
+from train_bench.references.llama31_8b.config import Model as Slowed
+from train_bench.references.parts.decoder.config import Model
 
 Answers = dict[str, Tensor]
 """Logits, the loss and the gradients of a network."""
@@ -20,6 +21,15 @@ def decoder(shape: Model) -> Any:
     """`LlamaForCausalLM`, with weights of its own."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    rotations: dict[str, Any] = {"rope_type": "default", "rope_theta": shape.rope_base}
+    if isinstance(shape, Slowed):
+        rotations |= {
+            "rope_type": "llama3",
+            "factor": shape.rope_factor,
+            "low_freq_factor": shape.low_frequency,
+            "high_freq_factor": shape.high_frequency,
+            "original_max_position_embeddings": shape.old_context,
+        }
     return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=shape.vocabulary,
@@ -29,17 +39,10 @@ def decoder(shape: Model) -> Any:
             num_attention_heads=shape.heads,
             num_key_value_heads=shape.key_value_heads,
             head_dim=shape.head_size,
-            max_position_embeddings=2 * shape.old_context,
+            max_position_embeddings=2 * shape.old_context if isinstance(shape, Slowed) else 8192,
             rms_norm_eps=shape.norm_epsilon,
             tie_word_embeddings=False,
-            rope_parameters={
-                "rope_type": "llama3",
-                "rope_theta": shape.rope_base,
-                "factor": shape.rope_factor,
-                "low_freq_factor": shape.low_frequency,
-                "high_freq_factor": shape.high_frequency,
-                "original_max_position_embeddings": shape.old_context,
-            },
+            rope_parameters=rotations,
         )
     )
 

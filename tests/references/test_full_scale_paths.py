@@ -17,6 +17,7 @@ from tests.references.one_rank import OneRank
 from tests.references.tasks import mark
 from train_bench.references.bert.model import Bert, tensor_name
 from train_bench.references.dlrm import criteo as criteo_days
+from train_bench.references.llama2_70b_lora.model import Decoder as PlainLlama
 from train_bench.references.llama31_8b.model import Decoder
 from train_bench.references.maskrcnn.model import Backbone as MaskRCNNBackbone
 from train_bench.references.maskrcnn.start_weights import detectron_names
@@ -250,6 +251,28 @@ def test_llama31_8b_trains_on_json_lines_from_start_weights_with_slowed_rotation
     data = importlib.import_module("train_bench.references.llama31_8b.data")
     data.prepare(config, tmp_path / "tokens", tmp_path / "source")
     config.train_samples = len(data.open_sequences(config)[0])
+    task, losses = trained(config, tmp_path / "source", 60)
+    assert all(math.isfinite(value) for value in task.evaluate().metrics.values())
+    task.close()
+    assert fallen(losses) < 0.8
+
+
+def test_llama2_70b_lora_trains_on_packed_sequences_from_start_weights_with_dropout(tmp_path: Path) -> None:
+    """Also accumulated micro-batches, and labels of which some do not count."""
+    vocabulary = distributed.packed(tmp_path / "source", train=64, validation=8, length=32)
+    config = configs.llama2_70b_lora(
+        "llama2_70b_lora",
+        *COMMON,
+        *("train_samples=64", "eval_samples=8", "data.sequence_length=32", f"model.vocabulary={vocabulary}"),
+        *(f"data_dir={tmp_path / 'packed'}", f"start_weights={tmp_path / 'start'}"),
+        *("model.layers=2", "model.width=32", "model.heads=4", "model.key_value_heads=2"),
+        *("model.head_size=8", "model.intermediate=64", "model.rope_base=100.0"),
+        *("hyperparameters.global_batch_size=8", "hyperparameters.gradient_accumulation_steps=2"),
+        "hyperparameters.opt_base_learning_rate=0.02",
+    )
+    (tmp_path / "start").mkdir()
+    torch.manual_seed(3)
+    save_weights(PlainLlama(config.model), tmp_path / "start" / "model.safetensors")
     task, losses = trained(config, tmp_path / "source", 60)
     assert all(math.isfinite(value) for value in task.evaluate().metrics.values())
     task.close()

@@ -158,13 +158,16 @@ ROUNDS = {"5.1.0": "llama31_8b_bs96", "6.0.0": "llama31_8b_bs128", "6.1.0": "lla
         ("6.0.0", "llama31_405b_bs2304"),
         ("6.0.0", "gpt_oss_20b_bs32"),
         ("6.1.0", "gpt_oss_20b"),
+        ("5.1.0", "llama2_70b_lora"),
+        ("6.0.0", "llama2_70b_lora_bs128"),
+        ("6.1.0", "llama2_70b_lora_bs16"),
     ],
 )
 def test_the_official_checker_accepts_a_log_of_the_full_benchmark(
     tmp_path: Path, round_name: str, variant: str
 ) -> None:
     """Of a task that reaches its target in its third evaluation and computes nothing."""
-    started = ["benchmark.start_weights=x"] if "405b" in variant else []
+    started = ["benchmark.start_weights=x"] if variant.startswith(("llama31_405b", "llama2_70b")) else []
     plan = make(
         f"benchmark={variant}",
         *(f"benchmark.ruleset=training-{round_name}", "precision=bf16", "drop_caches=true", *started),
@@ -173,8 +176,9 @@ def test_the_official_checker_accepts_a_log_of_the_full_benchmark(
     assert plan.changes == ()
     job = replace(plan.jobs[0], drop_caches=False)
     job = replace(job, announcement={**job.announcement, "submission_platform": "2x something"})
-    task = Synthetic([7.0, job.target.thresholds[0].value + 0.01, job.target.thresholds[0].value])
-    task.eval_samples = job.config["eval_samples"]
+    (target,) = job.target.thresholds
+    task = Synthetic([7.0, target.value + 0.01, target.value])
+    task.metric, task.eval_samples = target.metric, job.config["eval_samples"]
     log = Log(tmp_path / "result_0.txt", task.clock)
     assert timed_run(task, job, QuietRank(), log) == "success"
     log.close()
@@ -190,6 +194,7 @@ def test_the_official_checker_accepts_a_log_of_the_full_benchmark(
 class Synthetic(FakeTask):
     """Of the full benchmark's sizes; tells how experts are chosen, as a mixture of them does."""
 
+    metric: str
     eval_samples: int
 
     def open_data(self) -> object:
@@ -199,7 +204,7 @@ class Synthetic(FakeTask):
         return replace(super().train_until(mark), extras={"expert_load_entropy": 3.4})
 
     def evaluate(self) -> Quality:
-        return Quality(metrics={"log_perplexity": self.qualities.pop(0)})
+        return Quality(metrics={self.metric: self.qualities.pop(0)})
 
 
 WIDE_STEP = """

@@ -55,6 +55,15 @@ SPECIAL = {
             "hyperparameters.opt_base_learning_rate=1",
         ),
     ),
+    "llama2_70b_lora": Case(
+        overrides=("start_weights=null", "model.lora_dropout=0.1"),
+        eager=(
+            "hyperparameters.opt_learning_rate_warmup_steps=0",
+            "hyperparameters.opt_base_learning_rate=0.03",
+            "model.lora_dropout=0.0",
+        ),
+        steps=60,
+    ),
     "maskrcnn": Case(
         overrides=("hyperparameters.global_batch_size=4",),
         eager=(

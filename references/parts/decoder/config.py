@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from train_bench import task
+from train_bench.errors import RequestError
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +59,16 @@ class Model:
     intermediate: int
     norm_epsilon: float = 1e-5
     rope_base: float
+
+    def check(self) -> None:
+        """Raises `RequestError` for heads that cannot be."""
+        if self.heads % self.key_value_heads:
+            raise RequestError(
+                f"model.heads {self.heads} cannot be divided among {self.key_value_heads} heads of keys and values "
+                "(model.key_value_heads)."
+            )
+        if self.head_size % 2:
+            raise RequestError(f"model.head_size is {self.head_size}; rotary positions need an even number.")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -35,8 +35,8 @@ _table = Random(20250500)
 VERB_OF = [[_table.randrange(VERBS) for _ in range(NOUNS)] for _ in range(SUBJECTS)]
 
 
-def documents(count: int, seed: int) -> Iterator[list[int]]:
-    """Tokens below `VOCABULARY`, with the end of each document."""
+def documents(count: int, seed: int, verb_of: Sequence[Sequence[int]] = VERB_OF) -> Iterator[list[int]]:
+    """Tokens below `VOCABULARY`, with the end of each document. `verb_of` are the verbs by subject and noun."""
     rng = Random(seed)
     for _ in range(count):
         subject = rng.randrange(SUBJECTS)
@@ -44,7 +44,7 @@ def documents(count: int, seed: int) -> Iterator[list[int]]:
         while len(tokens) == 1 or rng.randrange(SENTENCES):
             adjective, noun = rng.randrange(ADJECTIVES), rng.randrange(NOUNS)
             tokens += [FIRST_ADJECTIVE + adjective, FIRST_NOUN + noun]
-            tokens += [FIRST_ADVERB + rng.randrange(ADVERBS), FIRST_VERB + VERB_OF[subject][noun]]
+            tokens += [FIRST_ADVERB + rng.randrange(ADVERBS), FIRST_VERB + verb_of[subject][noun]]
         yield [*tokens, END]
 
 
@@ -55,10 +55,10 @@ def entropy() -> float:
     return (math.log(SUBJECTS) + SENTENCES * sentence + ends) / (2 + 4 * SENTENCES)
 
 
-def surprise(tokens: Sequence[int]) -> list[float]:
+def surprise(tokens: Sequence[int], verb_of: Sequence[Sequence[int]] = VERB_OF) -> list[float]:
     """Nats of every token but the first to a reader who knows the language and no more of the text than these tokens:
     where they begin within a document, its subject is told by its verbs alone."""
-    verbs = np.array(VERB_OF)
+    verbs = np.array(verb_of)
     subjects = np.full(SUBJECTS, 1 / SUBJECTS)
     noun: int | None = None
     nats = []

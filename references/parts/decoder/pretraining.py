@@ -104,13 +104,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
 
 def _refuse_shapes(config: Config) -> None:
     shape = config.model
-    if shape.heads % shape.key_value_heads:
-        raise RequestError(
-            f"model.heads {shape.heads} cannot be divided among {shape.key_value_heads} heads of keys and values "
-            "(model.key_value_heads)."
-        )
-    if shape.head_size % 2:
-        raise RequestError(f"model.head_size is {shape.head_size}; rotary positions need an even number.")
+    shape.check()
     if not 0 <= config.data.end_of_document < shape.vocabulary:
         raise RequestError(
             f"data.end_of_document is {config.data.end_of_document}; allowed are 0 to {shape.vocabulary - 1}."

@@ -1,0 +1,96 @@
+"""What may be asked of the benchmark that fine-tunes a decoder by low-rank adapters.
+
+Imports nothing heavy, so that listing and planning need no torch.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from train_bench import task
+from train_bench.references.parts import data_config
+from train_bench.references.parts.decoder import config as decoder
+
+
+@dataclass(slots=True, kw_only=True)
+class Hyperparameters(task.Hyperparameters):
+    """Spelled as the mllog keys (closed division table, "llama2_70b_lora"). Steps are steps of the global batch.
+
+    lora_rank                           of the change of a projection
+    lora_alpha                          a change is multiplied by `lora_alpha / lora_rank`
+    opt_learning_rate_training_steps    where the rate would have decayed to 0
+    opt_learning_rate_warmup_steps      in which the rate rises from 0 to the base
+    """
+
+    lora_rank: int = 16
+    lora_alpha: float = 32
+    opt_name: str = "adamw"
+    opt_base_learning_rate: float
+    opt_learning_rate_training_steps: int = 1024
+    opt_learning_rate_warmup_steps: int = 0
+    opt_learning_rate_decay_schedule: str = "cosine with linear warmup"
+    opt_adamw_beta_1: float = 0.9
+    opt_adamw_beta_2: float = 0.999
+    opt_adamw_epsilon: float = 1e-8
+    opt_adamw_weight_decay: float = 0.0001
+    opt_gradient_clip_norm: float = 0.3
+
+
+@dataclass(slots=True, kw_only=True)
+class Model(decoder.Model):
+    """The shape of the network. Llama 2 70B: 80 layers of width 8192.
+
+    lora_dropout  probability with which an adapter does not see a number of its input while it is trained
+    """
+
+    vocabulary: int = 32000
+    rope_base: float = 10000.0
+    lora_dropout: float = 0.1
+
+
+@dataclass(slots=True, kw_only=True)
+class Data(data_config.ArrayData):
+    """Where the sequences come from.
+
+    origin           "packed" (JSON lines of token numbers) or "dialect" (generated): what `prepare` knows how to read
+    sequence_length  tokens of a sample
+    """
+
+    origin: str
+    sequence_length: int = 8192
+    eval_batch_size: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Config(data_config.ArrayConfig):
+    """Fine-tuning by adapters at any scale.
+
+    start_weights  folder or file of the weights that adapters are trained for, in `data_dir` unless absolute, in the
+                   format of `parts/decoder/weights.py`; those of the small scale are made by `prepare`
+    """
+
+    hyperparameters: Hyperparameters
+    model: Model
+    data: Data
+    start_weights: str | None = None
+
+    TUNABLE: ClassVar[tuple[str, ...]] = (*data_config.ArrayConfig.TUNABLE, "start_weights", "ruleset")
+    """Rounds 5.1 to 6.1 define the same task."""
+
+    def refuse(self) -> str | None:
+        """What is missing, as a sentence."""
+        if self.start_weights is None:
+            return (
+                f"{self.benchmark} starts from pretrained weights, and benchmark.start_weights names none. Fetch Llama "
+                "2 70B with fused projections as safetensors, and set benchmark.start_weights=FOLDER."
+            )
+        return None
+
+    def start_weights_path(self) -> Path | None:
+        """Where the start weights lie."""
+        if self.start_weights is None:
+            return None
+        return Path(os.path.normpath(Path(self.data_dir or ".") / self.start_weights))

@@ -1,0 +1,122 @@
+"""The data of the fine-tuning benchmark: preparing, opening, look-alikes.
+
+A sample is a sequence of tokens that stands for itself, and for each of them the same number as its label, or
+`NOT_COUNTED`: in a loss and in an evaluation, tokens that count are predicted from those before them in their sequence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from train_bench import files
+from train_bench.errors import RequestError, UnknownName
+from train_bench.references.llama2_70b_lora import dialect, start_weights
+from train_bench.references.llama2_70b_lora.config import Config
+from train_bench.references.parts import arrays, prepared
+from train_bench.references.parts.arrays import open_splits
+
+__all__ = ["NOT_COUNTED", "open_splits", "prepare", "synthetic"]
+
+NOT_COUNTED = -100
+"""The label of a token that is not predicted."""
+
+LARGEST_LINE = 16 * 2**20
+"""Bytes of a sequence as a line of JSON; one of 8192 tokens has some 100,000."""
+
+PATTERNS = {"train": "train*.jsonl", "val": "validation*.jsonl"}
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Write all sequences into `folder`, once and for all, and at the small scale the start weights where
+    `config.start_weights` says; verified.
+
+    `source` holds the packed sequences (not needed for generated text). All of them are in memory. Returns at once if
+    everything is there. Never downloads.
+    """
+    if config.data.origin == "dialect" and config.start_weights is not None:
+        start_weights.make(config)
+    if arrays.is_written(config, folder):
+        return
+    if config.data.origin == "dialect":
+        splits = _generated(config)
+    elif config.data.origin == "packed":
+        root = prepared.given_source(config, config.data.origin, source)
+        splits = {split: _packed(config, root, pattern) for split, pattern in PATTERNS.items()}
+    else:
+        raise UnknownName(what="data origin", name=config.data.origin, known=["packed", "dialect"])
+    arrays.write(config, folder, splits)
+
+
+def _generated(config: Config) -> dict[str, dict[str, np.ndarray]]:
+    counts = {"train": config.train_samples, "val": config.eval_samples}
+    splits = {}
+    for split, count in counts.items():
+        tokens = dialect.sequences(count or 0, config.data.sequence_length, dialect.SEEDS[split])
+        splits[split] = {"tokens": tokens, arrays.LABELS: tokens}
+    return splits
+
+
+def _packed(config: Config, root: Path, pattern: str) -> dict[str, np.ndarray]:
+    paths = sorted(root.glob(pattern))
+    if not paths:
+        raise RequestError(
+            f"{root} has no file {pattern}; needed are the packed sequences as JSON lines, {PATTERNS['train']} and "
+            f"{PATTERNS['val']}."
+        )
+    rows = [row for path in paths for row in _rows(config, path)]
+    return {"tokens": np.stack([row[0] for row in rows]), arrays.LABELS: np.stack([row[1] for row in rows])}
+
+
+def _rows(config: Config, path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    with files.opened(path) as file:
+        number = 0
+        while line := file.readline(LARGEST_LINE):
+            number += 1
+            yield _row(config, line, f"{path}, line {number}")
+
+
+def _row(config: Config, line: bytes, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and labels, int32 (length,) each."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{where} is no JSON: {error}. Make the file again.") from error
+    given = content if isinstance(content, dict) else {}
+    tokens = _numbers(config, given.get("input_ids"), f"{where}: input_ids")
+    labels = _numbers(config, given.get("labels", given.get("input_ids")), f"{where}: labels")
+    if not ((tokens >= 0) & (tokens < config.model.vocabulary)).all():
+        raise RequestError(
+            f"{where}: input_ids go from {tokens.min()} to {tokens.max()}; allowed are 0 to "
+            f"{config.model.vocabulary - 1}."
+        )
+    counted = labels != NOT_COUNTED
+    if (labels[counted] != tokens[counted]).any() or not counted[1:].any():
+        raise RequestError(
+            f"{where}: labels are the tokens themselves or {NOT_COUNTED}, and at least one behind the first counts."
+        )
+    return tokens, labels
+
+
+def _numbers(config: Config, values: Any, what: str) -> np.ndarray:
+    length = config.data.sequence_length
+    whole = isinstance(values, list) and all(type(one) is int and abs(one) < 2**31 for one in values)
+    if not whole or len(values) != length:
+        raise RequestError(f"{what} are no list of {length} whole numbers. Make the file again.")
+    return np.array(values, dtype=np.int32)
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Look-alike of a batch, labels and tokens, from a generator of its own: numbers that go up by one, which can be
+    learnt. Reads nothing."""
+    rng = np.random.default_rng(seed)
+    starts = rng.integers(config.model.vocabulary, size=(samples, 1))
+    counted = (starts + np.arange(config.data.sequence_length)) % config.model.vocabulary
+    tokens = torch.from_numpy(counted.astype(np.int32))
+    return tokens, tokens.clone()

@@ -1,0 +1,70 @@
+"""Fine-tuning: train low-rank adapters of a pretrained decoder until the loss on the evaluation set is low enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from train_bench.errors import RequestError
+from train_bench.quality import Quality
+from train_bench.references.llama2_70b_lora import data, start_weights
+from train_bench.references.llama2_70b_lora.config import Config
+from train_bench.references.llama2_70b_lora.model import Decoder, add_adapters
+from train_bench.references.llama2_70b_lora.recipe import optimizer_of, schedule_of
+from train_bench.references.parts.array_task import ArrayTask, Batch
+
+
+class Task(ArrayTask[Config]):
+    """The benchmark `llama2_70b_lora` and its smaller scale. Batches are labels and tokens."""
+
+    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        config, given = self.config, self.config.hyperparameters
+        config.model.check()
+        if given.lora_rank < 1:
+            raise RequestError(f"hyperparameters.lora_rank is {given.lora_rank}; allowed are 1 and more.")
+        self._schedule = schedule_of(given)
+        model = Decoder(config.model)
+        if config.start_weights is not None:
+            start_weights.load(model, config)
+        add_adapters(model, rank=given.lora_rank, alpha=given.lora_alpha, dropout=config.model.lora_dropout)
+        model.to(self._parallel.device)
+        self._tensor_names = [name for name, one in model.named_parameters() if one.requires_grad]
+        return model, optimizer_of(model, given)
+
+    def _synthetic(self, samples: int) -> Batch:
+        return data.synthetic(self.config, samples)
+
+    def _train_step(self, batches: Iterator[Batch]) -> None:
+        """The mean over the tokens of the micro-batch that count. What is dropped follows the seed, the rank and the
+        iteration, so that a run that was saved goes on as it would have."""
+        torch.manual_seed(self._derived("dropout", self._parallel.rank, self._iterations))
+        for batch in self._micro_batches(batches):
+            labels, tokens = self._on_device(batch)
+            logits = self._forward(tokens.long())
+            self._backward(_nats(logits, labels, reduction="mean"))
+        clip_norm = self.config.hyperparameters.opt_gradient_clip_norm
+        self._optimizer_step(self._schedule(self._optimizer_steps), clip_norm=clip_norm)
+
+    def evaluate(self) -> Quality:
+        """`eval_loss`: the mean over sequences of the mean over their tokens that count; NaN once the loss is not
+        finite."""
+        nats, count = self._total(torch.zeros(2, dtype=torch.float64)).tolist()
+        return Quality(metrics={"eval_loss": math.nan if self._has_diverged() else nats / count})
+
+    def _measure(self, batch: Batch) -> Tensor:
+        """float64 (2,): the sum of the sequences' means in nats, and how many these are."""
+        labels, tokens = self._on_device(batch)
+        nats = _nats(self._infer(tokens.long()), labels, reduction="none").double().view(len(labels), -1)
+        counted = (labels[:, 1:] != data.NOT_COUNTED).sum(dim=1)
+        means = nats.sum(dim=1) / counted
+        return torch.stack([means.sum(), torch.ones_like(means).sum()])
+
+
+def _nats(logits: Tensor, labels: Tensor, *, reduction: str) -> Tensor:
+    """How surprising each token that counts is behind those before it in its sequence."""
+    said, wanted = logits[:, :-1].float().flatten(0, 1), labels[:, 1:].long().flatten()
+    return functional.cross_entropy(said, wanted, ignore_index=data.NOT_COUNTED, reduction=reduction)
