@@ -21,6 +21,7 @@ from train_bench.references.llama2_70b_lora import dialect, start_weights
 from train_bench.references.llama2_70b_lora.config import Config
 from train_bench.references.parts import arrays, prepared
 from train_bench.references.parts.arrays import open_splits
+from train_bench.references.parts.decoder import grammar
 
 __all__ = ["NOT_COUNTED", "open_splits", "prepare", "synthetic"]
 
@@ -40,8 +41,13 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` holds the packed sequences (not needed for generated text). All of them are in memory. Returns at once if
     everything is there. Never downloads.
     """
-    if config.data.origin == "dialect" and config.start_weights is not None:
-        start_weights.make(config)
+    if config.data.origin == "dialect":
+        if config.model.vocabulary != grammar.VOCABULARY:
+            raise RequestError(
+                f"model.vocabulary is {config.model.vocabulary}; the generated text has {grammar.VOCABULARY} tokens."
+            )
+        if config.start_weights is not None:
+            start_weights.make(config)
     if arrays.is_written(config, folder):
         return
     if config.data.origin == "dialect":
@@ -64,13 +70,12 @@ def _generated(config: Config) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _packed(config: Config, root: Path, pattern: str) -> dict[str, np.ndarray]:
-    paths = sorted(root.glob(pattern))
-    if not paths:
+    rows = [row for path in sorted(root.glob(pattern)) for row in _rows(config, path)]
+    if not rows:
         raise RequestError(
-            f"{root} has no file {pattern}; needed are the packed sequences as JSON lines, {PATTERNS['train']} and "
-            f"{PATTERNS['val']}."
+            f"{root} has no sequences in files {pattern}; needed are the packed ones as JSON lines, "
+            f"{PATTERNS['train']} and {PATTERNS['val']}."
         )
-    rows = [row for path in paths for row in _rows(config, path)]
     return {"tokens": np.stack([row[0] for row in rows]), arrays.LABELS: np.stack([row[1] for row in rows])}
 
 
