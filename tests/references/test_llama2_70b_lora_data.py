@@ -91,10 +91,10 @@ def test_missing_files_other_counts_and_unknown_origins_are_refused(tmp_path: Pa
         data.prepare(packed(tmp_path, "data.origin=words"), folder, source)
     with pytest.raises(RequestError, match="needs the data set 'packed' as it is distributed"):
         data.prepare(packed(tmp_path), folder, None)
-    (source / "validation.jsonl").unlink()
-    with pytest.raises(
-        RequestError, match=r"has no file validation\*\.jsonl; needed are the packed sequences"
-    ):
+    with pytest.raises(RequestError, match="vocabulary is 50; the generated text has 69 tokens"):
+        data.prepare(packed(tmp_path, "data.origin=dialect"), folder, None)
+    (source / "validation.jsonl").write_bytes(b"")
+    with pytest.raises(RequestError, match=r"has no sequences in files validation\*\.jsonl; needed are"):
         data.prepare(packed(tmp_path), folder, source)
 
 
