@@ -87,7 +87,7 @@ def test_missing_files_other_counts_and_unknown_origins_are_refused(tmp_path: Pa
     source, folder = distributed(tmp_path), tmp_path / "prepared"
     with pytest.raises(RequestError, match="has 4 training and 2 evaluation samples; found 3 and 2"):
         data.prepare(packed(tmp_path, "train_samples=4"), folder, source)
-    with pytest.raises(RequestError, match=r"data origin.*words.*packed.*dialect"):
+    with pytest.raises(RequestError, match=r"data origin .words.*dialect, packed"):
         data.prepare(packed(tmp_path, "data.origin=words"), folder, source)
     with pytest.raises(RequestError, match="needs the data set 'packed' as it is distributed"):
         data.prepare(packed(tmp_path), folder, None)

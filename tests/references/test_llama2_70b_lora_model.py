@@ -79,6 +79,7 @@ def test_the_network_and_what_is_trained_of_it_have_the_published_sizes() -> Non
     assert [config.model.lora_dropout, config.hyperparameters.lora_alpha] == [0.1, 32]
 
 
+@torch.no_grad()
 def test_an_adapted_layer_computes_what_a_slow_one_does_in_double() -> None:
     torch.manual_seed(0)
     layer = Adapted(torch.nn.Linear(5, 4, bias=False).double(), rank=2, alpha=3.0, dropout=0.5).eval()
