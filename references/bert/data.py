@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import files
-from train_bench.errors import RequestError, UnknownName
+from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
 from train_bench.references.bert import packed, sources
 from train_bench.references.bert.config import Config
@@ -58,19 +57,15 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` is the data set as distributed (not needed for generated text). A few thousand examples are in
     memory at a time where they come ready-made. Returns at once if `folder` is complete. Never downloads.
     """
-    manifest = prepared.read_manifest(folder, packed.FORMAT)
-    if manifest is None:
-        manifest = _make(config, _source(config, source), folder)
+    manifest = prepared.manifest_of(
+        folder, packed.FORMAT, lambda: _make(config, _source(config, source), folder)
+    )
     _check(config, folder, manifest)
 
 
 def _source(config: Config, source: Path | None) -> sources.Source:
-    origins = {"wikipedia": sources.wikipedia, "text": sources.text}
-    if config.data.origin == "grammar":
-        return sources.generated(config)
-    if config.data.origin not in origins:
-        raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "grammar"])
-    return origins[config.data.origin](config, prepared.given_source(config, config.data.origin, source))
+    distributed = {"wikipedia": sources.wikipedia, "text": sources.text}
+    return prepared.chosen_source(config, source, distributed, {"grammar": sources.generated})
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
@@ -97,9 +92,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
         if entry is None:
             entry = packed.write_file(folder, name, part.chunks(), made_from)
         splits[split].append(entry)
-    manifest = {"format": packed.FORMAT, "preprocessing": preprocessing, "splits": splits}
-    files.write_json(folder / prepared.MANIFEST, manifest)
-    return manifest
+    return {"preprocessing": preprocessing, "splits": splits}
 
 
 def _check(config: Config, folder: Path, manifest: dict) -> None:

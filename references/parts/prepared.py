@@ -4,16 +4,22 @@ their files, and a sentence for each way in which a folder is not the one that a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from train_bench import files, task
-from train_bench.errors import RequestError, WriteError
+from train_bench.errors import RequestError, UnknownName, WriteError
 from train_bench.task import BenchmarkConfig
 
 MANIFEST = task.MANIFEST
 SPLITS = ("train", "val")
+
+C = TypeVar("C", bound=Any)
+"""The configuration of a benchmark that has `data.origin`."""
+
+S = TypeVar("S")
+"""What reads the data as they are distributed or generated."""
 
 
 def given_source(config: BenchmarkConfig, origin: str, source: Path | None) -> Path:
@@ -25,6 +31,22 @@ def given_source(config: BenchmarkConfig, origin: str, source: Path | None) -> P
             "source=FOLDER_THAT_HOLDS_IT"
         )
     return source
+
+
+def chosen_source(
+    config: C,
+    source: Path | None,
+    distributed: Mapping[str, Callable[[C, Path], S]],
+    generated: Mapping[str, Callable[[C], S]],
+) -> S:
+    """What reads the data of `data.origin`: those that are distributed lie in folder `source`, and those that are
+    generated need none. Raises UnknownName for another origin, RequestError where `source` is no folder."""
+    origin = config.data.origin
+    if origin in generated:
+        return generated[origin](config)
+    if origin not in distributed:
+        raise UnknownName(what="data origin", name=origin, known=[*distributed, *generated])
+    return distributed[origin](config, given_source(config, origin, source))
 
 
 def md5_by_name(lines: Sequence[str]) -> dict[str, str]:
@@ -45,6 +67,16 @@ def read_manifest(folder: Path, version: int) -> dict[str, Any] | None:
         raise RequestError(
             f"{folder / MANIFEST} is not a manifest of format {version}; remove {folder} and prepare again."
         )
+    return manifest
+
+
+def manifest_of(folder: Path, version: int, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The manifest of a folder. Where there is none yet, `make` fills the folder and says what goes into the manifest,
+    which is written last. Refuses one of another format than `version`."""
+    manifest = read_manifest(folder, version)
+    if manifest is None:
+        manifest = {"format": version, **make()}
+        files.write_json(folder / MANIFEST, manifest)
     return manifest
 
 

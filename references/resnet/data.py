@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_bench import files
-from train_bench.errors import RequestError, UnknownName
+from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
 from train_bench.references.parts import images, prepared
 from train_bench.references.parts.fingerprint import mapped
@@ -32,19 +31,18 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
             config, {split: len(sources.list_classes(folder, split)[0]) for split in prepared.SPLITS}
         )
         return
-    manifest = prepared.read_manifest(folder, shards.FORMAT)
-    if manifest is None:
-        manifest = _pack(config, _source(config, source), folder)
+    manifest = prepared.manifest_of(
+        folder, shards.FORMAT, lambda: _pack(config, _source(config, source), folder)
+    )
     _check(config, folder, manifest)
 
 
 def _source(config: Config, source: Path | None) -> sources.Source:
-    origins = {"imagenet": sources.imagenet, "cifar10": sources.cifar10}
-    if config.data.origin == "digits":
-        return sources.digits()
-    if config.data.origin not in origins:
-        raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "digits"])
-    return origins[config.data.origin](prepared.given_source(config, config.data.origin, source))
+    distributed = {
+        "imagenet": lambda _, root: sources.imagenet(root),
+        "cifar10": lambda _, root: sources.cifar10(root),
+    }
+    return prepared.chosen_source(config, source, distributed, {"digits": lambda _: sources.digits()})
 
 
 def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
@@ -64,15 +62,12 @@ def _pack(config: Config, source: sources.Source, folder: Path) -> dict:
                 path, _examples(source, split, indices)
             )
             splits[split].append(entry)
-    manifest = {
-        "format": shards.FORMAT,
+    return {
         "origin": config.data.origin,
         "shape": source.shape and list(source.shape),
         "classes": list(source.classes),
         "splits": splits,
     }
-    files.write_json(folder / prepared.MANIFEST, manifest)
-    return manifest
 
 
 def _examples(source: sources.Source, split: str, indices: range) -> Iterator[shards.Example]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from train_bench import files
-from train_bench.errors import RequestError, UnknownName
+from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
 from train_bench.references.parts import prepared, stream
 from train_bench.references.rnnt import features, recordings, sources
@@ -66,24 +66,21 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` is the data set as distributed (not needed for generated letters). One utterance is in memory at
     a time. Returns at once if `folder` is complete. Never downloads.
     """
-    manifest = prepared.read_manifest(folder, recordings.FORMAT)
-    if manifest is None:
-        manifest = _make(config, _source(config, folder, source), folder)
+    manifest = prepared.manifest_of(
+        folder, recordings.FORMAT, lambda: _make(config, _source(config, folder, source), folder)
+    )
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     notes = recordings.read_notes(folder, manifest)
     _check(config, folder, manifest, notes)
     _check_counts(config, *_opened(config, folder, notes))
 
 
 def _source(config: Config, folder: Path, source: Path | None) -> sources.Source:
-    origin = config.data.origin
-    if origin == "letters":
-        return sources.generated(config)
-    if origin not in ("librispeech", "digits"):
-        raise UnknownName(what="data origin", name=origin, known=["librispeech", "digits", "letters"])
-    source = prepared.given_source(config, origin, source)
-    if origin == "digits":
-        return sources.digits(config, source)
-    return sources.librispeech(config, source, folder / SCRATCH)
+    distributed = {
+        "librispeech": lambda config, root: sources.librispeech(config, root, folder / SCRATCH),
+        "digits": sources.digits,
+    }
+    return prepared.chosen_source(config, source, distributed, {"letters": sources.generated})
 
 
 def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any]:
@@ -96,17 +93,13 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any
                 recordings.write_pack(path, (_heard(config, source, name) for name in group))
         packs[split] = len(groups)
     symbols = _tokenize(config, folder, recordings.read_notes(folder, {"packs": packs}))
-    manifest = {
-        "format": recordings.FORMAT,
+    return {
         "origin": config.data.origin,
         "sample_rate": config.data.sample_rate,
         "tokenizer": config.data.tokenizer,
         "symbols": symbols,
         "packs": packs,
     }
-    files.write_json(folder / prepared.MANIFEST, manifest)
-    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-    return manifest
 
 
 def _heard(config: Config, source: sources.Source, name: str) -> recordings.Utterance:

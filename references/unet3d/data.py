@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import files
-from train_bench.errors import RequestError, UnknownName
+from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
 from train_bench.references.parts import prepared, stream
 from train_bench.references.unet3d import cases, sources
@@ -45,19 +44,15 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` is the data set as distributed (not needed for generated organs). One case is in memory at a
     time. Returns at once if `folder` is complete. Never downloads.
     """
-    manifest = prepared.read_manifest(folder, cases.FORMAT)
-    if manifest is None:
-        manifest = _make(config, _source(config, source), folder)
+    manifest = prepared.manifest_of(
+        folder, cases.FORMAT, lambda: _make(config, _source(config, source), folder)
+    )
     _check(config, folder, manifest)
 
 
 def _source(config: Config, source: Path | None) -> sources.Source:
-    origins = {"kits19": sources.kits19, "decathlon": sources.decathlon}
-    if config.data.origin == "organs":
-        return sources.generated(config)
-    if config.data.origin not in origins:
-        raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "organs"])
-    return origins[config.data.origin](config, prepared.given_source(config, config.data.origin, source))
+    distributed = {"kits19": sources.kits19, "decathlon": sources.decathlon}
+    return prepared.chosen_source(config, source, distributed, {"organs": sources.generated})
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
@@ -83,8 +78,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
             image, label = _preprocessed(config, source.case(number))
             entry = cases.write_case(folder, number, image, label, preprocessing=preprocessing, md5=md5)
         entries[number] = entry
-    manifest = {
-        "format": cases.FORMAT,
+    return {
         "origin": config.data.origin,
         "preprocessing": preprocessing,
         "splits": {
@@ -92,8 +86,6 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict:
             "val": [entries[number] for number in source.val],
         },
     }
-    files.write_json(folder / prepared.MANIFEST, manifest)
-    return manifest
 
 
 def _known_md5(config: Config) -> dict[str, str]:

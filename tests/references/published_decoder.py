@@ -1,12 +1,13 @@
-"""The decoders of `transformers`, in the shape of ours."""
+"""The decoders of `transformers`, in the shape of ours, and attention as one would write it down."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.references.gpt_oss_20b.config import Model as Mixture
@@ -99,3 +100,40 @@ def same_but_for_rounding(ours: Answers, theirs: Answers, truth: Answers) -> Non
         scale = float(exact.abs().max())
         off = [float((one[name].double() - exact).abs().max()) / scale for one in (ours, theirs)]
         assert max(off) < 2e-5, (name, off)
+
+
+@torch.no_grad()
+def slow_attention(
+    attention: Any, shape: Model | Mixture, hidden: Tensor, cosine: Tensor, sine: Tensor
+) -> Tensor:
+    """A sample (length, width), one position of one head after the other; with the window and the sinks of an
+    attention that has them."""
+    size, mixed = shape.head_size, torch.zeros(len(hidden), shape.heads * shape.head_size, dtype=hidden.dtype)
+    window = getattr(attention, "window", None) or len(hidden)
+    sinks = getattr(attention, "sinks", None)
+    for head in range(shape.heads):
+        shared = head // (shape.heads // shape.key_value_heads)
+        of_query, of_key = (slice(part * size, (part + 1) * size) for part in (head, shared))
+        query = _turned(_rows(attention.q_proj, of_query, hidden), cosine, sine)
+        key = _turned(_rows(attention.k_proj, of_key, hidden), cosine, sine)
+        value = _rows(attention.v_proj, of_key, hidden)
+        for place in range(len(hidden)):
+            seen = range(max(0, place - window + 1), place + 1)
+            scores = [float(query[place] @ key[other]) / math.sqrt(size) for other in seen]
+            likely = torch.tensor([math.exp(score) for score in scores], dtype=hidden.dtype)
+            whole = likely.sum() + (0.0 if sinks is None else math.exp(float(sinks[head])))
+            mixed[place, of_query] = (likely / whole) @ value[seen.start : seen.stop]
+    return _rows(attention.o_proj, slice(None), mixed)
+
+
+def _rows(layer: nn.Linear, chosen: slice, inputs: Tensor) -> Tensor:
+    """Some outputs of a layer, which may have no bias."""
+    outputs = inputs @ layer.weight[chosen].T
+    return outputs if layer.bias is None else outputs + layer.bias[chosen]
+
+
+def _turned(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """(length, head size): each pair of numbers as a complex one."""
+    half = heads.shape[1] // 2
+    pair = torch.complex(heads[:, :half], heads[:, half:]) * torch.complex(cosine[:, :half], sine[:, :half])
+    return torch.cat([pair.real, pair.imag], dim=1)

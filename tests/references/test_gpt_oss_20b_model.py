@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.references.configs import composed, gpt_oss_20b
-from tests.references.published_decoder import answers, mixture, same_but_for_rounding
+from tests.references.published_decoder import answers, mixture, same_but_for_rounding, slow_attention
 from train_bench.references.gpt_oss_20b.config import Model
 from train_bench.references.gpt_oss_20b.model import (
     STEEPNESS,
@@ -90,41 +90,6 @@ def test_attention_is_what_a_slow_one_computes_in_double(window: int | None) -> 
     cosine, sine = rotations(frequencies(shape, hidden), length)
     expected = torch.stack([slow_attention(attention, shape, one, cosine, sine) for one in hidden])
     torch.testing.assert_close(attention(hidden, cosine, sine), expected, rtol=1e-12, atol=1e-12)
-
-
-@torch.no_grad()
-def slow_attention(
-    attention: Attention, shape: Model, hidden: Tensor, cosine: Tensor, sine: Tensor
-) -> Tensor:
-    """A sample (length, width), one position of one head after the other."""
-    size, mixed = shape.head_size, torch.zeros(len(hidden), shape.heads * shape.head_size, dtype=hidden.dtype)
-    window = attention.window or len(hidden)
-    for head in range(shape.heads):
-        shared = head // (shape.heads // shape.key_value_heads)
-        of_query, of_key = (slice(part * size, (part + 1) * size) for part in (head, shared))
-        query, key, value = (
-            hidden @ part.weight[rows].T + part.bias[rows]
-            for part, rows in (
-                (attention.q_proj, of_query),
-                (attention.k_proj, of_key),
-                (attention.v_proj, of_key),
-            )
-        )
-        query, key = turned(query, cosine, sine), turned(key, cosine, sine)
-        for place in range(len(hidden)):
-            seen = range(max(0, place - window + 1), place + 1)
-            scores = [float(query[place] @ key[other]) / math.sqrt(size) for other in seen]
-            likely = torch.tensor([math.exp(score) for score in scores], dtype=hidden.dtype)
-            whole = likely.sum() + math.exp(float(attention.sinks[head]))
-            mixed[place, of_query] = (likely / whole) @ value[seen.start : seen.stop]
-    return mixed @ attention.o_proj.weight.T + attention.o_proj.bias
-
-
-def turned(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """(length, head size): each pair of numbers as a complex one."""
-    half = heads.shape[1] // 2
-    pair = torch.complex(heads[:, :half], heads[:, half:]) * torch.complex(cosine[:, :half], sine[:, :half])
-    return torch.cat([pair.real, pair.imag], dim=1)
 
 
 def test_a_window_of_the_whole_length_is_no_window_in_its_gradients_either() -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from tests.references.configs import CONF, composed, llama31_8b
-from tests.references.published_decoder import answers, decoder, same_but_for_rounding
+from tests.references.published_decoder import answers, decoder, same_but_for_rounding, slow_attention
 from train_bench.errors import RequestError
 from train_bench.references.llama31_8b.config import Model
 from train_bench.references.llama31_8b.model import Attention, Decoder, frequencies
@@ -73,32 +72,6 @@ def test_attention_is_what_a_slow_one_computes_in_double() -> None:
     cosine, sine = rotations(frequencies(shape, hidden), length)
     expected = torch.stack([slow_attention(attention, shape, one, cosine, sine) for one in hidden])
     torch.testing.assert_close(attention(hidden, cosine, sine), expected, rtol=1e-12, atol=1e-12)
-
-
-@torch.no_grad()
-def slow_attention(
-    attention: Attention, shape: Model, hidden: Tensor, cosine: Tensor, sine: Tensor
-) -> Tensor:
-    """A sample (length, width), one position of one head after the other."""
-    size, mixed = shape.head_size, torch.zeros(len(hidden), shape.heads * shape.head_size, dtype=hidden.dtype)
-    for head in range(shape.heads):
-        shared = head // (shape.heads // shape.key_value_heads)
-        of_query, of_key = (slice(part * size, (part + 1) * size) for part in (head, shared))
-        query = turned(hidden @ attention.q_proj.weight[of_query].T, cosine, sine)
-        key = turned(hidden @ attention.k_proj.weight[of_key].T, cosine, sine)
-        value = hidden @ attention.v_proj.weight[of_key].T
-        for place in range(len(hidden)):
-            scores = [float(query[place] @ key[other]) / math.sqrt(size) for other in range(place + 1)]
-            likely = torch.tensor([math.exp(score) for score in scores], dtype=hidden.dtype)
-            mixed[place, of_query] = (likely / likely.sum()) @ value[: place + 1]
-    return mixed @ attention.o_proj.weight.T
-
-
-def turned(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """(length, head size): each pair of numbers as a complex one."""
-    half = heads.shape[1] // 2
-    pair = torch.complex(heads[:, :half], heads[:, half:]) * torch.complex(cosine[:, :half], sine[:, :half])
-    return torch.cat([pair.real, pair.imag], dim=1)
 
 
 def test_a_rotation_depends_on_the_distance_alone() -> None:

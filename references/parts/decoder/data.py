@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import files
-from train_bench.errors import RequestError, UnknownName
+from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
 from train_bench.references.parts import prepared
 from train_bench.references.parts.decoder import sources, tokens
@@ -35,19 +34,15 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` is the data set as distributed (not needed for generated text). A few hundred documents are in memory at a
     time. Returns at once if `folder` is complete. Never downloads.
     """
-    manifest = prepared.read_manifest(folder, tokens.FORMAT)
-    if manifest is None:
-        manifest = _make(config, _source(config, source), folder)
+    manifest = prepared.manifest_of(
+        folder, tokens.FORMAT, lambda: _make(config, _source(config, source), folder)
+    )
     _check(config, folder, manifest)
 
 
 def _source(config: Config, source: Path | None) -> sources.Source:
-    origins = {"c4": sources.c4, "text": sources.text}
-    if config.data.origin == "grammar":
-        return sources.generated(config)
-    if config.data.origin not in origins:
-        raise UnknownName(what="data origin", name=config.data.origin, known=[*origins, "grammar"])
-    return origins[config.data.origin](config, prepared.given_source(config, config.data.origin, source))
+    distributed = {"c4": sources.c4, "text": sources.text}
+    return prepared.chosen_source(config, source, distributed, {"grammar": sources.generated})
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
@@ -72,9 +67,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any
         if entry is None:
             entry = tokens.write_file(folder, name, part.documents(), kind, made_from)
         splits[split].append(entry)
-    manifest = {"format": tokens.FORMAT, "preprocessing": preprocessing, "splits": splits}
-    files.write_json(folder / prepared.MANIFEST, manifest)
-    return manifest
+    return {"preprocessing": preprocessing, "splits": splits}
 
 
 def _sequences(config: Config, entries: Sequence[dict[str, Any]]) -> int:
