@@ -17,6 +17,7 @@ from typing import Any, cast
 from urllib.parse import quote, unquote
 
 import hydra
+from hydra.conf import HydraConf
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -26,12 +27,18 @@ from hydra.errors import HydraException, MissingConfigException
 from hydra.experimental.callback import Callback
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
 from train_bench import files, machine, shell_completion, sweep
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig, register
+from train_bench.plan.options import with_folder
 
 SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
@@ -52,12 +59,13 @@ EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked: the configuration, the name of the benchmark's yaml, and the overrides as typed; the
-    same of the configuration that `against=` names."""
+    """What was asked: the configuration, the name of the benchmark's yaml, the overrides as typed, and the option
+    `--config-dir` with its whole path if it was typed; the same of the configuration that `against=` names."""
 
     config: RunConfig
     variant: str
     overrides: tuple[str, ...]
+    config_dir: tuple[str, ...] = ()
     against: Request | None = None
 
 
@@ -80,9 +88,7 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     def job(config: DictConfig) -> None:
         if sweeping:
             hydra_config = HydraConfig.get()
-            sources = hydra_config.runtime.config_sources
-            own = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
-            overrides = [*own, *map(_as_typed, hydra_config.overrides.task)]
+            overrides = [*_config_dir(hydra_config), *map(_as_typed, hydra_config.overrides.task)]
             sweep.run_job(verb, folder, hydra_config.job.num, overrides, together=together)
             return
         try:
@@ -151,17 +157,25 @@ class AskedJobs(Callback):
 def _sweep_folder(arguments: Sequence[str]) -> tuple[Path, list[str]]:
     """The folder of a sweep, and its words with Hydra told so: `output=DIR`, or one under `results/`."""
     outputs = [word for word in arguments if word.partition("=")[0] == "output"]
-    if any(OverridesParser.create().parse_override(word).is_sweep_override() for word in outputs):
-        raise RequestError(f"{outputs[0]}: the folder of a sweep is one; its jobs are numbered in it.")
+    try:
+        parsed = OverridesParser.create().parse_overrides(outputs)
+        if any(override.is_sweep_override() for override in parsed):
+            raise RequestError(f"{outputs[0]}: the folder of a sweep is one; its jobs are numbered in it.")
+        named = [OmegaConf.create({"output": override.value()}).output for override in parsed]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _explained(error) from error
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    name = outputs[-1].partition("=")[2] if outputs else f"results/{now}_sweep"
+    name = str(named[-1]) if named and named[-1] is not None else f"results/{now}_sweep"
     folder = files.own_path(name).resolve()
     machine.refuse_folder(folder)
     if folder.is_dir() and any(folder.iterdir()):
         raise RequestError(
             f"The folder {folder} is not empty; choose another for this sweep with output=DIR."
         )
-    return folder, [*(word for word in arguments if word not in outputs), f"hydra.sweep.dir={folder}"]
+    return folder, [
+        *(word for word in arguments if word not in outputs),
+        with_folder("hydra.sweep.dir", folder),
+    ]
 
 
 def _wait_for_the_others(folder: Path) -> None:
@@ -193,16 +207,13 @@ def _request(config: DictConfig) -> Request:
         config=_with_command(typed, overrides),
         variant=str(hydra_config.runtime.choices["benchmark"]),
         overrides=overrides,
+        config_dir=_config_dir(hydra_config),
     )
 
 
-def with_folder(name: str, folder: Path) -> str:
-    """An override that gives an option this folder, whatever signs its name has."""
-    path = str(folder)
-    if re.fullmatch(r"/[A-Za-z0-9_/.:@%+-]*", path):
-        return f"{name}={path}"
-    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + (found[2] and "\\'"), path)
-    return f"{name}='{escaped}'"
+def _config_dir(hydra_config: HydraConf) -> tuple[str, ...]:
+    sources = hydra_config.runtime.config_sources
+    return tuple(f"--config-dir={source.path}" for source in sources if source.provider == "command-line")
 
 
 def _quoted(word: str) -> str:
@@ -263,6 +274,11 @@ def _explained(error: Exception) -> RequestError:
         return UnknownName(what=group or "configuration", name=name, known=_choices(error))
     if isinstance(cause, MissingMandatoryValue):
         return RequestError(f"{cause.full_key} has no value; set it, for example {cause.full_key}=VALUE.")
+    if isinstance(cause, (InterpolationResolutionError, GrammarParseError)):
+        return RequestError(
+            f"{cause.full_key}: {_one_line(str(cause.msg or cause).splitlines()[0])}. ${{...}} stands for the value of "
+            f"another option; where a name has these signs, put a backslash before the $."
+        )
     if isinstance(cause, OmegaConfBaseException) and cause.full_key is not None and cause.msg is not None:
         return _explained_key(cause)
     return RequestError(_one_line(str(error)))

@@ -111,12 +111,21 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
     )
 
 
-def begun(crate: Crate, folder: Path) -> Plan | None:
-    """The plan of what was begun in `folder` from this file, and goes on; None where it was not."""
+def begun(crate: Crate, folder: Path, data_dir: Path | None) -> Plan | None:
+    """The plan of what was begun in `folder` from this file, and goes on; None where it was not. Raises `RequestError`
+    where it was begun with other data than those of `data_dir`."""
     if not (folder / "plan.json").is_file():
         return None
     plan = campaign.open_folder(folder)
-    return plan if plan.request.get(OF_FILE) == crate.root else None
+    if plan.request.get(OF_FILE) != crate.root:
+        return None
+    begun_with = plan.jobs[0].config["data_dir"]
+    if data_dir is not None and str(data_dir.resolve()) != begun_with:
+        raise RequestError(
+            f"{folder} was begun with the data in {begun_with} and goes on with them, not with those of --data-dir "
+            f"{data_dir}. Leave --data-dir out, or begin in another folder with --to."
+        )
+    return plan
 
 
 def begin(plan: Plan) -> None:

@@ -18,6 +18,7 @@ from train_bench.errors import Interrupted, LaunchError, LogError, RequestError
 from train_bench.job import Job
 from train_bench.launcher import Batch, BatchTask, Launch
 from train_bench.plan import launch
+from train_bench.plan.options import with_folder
 
 PROGRAM = (sys.executable, "-m", "train_bench")
 POLL_SECONDS = 2.0
@@ -54,7 +55,7 @@ def hand_over(
 
 def run_argv(jobs: Sequence[Job], overrides: Sequence[str]) -> tuple[str, ...]:
     """The command that continues the campaign of `jobs` inside the batch job."""
-    return (*PROGRAM, "run", f"resume={jobs[0].folder}", *overrides)
+    return (*PROGRAM, "run", with_folder("resume", jobs[0].folder), *overrides)
 
 
 def was_submitted(folder: Path) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from train_bench import files
 from train_bench.plan import discover, launch
+from train_bench.plan.options import with_folder
 from train_bench.report import sweep as table
 from train_bench.report.table import console
 
@@ -37,7 +38,9 @@ def run_job(verb: str, folder: Path, number: int, overrides: Sequence[str], *, t
     campaign = folder / str(number)
     stores = [override for override in overrides if override.startswith("store=")]  # no plan keeps it
     begun = (campaign / "plan.json").exists()
-    overrides_of_job = [f"resume={campaign}", *stores] if begun else [*overrides, f"output={campaign}"]
+    overrides_of_job = (
+        [with_folder("resume", campaign), *stores] if begun else [*overrides, with_folder("output", campaign)]
+    )
     stderr = folder / f"{number}.stderr"
     os.environ[JOB] = f"{number} {'together' if together else 'alone'}"
     try:

@@ -1,10 +1,12 @@
 """Campaigns of the default benchmark whose ranks run a fake task, in a second instead of a minute."""
 
+import io
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from train_bench import campaign, cli, search_path, software
+from train_bench.exit_codes import guarded
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
 from train_bench.plan import discover
@@ -27,6 +30,18 @@ def in_the_foreground():
     """`preexec_fn` of a process that is to be ended by Ctrl-C: jobs that a shell starts in the background ignore
     SIGINT, and so would theirs."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def typed(verb, *arguments):
+    """What a command answers, carried out in this process, which takes a second less than one of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", sys.argv)  # where Hydra is told its words
+        try:
+            code = guarded(lambda: cli.command(verb)(list(arguments)))
+        except SystemExit as ended:
+            code = ended.code
+    return subprocess.CompletedProcess([verb, *arguments], code, out.getvalue(), err.getvalue())
 
 
 def composed_config(*overrides):

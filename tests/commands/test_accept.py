@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from train_bench.cli import command
-from train_bench.compose import with_folder
 from train_bench.exit_codes import guarded
+from train_bench.plan.options import with_folder
 
 FAKE = Path(__file__).parents[1] / "fleet" / "fake_node.py"
 BY = f"{shlex.join([sys.executable, '-S', str(FAKE)])} {{node}}"
@@ -61,6 +61,13 @@ def test_what_cannot_be_told_gives_3_and_with_a_baseline_it_can(tmp_path):
 def test_a_folder_has_any_name_and_options_of_hydra_have_values(tmp_path):
     code, told = accept(tmp_path / "a, b", "a", "--alone", "--config-dir", str(tmp_path))
     assert (code, [node["name"] for node in told["nodes"]]) == (3, ["a"])
+
+
+def test_nodes_are_told_where_configurations_of_ones_own_are(tmp_path):
+    accept(tmp_path / "fleet", "a", "b", "--config-dir", str(tmp_path), "--repeats", "1")
+    for training in ("alone_1/a", "pairs/a+b"):
+        words = json.loads((tmp_path / "fleet" / training / "words.json").read_text())
+        assert words[:2] == ["run", f"--config-dir={tmp_path}"]
 
 
 @pytest.mark.parametrize(

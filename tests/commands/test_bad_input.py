@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import ROOT, Diary, FakeLauncher
+from tests.commands.conftest import ROOT, Diary, FakeLauncher, typed
 from train_bench import campaign, files
-from train_bench.cli import command
-from train_bench.exit_codes import guarded
 from train_bench.judge.record import read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset
@@ -24,7 +22,6 @@ def train_bench(*arguments, cwd=ROOT, timeout=120):
 @pytest.mark.parametrize(
     ("arguments", "sentences"),
     [
-        (["run", "benchmark=resnet_mimi"], ["no benchmark 'resnet_mimi'", "Did you mean 'resnet_mini'?"]),
         (["run", "launcher=torchrum"], ["no launcher 'torchrum'", "Did you mean 'torchrun'?"]),
         (["run", "sede=1"], ["no option 'sede'", "Did you mean 'seed'?"]),
         (
@@ -33,6 +30,8 @@ def train_bench(*arguments, cwd=ROOT, timeout=120):
         ),
         (["run", "+foo=1"], ["no option 'foo'"]),
         (["run", "runs=many"], ["runs", "'many'"]),
+        (["run", "output=a${b}"], ["output: ", "another option; where a name has these signs, put a backslash"]),
+        (["run", "-m", "output=a${b}"], ["output: ", "where a name has these signs, put a backslash"]),
         (["run", "precision=fp64"], ["precision", "'fp64'", "fp32, tf32, bf16, fp16"]),
         (["run", "on_failure=repeat"], ["on_failure", "'repeat'", "stop, continue"]),
         (["run", "launcher=torchrun", "launcher.nodes=2"], ["needs launcher.master_addr"]),
@@ -63,7 +62,6 @@ def train_bench(*arguments, cwd=ROOT, timeout=120):
         (["run", "resume=/nowhere", "runs=3"], ["keeps its plan", "runs=3"]),
         (["run", "benchmark"], ["benchmark"]),
         (["prepare", "benchmark=resnet_cifar10", "data_dir=data"], ["not downloaded", "source"]),
-        (["rum"], ["no verb 'rum'", "Did you mean 'run'?"]),
         (["rules", "benchmark=resnet_mimi"], ["Did you mean 'resnet_mini'"]),
         (["rules", "benchmark=stable_diffusion"], ["several rounds", "training-4.0.0"]),
         (["rules", "benchmark=ssd", "ruleset=9.9"], ["9.9", "training-6.1.0"]),
@@ -72,20 +70,34 @@ def train_bench(*arguments, cwd=ROOT, timeout=120):
         (["judge", "/nowhere/at/all"], ["no file or folder /nowhere/at/all"]),
     ],
 )
-def test_a_wrong_request_is_answered_by_one_sentence(arguments, sentences, tmp_path):
-    answer = train_bench(*arguments, cwd=tmp_path)
+def test_a_wrong_request_is_answered_by_one_sentence(arguments, sentences, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one_sentence(typed(*arguments), sentences)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentences"),
+    [
+        (["rum"], ["no verb 'rum'", "Did you mean 'run'?"]),
+        (["run", "benchmark=resnet_mimi"], ["no benchmark 'resnet_mimi'", "Did you mean 'resnet_mini'?"]),
+    ],
+)
+def test_a_wrong_request_is_answered_by_one_sentence_and_an_exit_code_of_the_program(arguments, sentences):
+    one_sentence(train_bench(*arguments), sentences)
+
+
+def one_sentence(answer, parts):
+    """The answer says each of the parts, and nothing beside its sentence."""
     assert answer.returncode == 2, answer.stderr
     assert answer.stdout == ""
-    for sentence in sentences:
-        assert sentence in answer.stderr
+    for part in parts:
+        assert part in answer.stderr
     assert "Traceback" not in answer.stderr
     assert answer.stderr.count("\n") == 1
 
 
 def test_a_forbidden_value_stops_before_anything_is_written_or_started(tmp_path):
-    answer = train_bench(
-        "run", "benchmark.hyperparameters.sgd_opt_momentum=0.8", f"output={tmp_path / 'new'}"
-    )
+    answer = typed("run", "benchmark.hyperparameters.sgd_opt_momentum=0.8", f"output={tmp_path / 'new'}")
     assert answer.returncode == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -93,7 +105,7 @@ def test_a_forbidden_value_stops_before_anything_is_written_or_started(tmp_path)
 def test_an_output_folder_that_holds_another_campaign_is_left_alone(begun):
     folder = begun.jobs[0].folder
     before = sorted(path.name for path in folder.iterdir())
-    answer = train_bench("run", f"output={folder}")
+    answer = typed("run", f"output={folder}")
     assert answer.returncode == 2
     assert "is not empty" in answer.stderr
     assert f"resume={folder}" in answer.stderr
@@ -101,14 +113,14 @@ def test_an_output_folder_that_holds_another_campaign_is_left_alone(begun):
 
 
 def test_a_folder_without_results_is_judged_with_exit_code_1(begun):
-    answer = train_bench("judge", str(begun.jobs[0].folder))
+    answer = typed("judge", str(begun.jobs[0].folder))
     assert answer.returncode == 1
     assert "holds no result_*.txt" in answer.stderr
 
 
 def test_a_folder_of_somebody_else_asks_for_the_ruleset(tmp_path):
     (tmp_path / "result_0.txt").write_text("nothing\n")
-    answer = train_bench("judge", str(tmp_path))
+    answer = typed("judge", str(tmp_path))
     assert answer.returncode == 2
     assert "--ruleset" in answer.stderr
 
@@ -144,16 +156,15 @@ def spoilt(folder, what):
         ("empty", "There is no run_stop", True),
     ],
 )
-def test_a_spoilt_result_is_judged_with_a_sentence(begun, what, sentence, valid, capsys, monkeypatch):
+def test_a_spoilt_result_is_judged_with_a_sentence(begun, what, sentence, valid, monkeypatch):
     """A cut-off log is a run that failed, counted as slowest like any other; the rest is no result. The fake runs
     are faster than the reference points allow, so these are left out."""
     monkeypatch.setattr(discover, "rcp_folders", lambda: (Path("/nowhere"),))
     campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
     folder = begun.jobs[0].folder
     spoilt(folder, what)
-    code = guarded(lambda: command("judge")([str(folder)]))
-    printed = capsys.readouterr()
-    assert sentence in printed.out
-    assert printed.err == ""
-    assert code == (0 if valid else 1), printed.out
-    assert ("NOT VALID" in printed.out) is not valid
+    answer = typed("judge", str(folder))
+    assert sentence in answer.stdout
+    assert answer.stderr == ""
+    assert answer.returncode == (0 if valid else 1), answer.stdout
+    assert ("NOT VALID" in answer.stdout) is not valid

@@ -270,8 +270,15 @@ def test_what_was_interrupted_goes_on_to_its_comparison_whatever_its_folder_is_c
 
 def test_a_folder_of_another_file_is_not_gone_on_with(read, tmp_path):
     replay.begin(planned(read, tmp_path))
-    assert replay.begun(read, tmp_path / "again") is not None
-    assert replay.begun(replace(read, root="other"), tmp_path / "again") is None
+    assert replay.begun(read, tmp_path / "again", None) is not None
+    assert replay.begun(replace(read, root="other"), tmp_path / "again", None) is None
+
+
+def test_what_goes_on_keeps_the_data_that_it_began_with(read, tmp_path):
+    replay.begin(planned(read, tmp_path))
+    assert replay.begun(read, tmp_path / "again", read.path.parent / "data") is not None
+    with pytest.raises(RequestError, match=r"was begun with the data in .*/data and goes on with them"):
+        replay.begun(read, tmp_path / "again", tmp_path)
 
 
 def test_seeds_that_came_from_entropy_are_drawn_anew(read, tmp_path):

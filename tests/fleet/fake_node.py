@@ -57,6 +57,7 @@ def train(words):
     if words[0] == "run":
         folder = Path(given["output"].strip("'"))  # Hydra takes other names in quotes
         folder.mkdir(parents=True)
+        (folder / "words.json").write_text(json.dumps(words))
         if KIND != "unwritten":
             (folder / "result_0.txt").write_text(log(folder.parent.name))
         (folder / "system.json").write_text(json.dumps({"threads_per_rank": 4}))

@@ -101,7 +101,7 @@ def test_the_page_names_the_best_and_what_is_extrapolated(capsys: pytest.Capture
     assert "law: 10 (1 + B / 64), from which points deviate by 0.0 %" in out
     assert "point +0 %, fastest, cheapest" in out
     assert out.count("above points") == 2  # in its row, and where that is explained
-    assert "batch size 256 on 64 ranks would be faster still" in out
+    assert "batch size 256 on 64 rank(s) would be faster still" in out
 
 
 @pytest.mark.parametrize(

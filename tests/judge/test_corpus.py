@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of publi
 
 # What a reviewer would have to waive for a published entry to be valid under our rules.
 NOT_VALID = {
-    "v1.0/Supermicro/as-2124gq-nart+/bert": ("10 runs did not converge", "RCP fail"),
+    "v1.0/Supermicro/as-2124gq-nart+/bert": ("10 run(s) did not converge", "RCP fail"),
     "v1.1/Graphcore/ipu-pod16-POPART-closed/bert": ("RCP fail",),
 }
 

@@ -194,7 +194,7 @@ def test_the_command_writes_the_same_table_every_time(entry, tmp_path, capsys):
     index = command("index")
     table = tmp_path / "table.csv"
     assert index(["published", str(tmp_path), "--to", str(table)]) == 0
-    assert capsys.readouterr().out == f"{table} holds 1 entries of v1.1, from 5 logs.\n"
+    assert capsys.readouterr().out == f"{table} holds entries of v1.1: 1, from 5 log(s).\n"
     before = table.read_bytes()
     assert index(["published", str(tmp_path), "--to", str(table), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["entries"] == 1

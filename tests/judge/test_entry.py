@@ -160,7 +160,7 @@ def test_a_copied_result_is_found(planned):
 def test_two_empty_logs_are_two_failed_runs(planned):
     score = judge(campaign(planned, ["died_at_once", "died_at_once", *GOOD[2:]])).score
     assert not score.valid
-    assert any("2 runs did not converge" in reason for reason in score.reasons)
+    assert any("2 run(s) did not converge" in reason for reason in score.reasons)
 
 
 def test_how_a_process_died_is_told(planned):

@@ -120,7 +120,7 @@ for mark in one.blocks():
 def test_data_that_are_read_before_the_clock_starts_are_named(place):  # noqa: F811
     Path("early.py").write_text(LOOKS.format(before='open(one.data_dir / "train.bin").read()'))
     ran = run("runs=1", f"data_dir={data(place)}", command=f"{sys.executable} early.py")
-    assert "1 files of" in findings("out") and "the first of them train.bin" in findings("out"), ran.stdout
+    assert "1 file(s) of" in findings("out") and "the first of them train.bin" in findings("out"), ran.stdout
     (seen,) = [line["value"] for line in log_of("out") if line["key"] == "data_before_run_start"]
     assert (seen["files"], seen["first"]) == (1, ["train.bin"])
 

@@ -499,6 +499,6 @@ def test_time_and_energy_have_a_pareto_front_of_valid_entries_and_say_whose_ener
     by_system = {one.result["system"]: one for one in entries}
     assert front["x"] == [by_system[name].minutes for name in ("fast", "slow")]
     assert front["y"] == [by_system[name].energy.joules for name in ("fast", "slow")]
-    assert "1 entries lack one of them" in energy.about
+    assert "Entries that lack one of them, or have no other beside them: 1." in energy.about
     (both,) = (one for one in several.figures(entries) if one.name == "pareto cost")
     assert len(both.traces[0]["x"]) == 4

@@ -59,7 +59,7 @@ def test_a_sentence_names_key_value_and_what_is_allowed(rule):
         ("EXACTLY_ONE", 0, ("missing", "exactly once")),
         ("EXACTLY_ONE", 2, ("2 times", "exactly once")),
         ("AT_LEAST_ONE", 0, ("at least once",)),
-        ("AT_LEAST(2)", 1, ("1 times", "at least 2")),
+        ("AT_LEAST(2)", 1, ("1 time(s)", "at least 2")),
         ("AT_LEAST_ONE_OR(other)", 0, ("missing", "other")),
     ],
 )

@@ -245,7 +245,7 @@ def test_index_puts_folders_into_the_store_of_the_user_and_names_logs_that_chang
     folder = campaign(tmp_path / "campaign")
     assert command("index")([str(folder)]) == 0
     store = tmp_path / "home" / "train_bench" / "results.db"
-    assert f"{store} has 1 entries of these folders, from 5 logs." in capsys.readouterr().out
+    assert f"{store} has entries of these folders: 1, from 5 log(s)." in capsys.readouterr().out
     (folder / "result_2.txt").write_text("")
     assert command("index")([str(folder)]) == 1
     assert f"changed: {folder}/result_2.txt changed since" in capsys.readouterr().out

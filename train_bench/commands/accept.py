@@ -23,7 +23,7 @@ from typing import Any
 
 from train_bench import __version__, campaign, files, machine
 from train_bench.commands import campaigns
-from train_bench.compose import SWEEPING, Request, with_folder
+from train_bench.compose import SWEEPING, Request
 from train_bench.errors import RequestError
 from train_bench.exit_codes import CANNOT_TELL, INVALID, VALID
 from train_bench.fleet import acceptance, baseline, rounds, verdict
@@ -31,6 +31,7 @@ from train_bench.fleet.seen import Node, Together
 from train_bench.fleet.verdict import Verdict
 from train_bench.job import Device, Precision
 from train_bench.plan import discover
+from train_bench.plan.options import with_folder
 from train_bench.plan.plan import Plan
 from train_bench.report import accept as report
 from train_bench.report import table
@@ -202,7 +203,7 @@ class Training:
     def words(self) -> list[str]:
         """What is the same on all nodes."""
         names = [word for word in self.request.overrides if word.partition("=")[0] not in OF_ACCEPTANCE]
-        return [*names, *self.decided(self.request)]
+        return [*self.request.config_dir, *names, *self.decided(self.request)]
 
     def together(self, addresses: Sequence[str], folder: Path) -> list[list[str]]:
         """With the same batch on each rank as alone; by torchrun, which the others join."""
@@ -214,7 +215,8 @@ class Training:
         kept = [word for word in kept if word.partition("=")[0] not in OF_ACCEPTANCE]
         own = [f"launcher.interface={self.interface}"] if self.interface else []
         leading = [
-            *("run", *kept, "launcher=torchrun", f"launcher.nodes={len(addresses)}"),
+            *("run", *self.request.config_dir, *kept),
+            *("launcher=torchrun", f"launcher.nodes={len(addresses)}"),
             f"launcher.nproc_per_node={config.launcher.nproc_per_node}",
             f"launcher.master_addr={addresses[0]}",
             f"benchmark.hyperparameters.global_batch_size={batch}",

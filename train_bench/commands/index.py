@@ -72,7 +72,7 @@ def _index(options: argparse.Namespace) -> int:
         _tell("left out", left_out)
         _tell("changed", fed.changed)
         _tell("gone", fed.gone)
-        print(plain(f"{path} has {fed.entries} entries of these folders, from {fed.logs} logs."))
+        print(plain(f"{path} has entries of these folders: {fed.entries}, from {fed.logs} log(s)."))
     return INVALID if fed.changed else VALID
 
 
@@ -117,6 +117,6 @@ def _published(options: argparse.Namespace) -> int:
         return VALID
     _tell("left out", derived.left_out)
     print(
-        f"{options.to} holds {len(derived.entries)} entries of {', '.join(rounds)}, from {derived.logs} logs."
+        f"{options.to} holds entries of {', '.join(rounds)}: {len(derived.entries)}, from {derived.logs} log(s)."
     )
     return VALID

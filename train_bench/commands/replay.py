@@ -13,7 +13,6 @@ from pathlib import Path
 
 from train_bench import crate, replay, software
 from train_bench.commands import conclusion, run
-from train_bench.compose import with_folder
 from train_bench.crate import Crate
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.exit_codes import INVALID, VALID
@@ -22,6 +21,7 @@ from train_bench.failures import failed_runs
 from train_bench.judge.comparison import TooFewRuns, compare
 from train_bench.plain_text import plain
 from train_bench.plan.launch import run_through
+from train_bench.plan.options import with_folder
 from train_bench.report import replay as report
 from train_bench.report import table
 from train_bench.search_path import PACKAGE
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.to is None and not options.only_check:
         raise RequestError("Say where the campaign goes with --to DIR, or --only-check.")
     folder = (options.to or Path("replay")).resolve()
-    going_on = None if options.only_check else replay.begun(read, folder)
+    going_on = None if options.only_check else replay.begun(read, folder, options.data_dir)
     plan = going_on or replay.planned(read, folder, options.data_dir)
     rows = replay.table(read, plan)
     report.show([astuple(row) for row in rows], table.console())

@@ -243,7 +243,7 @@ def _outcomes(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known 
             [name],
             "wrong",
             f"computes wrongly now and then: with the same seed it does not end the same twice ({difference}), and "
-            f"{len(steady)} others of its type do.",
+            f"{len(steady)} other(s) of its type do.",
         )
     usual, against = _most([*steady.values()]), f"{len(steady)} nodes of its type"
     if known is not None and known.outcome is not None and kind.versions == known.versions:

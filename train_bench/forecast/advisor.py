@@ -151,7 +151,7 @@ class _Asked:
         seconds = self.seconds_per_step(size, ranks)
         if not 0 < seconds < math.inf:
             raise RequestError(
-                f"A step at batch size {size} on {ranks} ranks takes {seconds:g} s; give a rate above 0."
+                f"A step at batch size {size} on {ranks} rank(s) takes {seconds:g} s; give a rate above 0."
             )
         rule = self.rules.schedule_at(size)
         start = rule.start if rule else 0.0

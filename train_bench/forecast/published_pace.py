@@ -95,6 +95,6 @@ def pace(asked: Family, times: StepTimes, fitted: Sequence[Size], accelerators: 
         evaluation=nothing,
         between_runs=0.0,
         source="published",
-        message=f"{len(fitted)} entries of {asked.submitter} in {asked.round} with {asked.accelerator}",
+        message=f"entries of {asked.submitter} in {asked.round} with {asked.accelerator}: {len(fitted)}",
         notes=tuple(notes),
     )

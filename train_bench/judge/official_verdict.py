@@ -52,9 +52,9 @@ def official_verdict(
     )
     reasons = []
     if len(records) < rules.runs or (len(records) > rules.runs and not weak):
-        reasons.append(f"{len(records)} files, {rules.runs} expected")
+        reasons.append(f"{len(records)} file(s), {rules.runs} expected")
     if len(refused) > rules.drop:
-        reasons.append(f"{len(refused)} files do not comply, {rules.drop} may")
+        reasons.append(f"{len(refused)} file(s) do not comply, {rules.drop} may")
     if closed:
         reasons += seed_problems(records)
         skipped = not rcp.official(rules) and compared.verdict == rcp.CRASH

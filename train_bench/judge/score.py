@@ -315,7 +315,7 @@ def _reasons(
         listed = ", ".join(str(index) for index in failed)
         what = "did not converge" if rules.strict else "did not converge or break the rules"
         reasons.append(
-            f"{len(failed)} runs {what} (index {listed}); at most {allowed} may, counted as slowest."
+            f"{len(failed)} run(s) {what} (index {listed}); at most {allowed} may, counted as slowest."
         )
     for record, verdict in zip(records, verdicts, strict=True):
         if not verdict.compliant and (rules.strict or len(failed) > allowed):

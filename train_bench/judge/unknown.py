@@ -57,7 +57,7 @@ def of_log(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Findi
             seen = _mapping(event.value)
             names = ", ".join(map(str, seen["first"])) if isinstance(seen.get("first"), list) else ""
             message = (
-                f"{seen['files']} files of {seen.get('folder')} were opened before run_start, the first of them "
+                f"{seen['files']} file(s) of {seen.get('folder')} were opened before run_start, the first of them "
                 f"{names}. No sample of the data may be read before the clock starts; sizes and names may."
             )
             yield finding(record, rules, "data", message, line=event.line, key=event.key, grade=REVIEW)

@@ -1,5 +1,5 @@
 """What can be asked of `run`, `plan`, `rcp` and `prepare`: every option with its default and a sentence, as the
-docstring of its class has it."""
+docstring of its class has it; and how one that is a folder is typed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from train_bench.launcher import LauncherConfig
@@ -92,3 +93,13 @@ def _typed(value: Any) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def with_folder(name: str, folder: Path) -> str:
+    """An override that gives an option this folder, whatever signs its name has."""
+    path = str(folder)
+    if re.fullmatch(r"/[A-Za-z0-9_/.:@%+-]*", path):
+        return f"{name}={path}"
+    literal = re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", path)
+    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + (found[2] and "\\'"), literal)
+    return f"{name}='{escaped}'"

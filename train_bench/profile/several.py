@@ -164,7 +164,7 @@ def _sentence(rows: Sequence[Content], joins: Sequence[Content]) -> str:
     known = sum(bool(row["thirds"]) for row in rows)
     number = f"{held[0]} to {held[-1]}" if held[0] < held[-1] else f"{held[0]}"
     return (
-        f"{number} types of operators hold {HELD:.0%} of the operators' time of each of {len(rows)} "
+        f"{number} type(s) of operators hold {HELD:.0%} of the operators' time of each of {len(rows)} "
         f"profiles; most alike are {' and '.join(first['of'])} (distance {first['distance']:.2g}), furthest from the "
         f"rest {' and '.join(apart)} ({last['distance']:.2g}); of {known} whose steps can be compared, "
         + (f"those of {', '.join(changing)} change." if changing else "none has steps that change.")

@@ -100,7 +100,7 @@ def _of_the_law(advice: Mapping[str, Any]) -> Iterator[str]:
         yield "above points, below points: extrapolated"
     if beyond is not None:
         yield (
-            f"extrapolated: batch size {beyond['batch_size']} on {beyond['ranks']} ranks would be faster still, "
+            f"extrapolated: batch size {beyond['batch_size']} on {beyond['ranks']} rank(s) would be faster still, "
             f"{_number(beyond['minutes'])} min, but above the largest reference point no result passes"
         )
 

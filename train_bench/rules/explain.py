@@ -117,5 +117,5 @@ def _count(failure: Failure) -> str:
     if rule == "EXACTLY_ONE":
         what = "is missing" if seen == 0 else f"is logged {seen} times with different values"
         return f"{key} {what}; log it exactly once."
-    least = "once" if rule == "AT_LEAST_ONE" else f"{rule[len('AT_LEAST(') : -1]} times"
-    return f"{key} is logged {seen} times; log it at least {least}."
+    least = "once" if rule == "AT_LEAST_ONE" else f"{rule[len('AT_LEAST(') : -1]} time(s)"
+    return f"{key} is logged {seen} time(s); log it at least {least}."

@@ -181,7 +181,7 @@ def pareto(
         title=f"Time and {name}",
         about=f"Score and {title} of each entry; the dashed line joins valid ones that no other of the benchmark is "
         "better than in both."
-        + (f" {missing} entries lack one of them, or have no other beside them." if missing else ""),
+        + (f" Entries that lack one of them, or have no other beside them: {missing}." if missing else ""),
         traces=[trace for trace in traces if trace["x"]],
         layout={
             "showlegend": True,
