@@ -30,7 +30,10 @@ def train_bench(*arguments, cwd=ROOT, timeout=120):
         ),
         (["run", "+foo=1"], ["no option 'foo'"]),
         (["run", "runs=many"], ["runs", "'many'"]),
-        (["run", "output=a${b}"], ["output: ", "another option; where a name has these signs, put a backslash"]),
+        (
+            ["run", "output=a${b}"],
+            ["output: ", "another option; where a name has these signs, put a backslash"],
+        ),
         (["run", "-m", "output=a${b}"], ["output: ", "where a name has these signs, put a backslash"]),
         (["run", "precision=fp64"], ["precision", "'fp64'", "fp32, tf32, bf16, fp16"]),
         (["run", "on_failure=repeat"], ["on_failure", "'repeat'", "stop, continue"]),
