@@ -39,6 +39,22 @@ class LauncherConfig:
         return self.nodes * self.nproc_per_node
 
     @property
+    def together(self) -> int:
+        """Ranks that compute the same samples together."""
+        return 1
+
+    @property
+    def data_ranks(self) -> int:
+        """Parts that a batch is divided into."""
+        return self.world_size // self.together
+
+    @property
+    def divides(self) -> tuple[str, ...]:
+        """What all ranks together hold once: `weights`, `gradients`, `optimizer` (its state). With `copy`, a rank has
+        the weights that it updates twice."""
+        return ()
+
+    @property
     def joining(self) -> tuple[str, ...]:
         """What is typed behind `train-bench join DIR`, one per further host; nothing where the launcher
         reaches every host itself."""

@@ -25,6 +25,15 @@ class Parallel(Protocol):
     local_rank: int
     device: torch.device
 
+    @property
+    def data_rank(self) -> int:
+        """Which part of every batch this rank trains and evaluates on, of `data_ranks`. That is its own part, unless
+        ranks compute the same samples together (tensor parallelism); these add the same to sums and means."""
+
+    @property
+    def data_ranks(self) -> int:
+        """How many parts a batch is divided into."""
+
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Let batch-norm layers take their statistics over groups of `ranks` neighbouring ranks;
         called before `wrap`. One rank needs no communication and changes nothing."""

@@ -50,3 +50,15 @@ def part(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     assert isinstance(like, DTensor)
     given = values.to(like.device)
     return distribute_tensor(given, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers of the outermost lists of layers that have parameters, each of which is divided, and
+    gathered, at once."""
+    import torch
+
+    found: list[torch.nn.Module] = []
+    for child in model.children():
+        inner = child if isinstance(child, torch.nn.ModuleList) else ()
+        found += inner if len(inner) else layers_of(child)
+    return [layer for layer in found if any(True for _ in layer.parameters())]

@@ -102,6 +102,14 @@ class BenchmarkConfig:
         """Why this configuration cannot be run as it is, as a sentence; None if it can."""
         return None
 
+    def refuse_tensor_parallel(self, ranks: int) -> str | None:
+        """Why its matrices cannot be divided among so many ranks, as a sentence; None if the attribute
+        `tensor_parallel` of its model says how (`train_bench/launchers/parts/tensor_parallel.py`)."""
+        return (
+            f"launcher.tensor_parallel={ranks} is not for {self.benchmark}, whose model does not say how its matrices "
+            "are divided among ranks; leave it out."
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetFingerprint:

@@ -28,6 +28,12 @@ class Config(TorchrunConfig):
     hostfile: str | None = None
 
     @property
+    def divides(self) -> tuple[str, ...]:
+        """By stage; weights are updated in a copy."""
+        kinds = ("optimizer", "gradients", "weights")[: self.zero_stage]
+        return (*kinds, "copy") if kinds else ()
+
+    @property
     def joining(self) -> tuple[str, ...]:
         """DeepSpeed's launcher reaches the other hosts itself."""
         return super(Config, self).joining if self.starter is Starter.torchrun else ()

@@ -49,6 +49,8 @@ class Launcher:
                 f"launcher.shard={self.config.shard.value} is for launcher=torchrun; what DeepSpeed divides, "
                 f"launcher.zero_stage says."
             )
+        if self.config.tensor_parallel != 1:
+            return f"launcher.tensor_parallel={self.config.tensor_parallel} is for launcher=torchrun; leave it out."
         return self._refuse_stage(benchmark) or self._refuse_hosts(benchmark)
 
     def _refuse_stage(self, benchmark: BenchmarkConfig) -> str | None:

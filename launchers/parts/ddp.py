@@ -43,6 +43,16 @@ class TorchParallel:
         self._gradients_differ = False
         self._meet()
 
+    @property
+    def data_rank(self) -> int:
+        """Its rank."""
+        return self.rank
+
+    @property
+    def data_ranks(self) -> int:
+        """All ranks."""
+        return self.size
+
     def _meet(self) -> None:
         """Open the process group, if there is anybody to meet."""
         if self.size > 1:

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.ddp import TorchParallel, whole_state
-from train_bench.sharded_tensors import whole
+from train_bench.launchers.parts.dividing import dividing
+from train_bench.sharded_tensors import layers_of, whole
 
 
 class ShardedParallel(TorchParallel):
@@ -47,17 +47,9 @@ class ShardedParallel(TorchParallel):
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self.device.type, (self.size,))
-        before = list(model.parameters())
-        for weight in before:
-            weight.data = weight.data.contiguous()  # layouts are lost in pieces
-            dist.broadcast(weight.data, src=0)
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
-        for module in (*layers_of(model), model):
-            self._units.append(fully_shard(module, mesh=mesh, reshard_after_forward=True))
-        divided = dict(zip(map(id, before), model.parameters(), strict=True))
-        for group in optimizer.param_groups:
-            group["params"] = [divided[id(weight)] for weight in group["params"]]
+        with dividing(model, optimizer):
+            for module in (*layers_of(model), model):
+                self._units.append(fully_shard(module, mesh=mesh, reshard_after_forward=True))
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
@@ -90,12 +82,3 @@ class ShardedParallel(TorchParallel):
         self._gather_for_evaluation(False)
         for name, tensor in whole_state(*self._both(), ()):
             yield name, whole(tensor)
-
-
-def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers of the outermost lists of layers that have parameters."""
-    found: list[torch.nn.Module] = []
-    for child in model.children():
-        inner = child if isinstance(child, torch.nn.ModuleList) else ()
-        found += inner if len(inner) else layers_of(child)
-    return [layer for layer in found if any(True for _ in layer.parameters())]

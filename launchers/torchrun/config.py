@@ -25,9 +25,10 @@ class Shard(str, Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Config(LauncherConfig):
-    """All fields but `shard` and those that all launchers share are for `nodes` above 1.
+    """All fields but `shard`, `tensor_parallel` and those that all launchers share are for `nodes` above 1.
 
     shard        what divides the training state among ranks; null leaves all of it on each
+    tensor_parallel  among how many neighbouring ranks matrices are divided, which compute the same samples together
     rendezvous   how the hosts find each other
     master_addr  address of host 0 that the others can reach
     master_port  free port of host 0
@@ -38,6 +39,7 @@ class Config(LauncherConfig):
 
     name: str = "torchrun"
     shard: Shard | None = None
+    tensor_parallel: int = 1
     rendezvous: Rendezvous = Rendezvous.static
     master_addr: str | None = None
     master_port: int = 29500
@@ -46,6 +48,16 @@ class Config(LauncherConfig):
     local_addr: str | None = None
 
     RESTARTS: ClassVar[bool] = True
+
+    @property
+    def together(self) -> int:
+        """Those that matrices are divided among."""
+        return self.tensor_parallel
+
+    @property
+    def divides(self) -> tuple[str, ...]:
+        """All of it."""
+        return () if self.shard is None else ("weights", "gradients", "optimizer")
 
     @property
     def joining(self) -> tuple[str, ...]:

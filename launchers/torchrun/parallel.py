@@ -1,4 +1,4 @@
-"""Rank side of `launcher=torchrun`: DistributedDataParallel or FSDP2 over Gloo or NCCL."""
+"""Rank side of `launcher=torchrun`: DistributedDataParallel, FSDP2 or tensor parallelism over Gloo or NCCL."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 from train_bench.job import Job
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.launchers.parts.fsdp import ShardedParallel
+from train_bench.launchers.parts.tensor_parallel import TensorParallel
 
 
 def parallel_of(job: Job) -> type[TorchParallel]:
     """How ranks share the work."""
-    return TorchParallel if job.launcher_config.get("shard") is None else ShardedParallel
+    if job.launcher_config.get("shard") is not None:
+        return ShardedParallel
+    return TorchParallel if job.launcher_config.get("tensor_parallel", 1) == 1 else TensorParallel
 
 
 def join(job: Job) -> TorchParallel:

@@ -30,7 +30,9 @@ class Launcher:
         for name in ("nodes", "nproc_per_node"):
             if getattr(config, name) < 1:
                 return f"launcher.{name} is {getattr(config, name)}; it has to be at least 1."
-        return self._refuse_shard(benchmark) or self._refuse_hosts()
+        return (
+            self._refuse_shard(benchmark) or self._refuse_tensor_parallel(benchmark) or self._refuse_hosts()
+        )
 
     def _refuse_shard(self, benchmark: BenchmarkConfig) -> str | None:
         if self.config.shard is None:
@@ -43,6 +45,21 @@ class Launcher:
         if benchmark.compile:
             return f"{option} was not tried with benchmark.compile=true; leave one of them out."
         return refuse_whole_tensors(benchmark, option=option, instead="launcher=torchrun without it")
+
+    def _refuse_tensor_parallel(self, benchmark: BenchmarkConfig) -> str | None:
+        config, together = self.config, self.config.tensor_parallel
+        option = f"launcher.tensor_parallel={together}"
+        if together == 1:
+            return None
+        if together < 1 or config.world_size % together:
+            return f"{option} does not divide {config.world_size} ranks; choose a divisor, or leave it out."
+        if config.shard is not None:
+            return f"{option} was not tried with launcher.shard={config.shard.value}; leave one of them out."
+        if benchmark.compile:
+            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
+        return benchmark.refuse_tensor_parallel(together) or refuse_whole_tensors(
+            benchmark, option=option, instead="launcher=torchrun without it"
+        )
 
     def _refuse_hosts(self) -> str | None:
         config = self.config

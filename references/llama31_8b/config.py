@@ -29,3 +29,12 @@ class Config(decoder.Config):
     """Decoder pretraining with Llama 3.1."""
 
     model: Model
+
+    def refuse_tensor_parallel(self, ranks: int) -> str | None:
+        """Heads and widths that so many ranks cannot share; rows of the vocabulary need not come out even."""
+        for name in ("heads", "key_value_heads", "intermediate", "width"):
+            size = getattr(self.model, name)
+            if size % ranks:
+                option = f"launcher.tensor_parallel={ranks}"
+                return f"{option} does not divide benchmark.model.{name}={size}; choose a divisor."
+        return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -46,6 +48,17 @@ class Decoder(Llama):
     """Grattafiori et al., "The Llama 3 Herd of Models" (2024), with the positions of version 3.1."""
 
     shape: Model
+
+    tensor_parallel: ClassVar[Mapping[str, str]] = {
+        "embed_tokens": "gathered columns",
+        **{f"layers.*.self_attn.{name}_proj": "columns" for name in "qkv"},
+        "layers.*.self_attn.o_proj": "rows",
+        "layers.*.mlp.gate_proj": "columns",
+        "layers.*.mlp.up_proj": "columns",
+        "layers.*.mlp.down_proj": "rows",
+        "lm_head": "gathered columns",
+    }
+    """How ranks divide its layers (`train_bench/launchers/parts/tensor_parallel.py`): each has some of the heads."""
 
     def __init__(self, shape: Model) -> None:
         super().__init__(shape, Attention)

@@ -121,10 +121,12 @@ class TrainingTask(ABC, Generic[C, B]):
     def build(self, seed: int, parallel: Parallel) -> None:
         """Model, optimizer, compilation, warm-up."""
         hyperparameters = self.config.hyperparameters
-        stream.refuse_uneven_batches(hyperparameters, parallel.size)
+        stream.refuse_uneven_batches(hyperparameters, parallel.data_ranks)
         self._seed, self._parallel = seed, parallel
         self._microbatches = hyperparameters.gradient_accumulation_steps
-        self._local_batch_size = hyperparameters.global_batch_size // (parallel.size * self._microbatches)
+        self._local_batch_size = hyperparameters.global_batch_size // (
+            parallel.data_ranks * self._microbatches
+        )
         self._last_loss = torch.zeros((), device=parallel.device)
         torch.manual_seed(derive(seed, "weights"))
         self._model, self._optimizer = self._build_model()
@@ -213,8 +215,8 @@ class TrainingTask(ABC, Generic[C, B]):
             order=order,
             global_batch_size=self.config.hyperparameters.global_batch_size,
             microbatches=self._microbatches,
-            rank=self._parallel.rank,
-            ranks=self._parallel.size,
+            rank=self._parallel.data_rank,
+            ranks=self._parallel.data_ranks,
             first_iteration=self._iterations,
         )
 

@@ -105,8 +105,10 @@ MAY_IMPORT_TORCH = (
     "train_bench/sharded_tensors.py",
     "train_bench/warm_up.py",
     "launchers/parts/ddp.py",
+    "launchers/parts/dividing.py",
     "launchers/parts/fsdp.py",
     "launchers/parts/light_ddp.py",
+    "launchers/parts/tensor_parallel.py",
 )
 
 

@@ -11,19 +11,15 @@ import pytest
 import torch
 
 from tests.commands.conftest import composed_config
-from tests.references.configs import llama31_8b
+from tests.launchers.small_decoder import built, decoder, evaluated, held_bytes, one_rank, trained
 from tests.references.several_ranks import FromFile, start
 from tests.run.fakes import job
 from train_bench.launchers.deepspeed.config import Config as DeepSpeedConfig
 from train_bench.launchers.deepspeed.start import Launcher as DeepSpeed
-from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.launchers.parts.fsdp import ShardedParallel
 from train_bench.launchers.torchrun.config import Config, Shard
 from train_bench.launchers.torchrun.start import Launcher
-from train_bench.references.llama31_8b.task import Task
-from train_bench.references.parts.decoder import data
 from train_bench.run import replicas, weights
-from train_bench.sharded_tensors import own_part
 
 STEPS = 6
 
@@ -32,65 +28,19 @@ class Divided(FromFile, ShardedParallel):
     """Below FSDP2, met through a file."""
 
 
-def one_rank() -> TorchParallel:
-    return TorchParallel(job(Path("out")), rank=0, local_rank=0, size=1)
-
-
-def decoder() -> Any:
-    small = ("model.width=16", "model.head_size=4", "model.intermediate=24", "warm_up_steps=1")
-    return llama31_8b(
-        "llama31_8b_mini",
-        *small,
-        *("hyperparameters.global_batch_size=4", "hyperparameters.opt_learning_rate_warmup_steps=0"),
-    )
-
-
-def built(parallel: Any) -> Task:
-    task = Task(decoder())
-    task.build(1, parallel)
-    return task
-
-
-def trained(task: Task, steps: range, number: int, ranks: int) -> list[float]:
-    """The mean loss over ranks of each step. Every step has a batch of its own."""
-    losses = []
-    for step in steps:
-        batch = data.synthetic(task.config, 4).roll(step, dims=1) + step
-        mine = (batch % task.config.model.vocabulary).chunk(ranks)[number]
-        task._train_step(iter([mine]))
-        losses.append(float(task._parallel.mean(task._last_loss)))
-    return losses
-
-
-def evaluated(task: Task, batches: int) -> float:
-    """Nats of as many batches as the rank likes, summed over ranks."""
-    task._parallel.sync_buffers()
-    task._forward.eval()
-    counted = sum(task._count(data.synthetic(task.config, 2))[0] for _ in range(batches))
-    task._forward.train()
-    return float(task._parallel.sum(torch.as_tensor(counted, dtype=torch.float64)))
-
-
-def held_bytes(task: Task) -> dict[str, int]:
-    """Of this rank."""
-    state = [one for of in task._optimizer.state.values() for one in of.values() if one.dim()]
-    tensors = {"weights": list(task._model.parameters()), "state": state}
-    return {name: sum(own_part(one).nbytes for one in of) for name, of in tensors.items()}
-
-
 def _rank(number: int, folder: Path) -> None:
     parallel = Divided(folder, rank=number, size=2)
     task = built(parallel)
-    found: dict[str, Any] = {"losses": trained(task, range(STEPS), number, 2)}
+    found: dict[str, Any] = {"losses": trained(task, range(STEPS))}
     found["evaluated"] = evaluated(task, batches=number + 1)
     task.save(folder / "saved")
     found["evaluated again"] = evaluated(task, batches=number)
-    found["after"] = trained(task, range(STEPS, STEPS + 2), number, 2)
+    found["after"] = trained(task, range(STEPS, STEPS + 2))
     found["replicas"] = replicas.compare(parallel)
     found["kept"] = weights.keep(task, job(folder), parallel)
     again = built(parallel)
     again.load(folder / "saved")
-    found["continued"] = trained(again, range(STEPS, STEPS + 2), number, 2)
+    found["continued"] = trained(again, range(STEPS, STEPS + 2))
     again.load(folder / "saved")
     weights.put_back(again, [folder / "weights" / "run_0.safetensors"])
     found["put back"] = [evaluated(one, batches=1) for one in (task, again)]
@@ -112,9 +62,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def alone() -> dict[str, Any]:
     """What one rank says that holds everything."""
     task = built(one_rank())
-    told: dict[str, Any] = {"losses": trained(task, range(STEPS), 0, 1), "evaluated": evaluated(task, 3)}
+    told: dict[str, Any] = {"losses": trained(task, range(STEPS)), "evaluated": evaluated(task, 3)}
     return told | {
-        "after": trained(task, range(STEPS, STEPS + 2), 0, 1),
+        "after": trained(task, range(STEPS, STEPS + 2)),
         "bytes": held_bytes(task),
         "task": task,
     }
@@ -149,7 +99,7 @@ def test_a_checkpoint_continues_on_as_many_ranks_and_on_one(found: Any, alone: A
         assert one["continued"] == one["after"] == pytest.approx(alone["after"], rel=1e-5)
     single = built(one_rank())
     single.load(found[0]["folder"] / "saved")
-    assert trained(single, range(STEPS, STEPS + 2), 0, 1) == pytest.approx(alone["after"], rel=1e-5)
+    assert trained(single, range(STEPS, STEPS + 2)) == pytest.approx(alone["after"], rel=1e-5)
 
 
 @pytest.mark.full

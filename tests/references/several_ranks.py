@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import set_forkserver_preload
 from pathlib import Path
 
@@ -26,10 +26,12 @@ def start(rank: Callable[..., None], *arguments: object, ranks: int) -> None:
 class FromFile(TorchParallel):
     """One rank on the CPU with one thread; the group meets in `folder`."""
 
-    def __init__(self, folder: Path, *, rank: int, size: int, precision: Precision = Precision.fp32) -> None:
+    def __init__(
+        self, folder: Path, *, rank: int, size: int, precision: Precision = Precision.fp32, **options: object
+    ) -> None:
         torch.set_num_threads(1)
         self._meeting = f"file://{folder}/meet_{precision.value}"
-        super().__init__(_job(precision, size), rank=rank, local_rank=rank, size=size)
+        super().__init__(_job(precision, size, options), rank=rank, local_rank=rank, size=size)
 
     def _meet(self) -> None:
         if self.size > 1:
@@ -38,13 +40,13 @@ class FromFile(TorchParallel):
             )
 
 
-def _job(precision: Precision, ranks: int) -> Job:
+def _job(precision: Precision, ranks: int, options: Mapping[str, object]) -> Job:
     """Little of it matters to `Parallel`."""
     return Job(
         benchmark="dlrm_mini",
         reference="dlrm",
         launcher="torchrun",
-        launcher_config={},
+        launcher_config=options,
         index=0,
         seed=1,
         nodes=1,

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from tests.commands.conftest import make
-from tests.references.configs import llama31_8b
+from tests.references.configs import composed, llama31_8b
 from tests.references.one_rank import OneRank, in_threads
 from tests.references.tasks import same, weights
 from tests.run.fakes import FakeTask
@@ -23,6 +23,7 @@ from tests.run.fakes import OneRank as QuietRank
 from train_bench.errors import RequestError
 from train_bench.judge import installed_checkers
 from train_bench.judge.log import read
+from train_bench.plan import discover
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.references.llama31_8b.config import Config
@@ -236,3 +237,23 @@ def test_a_step_of_a_layer_of_full_width_changes_every_tensor() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", WIDE_STEP], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["llama31_8b_mini", "gpt_oss_20b_mini"])
+def test_layers_that_are_computed_again_give_the_same_gradients_bit_by_bit(name: str) -> None:
+    def gradients(*overrides: str) -> dict[str, torch.Tensor]:
+        config = composed(name, "warm_up_steps=0", *overrides)
+        task = discover.task(config.reference)(config)
+        task.build(1, OneRank())
+        tokens = task.synthetic(2)
+        loss = functional.cross_entropy(task._forward(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        return {"loss": loss.detach()} | {n: one.grad for n, one in task._model.named_parameters()}
+
+    plain, again = gradients(), gradients("activation_checkpointing=true")
+    assert all(torch.equal(again[name], one) for name, one in plain.items()) and len(again) == len(plain)
+
+
+def test_layers_that_are_computed_again_are_not_compiled() -> None:
+    config = llama31_8b("llama31_8b_mini", "activation_checkpointing=true", "compile=true")
+    assert "was not tried with benchmark.compile=true" in str(config.refuse())

@@ -113,7 +113,7 @@ class FakeTask:
 class OneRank:
     """A rank without others."""
 
-    rank = local_rank = 0
+    rank = local_rank = data_rank = 0
     size = 1
 
     def sum(self, value):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.run.fakes import OneRank
+from train_bench.run import order
 from train_bench.run.order import OrderFingerprint, order_fingerprint
 from train_bench.task import ORDER_KEPT, SamplesTaken
 
@@ -28,6 +30,18 @@ def test_the_order_is_the_same_whatever_the_number_of_ranks(ranks: int, share: i
     several = order_fingerprint(ranks_of(STREAM, ranks, share))
     assert several.digest == alone.digest
     assert (several.ranks, several.trained, several.compared, several.repeated) == (ranks, 60, 60, 0)
+
+
+def test_ranks_that_compute_the_same_samples_together_count_once() -> None:
+    every = [(part, taken) for part, taken in enumerate(ranks_of(STREAM, 2, 3)) for _ in range(2)]
+
+    class FirstOfFour(OneRank):
+        def gather_objects(self, value: object) -> list[object]:
+            return every
+
+    seen = order.gather(FirstOfFour(), every[0][1])  # type: ignore[arg-type]
+    assert seen is not None and (seen["ranks"], seen["trained"], seen["repeated"]) == (2, 60, 0)
+    assert seen["digest"] == order_fingerprint(ranks_of(STREAM, 1, 12)).digest
 
 
 def test_another_order_has_another_digest() -> None:

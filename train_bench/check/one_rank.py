@@ -24,6 +24,16 @@ class OneRank:
         self.device = torch.device("cpu")
         self.steps_taken = 0
 
+    @property
+    def data_rank(self) -> int:
+        """Its rank."""
+        return self.rank
+
+    @property
+    def data_ranks(self) -> int:
+        """All ranks."""
+        return self.size
+
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Unchanged."""
         return model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from train_bench import machine
@@ -74,15 +74,22 @@ def of_request(request: Request, options: Options) -> dict[str, Any]:
     from train_bench.dry_run.bound import Machine, bound_of  # here, because they import torch
     from train_bench.dry_run.step import step_of
 
+    launcher = config.launcher
+    if options.ranks is not None and (launcher.together != 1 or launcher.divides):
+        launcher = replace(launcher, nodes=1, nproc_per_node=options.ranks)
     reason = discover.refuse_reference(config.benchmark.reference)
+    if reason is None and (launcher.together != 1 or launcher.divides):
+        reason = discover.launcher(launcher).refuse(config.benchmark)
     if reason is not None:
         raise RequestError(reason)
     step = step_of(
         discover.task(config.benchmark.reference),
         config.benchmark,
-        ranks=options.ranks or config.launcher.nodes * config.launcher.nproc_per_node,
+        ranks=options.ranks or launcher.world_size,
         device=config.device,
         precision=config.precision,
+        together=launcher.together,
+        divided=launcher.divides,
         real_share=options.real_share,
     )
     bound = bound_of(step, Machine(**options.machine()))

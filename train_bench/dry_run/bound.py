@@ -77,5 +77,5 @@ def _moved(step: Step) -> float:
 def _sent(step: Step) -> float:
     """Bytes that a rank sends at least: an average over n ranks takes 2 (n - 1) / n of what is averaged, an all-to-all
     (n - 1) / n of what is exchanged."""
-    others = (step.ranks - 1) / step.ranks
-    return 2 * others * step.reduced + others * step.exchanged
+    groups = step.ranks // step.together
+    return 2 * (groups - 1) / groups * step.reduced + (step.ranks - 1) / step.ranks * step.exchanged

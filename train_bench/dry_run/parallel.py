@@ -1,9 +1,10 @@
-"""A `Parallel` for tensors without memory: one rank of many, which says what it would exchange with the others."""
+"""A `Parallel` for tensors without memory: one rank of many, which holds what it would hold of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from fnmatch import fnmatch
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ class DryParallel(OneRank):
 
     model, optimizer  what was wrapped
     local             parameters that ranks do not share, by id
+    together          ranks that compute the same samples, and divide matrices among them
+    last_microbatch   whether the present micro-batch is the last of a step
     """
 
     def __init__(
@@ -28,17 +31,47 @@ class DryParallel(OneRank):
         *,
         rank: int,
         size: int,
+        together: int,
         device: torch.device,
         precision: Precision,
         phase: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         super().__init__(rank=rank, size=size)
         self.device, self.precision = device, precision
+        self.together, self.last_microbatch = together, True
         self._phase = phase
+
+    @property
+    def data_rank(self) -> int:
+        """The number of its group."""
+        return self.rank // self.together
+
+    @property
+    def data_ranks(self) -> int:
+        """All groups."""
+        return self.size // self.together
+
+    def wrap(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        gradient_accumulation_steps: int = 1,
+        local_params: Iterable[torch.nn.Parameter] = (),
+    ) -> torch.nn.Module:
+        """The model itself, with the parts of its matrices that the first rank of a group has."""
+        if self.together > 1:
+            ways: Mapping[str, str] = model.tensor_parallel  # type: ignore[assignment]
+            for name, module in model.named_modules():
+                for pattern, way in ways.items():
+                    if fnmatch(name, pattern):
+                        _divide(module, way, self.together)
+        return super().wrap(model, optimizer, local_params=local_params)
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
         """Autocast."""
+        self.last_microbatch = last_microbatch
         with self._phase("forward"), self._autocast():
             yield
 
@@ -61,6 +94,17 @@ class DryParallel(OneRank):
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = AUTOCAST.get(self.precision)
         return nullcontext() if dtype is None else _cast(self.device.type, dtype)
+
+
+def _divide(layer: Any, way: str, ranks: int) -> None:
+    """A layer with the first part of its weight, the largest; `launchers/parts/tensor_parallel.py` has the ways."""
+    rows = isinstance(layer, torch.nn.Embedding) != (way == "rows")
+    width = layer.weight.shape[int(isinstance(layer, torch.nn.Embedding))]
+    layer.weight.data = layer.weight.data.chunk(ranks, dim=int(rows))[0].clone()
+    if way == "gathered columns":
+        layer.register_forward_hook(
+            lambda _layer, _inputs, output: torch.cat([output] * ranks, dim=-1)[..., :width]
+        )
 
 
 @contextmanager

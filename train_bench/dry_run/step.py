@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -22,6 +22,7 @@ from train_bench.dry_run.parallel import DryParallel
 from train_bench.dry_run.watch import OUTSIDE, Told, Watch
 from train_bench.errors import RequestError
 from train_bench.job import Device, Precision
+from train_bench.sharded_tensors import layers_of
 from train_bench.task import BenchmarkConfig
 
 MICRO_BATCHES = 2
@@ -30,7 +31,12 @@ MICRO_BATCHES = 2
 START_WEIGHTS = "start_weights"
 """The field of a configuration, at any level, that names a file of weights: none is read."""
 
-KINDS = ("weights", "gradients", "optimizer", "besides", "inputs", "activations", "temporary")
+KINDS = ("weights", "gradients", "optimizer", "besides", "inputs", "activations", "gathered", "temporary")
+
+NOT_EXCHANGED = {
+    "divided": "What ranks send to gather weights for a layer is not counted.",
+    "together": "What ranks that divide matrices send of activations is not counted.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +47,11 @@ class Step:
     samples        of a micro-batch of this rank
     trainable, frozen  parameters that this rank holds
     flop           by part of the model, forward and backward
+    together       ranks that compute the same samples together
+    divided        kinds of which this rank holds its part alone
     memory         by kind: weights (buffers with them), gradients, state of the optimizer, what else the benchmark
-                   keeps between steps, inputs, and activations, which a forward pass leaves for the backward pass
+                   keeps between steps, inputs, activations, which a forward pass leaves for the backward pass, and
+                   weights that are gathered for the layers that compute
     peak           by the same kinds and what is temporary, when they are most
     peak_phase     when that is: forward, backward or update
     reduced        bytes of gradients that are averaged over ranks, once a step
@@ -57,6 +66,8 @@ class Step:
     precision: str
     ranks: int
     rank: int
+    together: int
+    divided: tuple[str, ...]
     samples: int
     micro_batches: int
     global_batch_size: int
@@ -85,24 +96,29 @@ def step_of(
     ranks: int,
     device: Device,
     precision: Precision,
+    together: int = 1,
+    divided: tuple[str, ...] = (),
     real_share: float | None = None,
     told: Told | None = None,
 ) -> Step:
     """Take a step of `make`'s task as one of `ranks` does, of ranks that hold different parameters the fullest.
+    `together` and `divided` are the launcher's (`LauncherConfig`).
     `real_share` is the part of a padded sample that is no padding; `told` is told of each operator of a step of at
     most `MICRO_BATCHES` micro-batches.
 
     Raises `RequestError` for a task that does not say what its batches look like, or whose step depends on values.
     """
     kernels = Device.cuda if device is Device.cuda else Device.cpu
-    config, micro_batches = _without_files(config.for_ranks(ranks), ranks)
+    data_ranks = ranks // together
+    config, micro_batches = _without_files(config.for_ranks(ranks), data_ranks)
     samples = config.hyperparameters.global_batch_size // (
-        ranks * config.hyperparameters.gradient_accumulation_steps
+        data_ranks * config.hyperparameters.gradient_accumulation_steps
     )
     watch = Watch()
     with _no_memory(config.benchmark), watch, _exchanges() as exchanges, attention_of(kernels):
         rank = _fullest(make, config, ranks)
-        task, parallel = _built(make, config, rank, ranks, precision, watch)
+        task, parallel = _built(make, config, rank, ranks, precision, watch, together=together)
+        _divide(watch, parallel, divided)
         watch.name((list(parallel.model.parameters()), list(parallel.model.buffers())), "weights")
         watch.name_all("temporary", "besides")
         watch.follow(parallel.model)
@@ -136,9 +152,11 @@ def step_of(
         precision=precision.value,
         ranks=ranks,
         rank=rank,
+        together=together,
+        divided=divided,
         samples=samples,
         micro_batches=micro_batches,
-        global_batch_size=samples * ranks * micro_batches,
+        global_batch_size=samples * data_ranks * micro_batches,
         trainable=sum(weight.numel() for weight in weights if weight.requires_grad),
         frozen=sum(weight.numel() for weight in weights if not weight.requires_grad),
         flop=_by_part(flop, trained),
@@ -147,9 +165,13 @@ def step_of(
         memory={kind: size for kind, size in memory.items() if kind != "temporary"},
         peak={kind: peak.get(kind, 0) for kind in KINDS},
         peak_phase=peak_phase,
-        reduced=reduced if ranks > 1 else 0,
+        reduced=reduced if data_ranks > 1 else 0,
         exchanged=exchanged,
-        notes=tuple(task.dry_notes()) if hasattr(task, "dry_notes") else (),
+        notes=(
+            *(task.dry_notes() if hasattr(task, "dry_notes") else ()),
+            *([NOT_EXCHANGED["divided"]] if "weights" in divided else []),
+            *([NOT_EXCHANGED["together"]] if together > 1 else []),
+        ),
     )
 
 
@@ -160,6 +182,8 @@ def _built(
     ranks: int,
     precision: Precision,
     watch: Watch,
+    *,
+    together: int = 1,
 ) -> tuple[Any, DryParallel]:
     task = make(config)
     for needed in ("synthetic", "iterate"):
@@ -169,10 +193,45 @@ def _built(
                 "train_bench/task.py says what a dry run asks for."
             )
     parallel = DryParallel(
-        rank=rank, size=ranks, device=torch.device("cpu"), precision=precision, phase=watch.phase
+        rank=rank,
+        size=ranks,
+        together=together,
+        device=torch.device("cpu"),
+        precision=precision,
+        phase=watch.phase,
     )
     task.build(1, parallel)
     return task, parallel
+
+
+def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> None:
+    """Have `watch` count parts. Of rows that do not come out even the first rank has the most. FSDP2 keeps gradients
+    whole until the last micro-batch of a step has added its own, and beside what is in no list of layers two layers, of
+    which one is gathered while the other computes."""
+    ranks, model = parallel.size, parallel.model
+
+    def part(tensor: Tensor, kind: str) -> int:
+        size = tensor.untyped_storage().nbytes()
+        if kind not in divided or not tensor.dim() or not tensor.numel():
+            return size
+        if kind == "weights" and not isinstance(tensor, torch.nn.Parameter):
+            return size  # a buffer
+        if kind == "gradients" and "copy" not in divided and not parallel.last_microbatch:
+            return size
+        return size // len(tensor) * -(-len(tensor) // ranks)
+
+    watch.part = part
+    weights = list(model.parameters())
+    if "weights" in divided and ranks > 1:
+        layers = sorted((_bytes_of(layer.parameters()) for layer in layers_of(model)), reverse=True)
+        watch.gathered = _bytes_of(weights) - sum(layers) + sum(layers[:2])
+    if "copy" in divided:
+        watch.hold(sum(part(one, "optimizer") for one in weights if one.requires_grad), "optimizer")
+
+
+def _bytes_of(tensors: Iterable[Tensor]) -> int:
+    """All of their numbers."""
+    return sum(one.numel() * one.element_size() for one in tensors)
 
 
 def _fullest(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: int) -> int:

@@ -38,6 +38,8 @@ class Watch(TorchDispatchMode):
     alive        bytes by kind, now
     peak         the same when they were most since `forget_peak`
     peak_phase   where the step was then
+    part         bytes that this rank holds of a tensor of a kind, if those are not all; None: it holds all
+    gathered     bytes that a forward and a backward pass need beside that, because a layer is whole while it computes
     told         is told of each operator: phase, operator, what it is given
     """
 
@@ -46,6 +48,8 @@ class Watch(TorchDispatchMode):
         self.flop: dict[tuple[str, str], int] = defaultdict(int)
         self.alive: dict[str, int] = defaultdict(int)
         self.told: Told | None = None
+        self.part: Callable[[Tensor, str], int] | None = None
+        self.gathered = 0
         self._phase, self._part = "build", OUTSIDE
         self._known: dict[int, tuple[weakref.ref[Any], int, str]] = {}
         self._sparse: list[Any] = []
@@ -111,9 +115,16 @@ class Watch(TorchDispatchMode):
                 self._begin(storage, kind)
             reference, size, before = self._known[storage._cdata]
             if of is None or before == of:
-                self._known[storage._cdata] = (reference, size, kind)
+                held = size if self.part is None else self.part(tensor, kind)
+                self._known[storage._cdata] = (reference, held, kind)
                 self.alive[before] -= size
-                self.alive[kind] += size
+                self.alive[kind] += held
+                self._total += held - size
+
+    def hold(self, size: int, kind: str) -> None:
+        """More bytes of a kind, of tensors that a dry run does not make."""
+        self.alive[kind] += size
+        self._total += size
 
     def name_all(self, before: str, kind: str) -> None:
         """All that is alive of one kind is of another from now on."""
@@ -131,7 +142,10 @@ class Watch(TorchDispatchMode):
         before, self._phase = self._phase, name
         if name == "update":
             self.gradients = self.alive["gradients"]
+        gathered = self.gathered if name == "forward" else 0  # the backward pass is within
+        self.hold(gathered, "gathered")
         yield
+        self.hold(-gathered, "gathered")
         self._phase = before
         if name == "update":
             self._sparse.clear()

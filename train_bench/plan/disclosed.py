@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from train_bench.job import Precision
+from train_bench.launcher import LauncherConfig
 from train_bench.rules.checks import check
 from train_bench.rules.ruleset import BenchmarkRules
 from train_bench.task import BenchmarkConfig
@@ -15,21 +16,27 @@ NUMERICS = {Precision.bf16: "bfloat16"}
 
 
 def disclosed(
-    rules: BenchmarkRules, config: BenchmarkConfig, variant: str, *, ranks: int, precision: Precision
+    rules: BenchmarkRules,
+    config: BenchmarkConfig,
+    variant: str,
+    *,
+    launcher: LauncherConfig,
+    precision: Precision,
 ) -> dict[str, Any]:
     """By mllog key, what the rules demand of it. Weights and what ranks exchange of them are fp32 in any numerics, and
-    ranks share nothing but samples."""
+    ranks share samples, or matrices (tensor parallelism), and nothing else."""
     given = config.hyperparameters
     numerics = NUMERICS.get(precision, precision.value)
     known = {
         "lowest_numerical_precision_in_linear": numerics,
         "lowest_numerical_precision_in_attn": numerics,
         "lowest_numerical_precision_in_comm": "fp32",
-        "tensor_parallelism": 1,
+        "tensor_parallelism": launcher.together,
         "pipeline_parallelism": 1,
         "context_parallelism": 1,
         "expert_parallelism": 1,
-        "micro_batch_size": given.global_batch_size // (ranks * given.gradient_accumulation_steps),
+        "micro_batch_size": given.global_batch_size
+        // (launcher.data_ranks * given.gradient_accumulation_steps),
         "config_filename": f"conf/benchmark/{variant}.yaml",
     }
     demanded = {failure.key for failure in check(rules, []) if failure.kind == "count"}

@@ -131,7 +131,7 @@ def make_plan(
         rules,
         config,
         provenance.variant,
-        ranks=run_config.launcher.world_size,
+        launcher=run_config.launcher,
         precision=run_config.precision,
     )
     _refuse_what_the_rules_forbid(run_config, rules, config, announcement | told, to_be_run=to_be_run)
@@ -232,14 +232,15 @@ def _refuse_launcher(run_config: RunConfig) -> None:
 
 def _refuse_batch(run_config: RunConfig) -> None:
     """How a reference divides a batch; a program of the user's has its own ways."""
-    hyperparameters, ranks = run_config.benchmark.hyperparameters, run_config.launcher.world_size
+    hyperparameters, parts = run_config.benchmark.hyperparameters, run_config.launcher.data_ranks
     batch, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
+    of = "ranks" if run_config.launcher.together == 1 else "groups of ranks"
     if steps < 1:
         raise RequestError(f"gradient_accumulation_steps is {steps}; it has to be at least 1.")
-    if batch < 1 or batch % (ranks * steps):
+    if batch < 1 or batch % (parts * steps):
         raise RequestError(
-            f"global_batch_size {batch} cannot be divided into {ranks} ranks x {steps} gradient "
-            f"accumulation steps; choose a multiple of {ranks * steps}."
+            f"global_batch_size {batch} cannot be divided into {parts} {of} x {steps} gradient "
+            f"accumulation steps; choose a multiple of {parts * steps}."
         )
 
 

@@ -81,6 +81,7 @@ def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
         type(task),
         task.config,
         ranks=parallel.size,
+        together=parallel.size // parallel.data_ranks,
         device=job.device,
         precision=job.precision,
         told=lambda phase, *call: calls.add("", PHASES[phase], *call),

@@ -25,6 +25,10 @@ def _lines(dry: Mapping[str, Any]) -> Iterator[str]:
         f"{dry['variant']}, dry: global batch {dry['global_batch_size']}, rank {dry['rank']} of {dry['ranks']} with "
         f"{split}, {dry['precision']}, device={dry['device']}"
     )
+    if dry["together"] > 1:
+        yield f"division    {dry['together']} ranks compute the same samples together and divide matrices"
+    if dry["divided"]:
+        yield f"division    ranks hold parts of {', '.join(_named(kind) for kind in dry['divided'] if kind != 'copy')}"
     yield f"parameters  {dry['trainable']:,} trained, {dry['frozen']:,} fixed"
     forward, backward = (sum(part[way] for part in dry["flop"].values()) for way in (0, 1))
     every = short(forward + backward)
@@ -50,7 +54,11 @@ def _lines(dry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kinds(memory: Mapping[str, int]) -> str:
-    return ", ".join(f"{BESIDES.get(kind, kind)} {short(size, 'B')}" for kind, size in memory.items() if size)
+    return ", ".join(f"{_named(kind)} {short(size, 'B')}" for kind, size in memory.items() if size)
+
+
+def _named(kind: str) -> str:
+    return BESIDES.get(kind, kind)
 
 
 def _exchange(dry: Mapping[str, Any]) -> str:

@@ -53,13 +53,16 @@ def _seeds(plan: Mapping[str, Any]) -> str:
 
 def _training(shared: Mapping[str, Any]) -> str:
     hyperparameters, ranks = shared["config"]["hyperparameters"], shared["nodes"] * shared["nproc_per_node"]
+    together = shared["launcher_config"].get("tensor_parallel", 1)
     batch, parts = hyperparameters["global_batch_size"], hyperparameters["gradient_accumulation_steps"]
     if shared["command"] is not None:
         return f"global batch {batch}, divided as the command does it"
     accumulated = f" x {parts} micro-batches" if parts > 1 else ""
     samples = shared["schedule"]["samples_per_unit"]
     epoch = f"; an epoch is {samples} samples, {samples / batch:.4g} steps" if samples > 1 else ""
-    return f"global batch {batch} = {ranks} rank(s) x {batch // (ranks * parts)} samples{accumulated}{epoch}"
+    divided = f"{ranks} rank(s)" if together == 1 else f"{ranks // together} group(s) of {together} ranks"
+    each = batch * together // (ranks * parts)
+    return f"global batch {batch} = {divided} x {each} samples{accumulated}{epoch}"
 
 
 def _evaluation(shared: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from train_bench.task import ORDER_KEPT, SamplesTaken
 class OrderFingerprint:
     """The order of a run, and what was wrong with it.
 
-    ranks             how many took samples
+    ranks             how many took samples of their own
     trained           samples that training took on all ranks
     compared          how many of them, from the first on, `digest` and `repeated` are about
     digest            sha256 of their numbers in the order of the stream; it follows the seed and the batch size, not
@@ -38,9 +38,10 @@ class OrderFingerprint:
 
 
 def gather(parallel: Parallel, taken: SamplesTaken) -> dict[str, Any] | None:
-    """The fingerprint of the order of all ranks on rank 0, None elsewhere. Every rank calls it."""
-    every = parallel.gather_objects(taken)
-    return None if every is None else asdict(order_fingerprint(every))
+    """The fingerprint of the order of all ranks on rank 0, None elsewhere. Every rank calls it. Ranks that computed the
+    same samples together count once."""
+    every = parallel.gather_objects((parallel.data_rank, taken))
+    return None if every is None else asdict(order_fingerprint(list(dict(every).values())))
 
 
 def order_fingerprint(taken: Sequence[SamplesTaken]) -> OrderFingerprint:

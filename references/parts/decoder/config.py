@@ -116,6 +116,8 @@ class Config(task.BenchmarkConfig):
     pretrained     the definition starts from published weights, not from random ones
     start_weights  the folder or file that holds them, in the format of `weights.py`
     warm_up_steps  taken on synthetic batches before the clock and then undone
+    activation_checkpointing  a layer keeps its inputs alone, and is computed again in the backward pass: less memory,
+                   a forward pass more, the same numbers
     """
 
     hyperparameters: Hyperparameters
@@ -123,11 +125,12 @@ class Config(task.BenchmarkConfig):
     pretrained: bool = False
     start_weights: str | None = None
     warm_up_steps: int = 2
+    activation_checkpointing: bool = False
 
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("start_weights", "data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),
-        *("ruleset", "warm_up_steps"),
+        *("ruleset", "warm_up_steps", "activation_checkpointing"),
     )
     """Rounds 5.1 to 6.1 define the same task."""
 
@@ -151,6 +154,11 @@ class Config(task.BenchmarkConfig):
 
     def refuse(self) -> str | None:
         """What is missing or contradicts itself, as a sentence."""
+        if self.activation_checkpointing and self.compile:
+            return (
+                "benchmark.activation_checkpointing=true was not tried with benchmark.compile=true; leave one of them "
+                "out."
+            )
         if self.pretrained and self.start_weights is None:
             return (
                 f"{self.benchmark} starts from published weights, and benchmark.start_weights names none. Fetch them "

@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
@@ -41,6 +43,8 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         if config.start_weights is not None:
             load_start_weights(model, Path(config.start_weights))
         model.to(self._parallel.device)
+        if config.activation_checkpointing:
+            recompute(model)
         return model, optimizer_of(model, config.hyperparameters)
 
     def _warm_up(self) -> None:
@@ -57,7 +61,9 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         train, val = data.open_sequences(config)
         train_set = data.BatchSet(train, permuted=config.data.permute_labels)
         order = stream.Shuffled(samples=len(train), seed=self._seed)
-        mine = stream.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
+        mine = stream.evaluation_order(
+            len(val), config.data.eval_batch_size, parallel.data_rank, parallel.data_ranks
+        )
         device = parallel.device
         fingerprint = self._use_loaders(
             loading.loader(train_set, config.data, device, self._sampler(order), collate=None),
@@ -100,6 +106,15 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         if given.predict_first:
             return tokens[:, 1:]
         return tokens[:, 1:].masked_fill(tokens[:, :-1] == given.end_of_document, data.NO_TOKEN)
+
+
+def recompute(model: nn.Module) -> None:
+    """Let each layer of `model.layers` keep its inputs alone, and compute the rest again when the backward pass needs
+    it (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016). Numbers are the same; layers may not draw
+    random ones."""
+    for layer in model.get_submodule("layers").children():
+        again = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+        layer.forward = again
 
 
 def _refuse_shapes(config: Config) -> None:

@@ -1,0 +1,25 @@
+"""From a model that every rank holds whole to one of which each holds a part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+
+
+@contextmanager
+def dividing(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Inside, parameters and buffers are rank 0's on all ranks, and may be replaced by divided ones, each by one of its
+    name; afterwards the optimizer's groups have what took their places."""
+    before = list(model.parameters())
+    for weight in before:
+        weight.data = weight.data.contiguous()  # layouts are lost in pieces
+        dist.broadcast(weight.data, src=0)
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)
+    yield
+    divided = dict(zip(map(id, before), model.parameters(), strict=True))
+    for group in optimizer.param_groups:
+        group["params"] = [divided[id(weight)] for weight in group["params"]]

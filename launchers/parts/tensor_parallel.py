@@ -1,0 +1,122 @@
+"""`launcher.tensor_parallel=N`: matrices are divided among N neighbouring ranks, which compute the same samples
+together (Shoeybi et al., "Megatron-LM", 2019), through torch's DTensor.
+
+The attribute `tensor_parallel` of a model says how, by names of its layers, in which `*` stands for any number:
+
+    "columns"           a rank computes its part of the outputs
+    "rows"              a rank has its part of the inputs, and what all compute of them is added up
+    "gathered columns"  a rank computes its part of the outputs, and then all have all of them
+
+What it does not name every rank computes for itself, from the same inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from train_bench.errors import LaunchError
+from train_bench.job import Job, Precision
+from train_bench.launchers.parts.ddp import TorchParallel, whole_state
+from train_bench.launchers.parts.dividing import dividing
+from train_bench.sharded_tensors import is_sharded, own_part, whole
+
+
+class TensorParallel(TorchParallel):
+    """One rank of a group of N, of which there may be several. A group trains on its part of every batch, and gradients
+    are averaged over groups, each rank's with those of the ranks that hold the same part."""
+
+    def __init__(self, job: Job, *, rank: int, local_rank: int, size: int) -> None:
+        if job.precision is Precision.fp16:
+            raise LaunchError(
+                "launcher.tensor_parallel does not scale losses, which precision=fp16 needs; use bf16 or fp32."
+            )
+        self._together: int = job.launcher_config["tensor_parallel"]
+        super().__init__(job, rank=rank, local_rank=local_rank, size=size)
+
+    @property
+    def data_rank(self) -> int:
+        """The number of its group."""
+        return self.rank // self._together
+
+    @property
+    def data_ranks(self) -> int:
+        """All groups."""
+        return self.size // self._together
+
+    def wrap(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        gradient_accumulation_steps: int = 1,
+        local_params: Iterable[torch.nn.Parameter] = (),
+    ) -> torch.nn.Module:
+        """The model itself, whose layers are replaced by divided ones, in the optimizer's groups, too."""
+        ways: Mapping[str, str] | None = getattr(model, "tensor_parallel", None)
+        if ways is None or list(local_params):
+            raise LaunchError(
+                f"launcher.tensor_parallel divides layers as the model says, and {type(model).__name__} does not; "
+                f"leave it out."
+            )
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import parallelize_module
+
+        self._model = self._wrapped = model
+        self._optimizer = optimizer
+        mesh = init_device_mesh(
+            self.device.type, (self.data_ranks, self._together), mesh_dim_names=("data", "tensor")
+        )
+        self._alike, self._group = mesh.get_group("data"), mesh.get_group("tensor")
+        with dividing(model, optimizer):
+            parallelize_module(model, mesh["tensor"], {name: _style(way) for name, way in ways.items()})
+        return model
+
+    def step(self, *, clip_norm: float | None = None) -> bool:
+        """Average over groups, clip by the norm of the whole, update, zero."""
+        model, optimizer = self._both()
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        parts = [own_part(gradient) for gradient in gradients]
+        if self.data_ranks > 1:
+            for part in parts:
+                dist.all_reduce(part, group=self._alike)
+            torch._foreach_div_(parts, self.data_ranks)
+        if clip_norm is not None and gradients:
+            factor = clip_norm / (self._norm(gradients) + 1e-6)  # as torch's clip_grad_norm_ has it
+            torch._foreach_mul_(parts, factor.clamp(max=1.0))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return True
+
+    def _norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
+        """() of all gradients: what every rank of the group has counts once."""
+        divided = [_is_divided(gradient) for gradient in gradients]
+        pairs = list(zip(map(own_part, gradients), divided, strict=True))
+        of_parts, of_others = (
+            torch.nn.utils.get_total_norm([part for part, is_part in pairs if is_part is wanted]) ** 2
+            for wanted in (True, False)
+        )
+        dist.all_reduce(of_parts, group=self._group)
+        return (of_parts + of_others).sqrt()
+
+    def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Of what is divided, what all parts of the group come to."""
+        for name, tensor in whole_state(*self._both(), ()):
+            yield name, whole(tensor)
+
+
+def _style(way: str) -> Any:
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    if way == "rows":
+        return RowwiseParallel()
+    return ColwiseParallel(output_layouts=Replicate() if way == "gathered columns" else None)
+
+
+def _is_divided(tensor: Any) -> bool:
+    """Whether ranks hold different parts of it."""
+    return is_sharded(tensor) and any(placement.is_shard() for placement in tensor.placements)

@@ -1,0 +1,117 @@
+"""A dry run of ranks that divide weights, gradients, state or matrices, against closed forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import nn
+
+from tests.dry_run.measured import dry, mini, peak_of
+from train_bench import cli
+from train_bench.dry_run import bound
+from train_bench.dry_run.step import Step
+from train_bench.launchers.deepspeed.config import Config as DeepSpeed
+from train_bench.launchers.torchrun.config import Config as Torchrun
+from train_bench.launchers.torchrun.config import Shard
+from train_bench.references.llama31_8b.model import Decoder
+
+RANKS = 4
+NUMBER = 4
+"""Bytes of a number in fp32."""
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    return Decoder(mini("llama31_8b_mini").model)
+
+
+def step_below(launcher: Any, *overrides: str) -> Step:
+    config = mini("llama31_8b_mini", *overrides)
+    return dry(config, ranks=launcher.world_size, together=launcher.together, divided=launcher.divides)
+
+
+def parts(model: nn.Module) -> int:
+    """Bytes of the first rows of all weights."""
+    return sum(-(-len(one) // RANKS) * one[0].numel() * NUMBER for one in model.parameters())
+
+
+def counters(model: nn.Module) -> int:
+    """Bytes of what AdamW keeps of each weight beside two tensors: how many steps it has taken."""
+    return NUMBER * len(list(model.parameters()))
+
+
+def test_fsdp_leaves_a_rank_its_part_of_everything_and_gathers_two_layers_beside_the_rest(
+    model: Decoder,
+) -> None:
+    step = step_below(Torchrun(nproc_per_node=RANKS, shard=Shard.fsdp))
+    assert step.memory["weights"] == step.memory["gradients"] == parts(model)
+    assert step.memory["optimizer"] == 2 * parts(model) + counters(model)
+    every = sum(one.nbytes for one in model.parameters())
+    layers = [sum(one.nbytes for one in layer.parameters()) for layer in model.layers]
+    assert step.peak["gathered"] == every - sum(layers) + sum(layers[:2])
+    assert "to gather weights" in step.notes[-1]
+
+
+def test_gradients_of_an_accumulation_are_whole_until_it_ends(model: Decoder) -> None:
+    whole = sum(one.nbytes for one in model.parameters())
+    accumulating = "hyperparameters.gradient_accumulation_steps=2"
+    step = step_below(Torchrun(nproc_per_node=RANKS, shard=Shard.fsdp), accumulating)
+    assert step.memory["gradients"] == parts(model)
+    assert whole * 0.9 < step.peak["gradients"] <= whole
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_zero_divides_by_stage_and_updates_a_copy(model: Decoder, stage: int) -> None:
+    step = step_below(DeepSpeed(nproc_per_node=RANKS, zero_stage=stage))
+    whole = sum(one.nbytes for one in model.parameters())
+    assert step.memory["weights"] == whole
+    assert step.memory["gradients"] == (parts(model) if stage == 2 else whole)
+    assert step.memory["optimizer"] == (3 * parts(model) if stage else 2 * whole) + counters(model)
+
+
+def test_ranks_that_divide_matrices_hold_their_rows_or_columns_and_all_norms(model: Decoder) -> None:
+    step = step_below(Torchrun(nproc_per_node=RANKS, tensor_parallel=2))
+    named = dict(model.named_parameters())
+    norms = sum(one.nbytes for name, one in named.items() if "norm" in name)
+    odd_row = named["lm_head.weight"][0].nbytes
+    held = (sum(one.nbytes for one in named.values()) - norms + odd_row) // 2 + norms
+    assert step.memory["weights"] == step.memory["gradients"] == step.reduced == held
+    assert step.memory["optimizer"] == 2 * held + counters(model)
+    alone = step_below(Torchrun(nproc_per_node=2))
+    assert step.samples == alone.samples, "each of two groups takes half of the batch"
+    assert step.global_batch_size == alone.global_batch_size
+    assert step.memory["activations"] < alone.memory["activations"]
+    sent = bound.bound_of(step, bound.Machine(network_gb_s=1.0)).seconds["network"]
+    assert sent == pytest.approx(2 * 1 / 2 * held / 1e9), "an average over two groups"
+
+
+def test_layers_that_are_computed_again_take_the_memory_that_torch_gives_out() -> None:
+    again = mini("llama31_8b_mini", "activation_checkpointing=true", "model.layers=4")
+    plain = mini("llama31_8b_mini", "model.layers=4")
+    less, more = dry(again), dry(plain)
+    measured = peak_of(again, less.samples)
+    assert sum(less.peak.values()) == pytest.approx(measured, rel=0.1)
+    assert measured < 0.7 * sum(more.peak.values())
+    assert less.memory["activations"] < 0.5 * more.memory["activations"]
+    shape, length = plain.model, plain.hyperparameters.max_sequence_length
+    last_products = (
+        2 * length * shape.layers * shape.intermediate * shape.width
+    )  # nothing is kept of what they give
+    again_computed = more.flop["layers"][0] - last_products
+    assert less.flop_per_sample == more.flop_per_sample + again_computed
+
+
+def test_the_page_names_what_is_divided(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["benchmark=llama31_8b_mini", "launcher=torchrun", "--ranks=4"]
+    assert cli.command("plan")(["--dry", *words, "launcher.shard=fsdp"]) == 0
+    told = capsys.readouterr().out
+    assert "ranks hold parts of weights, gradients, optimizer's state" in told and "gathered" in told
+    assert cli.command("plan")(["--dry", *words, "launcher.tensor_parallel=2"]) == 0
+    assert "2 ranks compute the same samples together" in capsys.readouterr().out
+
+
+def test_what_the_launcher_would_refuse_is_refused_dry(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--dry", "benchmark=resnet_mini", "launcher=torchrun", "launcher.tensor_parallel=2", "--ranks=4"]
+    assert cli.command("plan")(words) != 0
+    assert "is not for resnet_mini" in capsys.readouterr().err
