@@ -12,7 +12,7 @@ from train_bench.rules import ruleset
 ONE_SIZE = ["minigo_mini"]
 """Its full scale has points in no round; the small one has them at its own batch size."""
 
-WITHOUT_POINTS = ["gpt_oss_20b_mini", "llama2_70b_lora_mini"]
+WITHOUT_POINTS = ["llama2_70b_lora_mini"]
 """Not made yet; verdicts say so."""
 
 MINI = [name for name in discover.variants() if name.endswith("_mini") and name not in WITHOUT_POINTS]
