@@ -84,6 +84,46 @@ def test_three_profiles_stand_beside_each_other_in_the_terminal_and_on_a_page(tm
     assert json.loads(capsys.readouterr().out)["of"] == "several"
 
 
+@pytest.mark.parametrize(
+    ("damage", "field"),
+    [
+        (lambda content: content.pop("window"), "window"),
+        (lambda content: content.pop("bound"), "bound"),
+        (lambda content: content["layers"][0].pop("window_backward_seconds"), "layers[0].window_backward_seconds"),
+        (lambda content: content["operators"][1].update(name=None), "operators[1].name"),
+        (lambda content: content.update(waterfall="none"), "waterfall"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_damaged_profile_is_refused_in_a_sentence(damage, field, number, tmp_path, capsys):
+    content = json.loads(json.dumps(of_ranks(rank())))
+    damage(content)
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(content))
+    assert guarded(lambda: profile.main([str(path)] * number)) != 0
+    assert f"is damaged: its field {field} is missing or of another type." in capsys.readouterr().err
+
+
+def test_a_prediction_is_shown_again_and_not_compared(tmp_path, capsys):
+    content = {
+        "version": 1, "of": "bricks", "answer": {"sentence": "fake will take 2 s for a step"}, "step_seconds": 2.0,
+        "phases": [{"name": "forward", "seconds": 2.0}], "unique": 3, "reused": 1, "memory_bytes": 4, "dearest": [],
+        "not_measured": [],
+    }  # fmt: skip
+    (tmp_path / "profile.json").write_text(json.dumps(content))
+    assert profile.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("fake will take 2 s for a step")
+    assert guarded(lambda: profile.main([str(tmp_path)] * 2)) != 0
+    assert (
+        "is a prediction of --bricks, and only profiles of trained steps are compared"
+        in capsys.readouterr().err
+    )
+    del content["phases"]
+    (tmp_path / "profile.json").write_text(json.dumps(content))
+    assert guarded(lambda: profile.main([str(tmp_path)])) != 0
+    assert "its field phases is missing" in capsys.readouterr().err
+
+
 def test_a_step_is_predicted_without_data_and_what_its_bricks_take_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = ("profile", "benchmark=resnet_mini", "--bricks", "output=made", "data_dir=nowhere")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.profile import small_task
+from tests.profile.test_verdict import profile, rank
 from train_bench.job import Precision
 from train_bench.profile import bound, bricks
 from train_bench.profile.bricks import Brick, Calls, Like
@@ -123,3 +124,28 @@ def test_communication_counts_as_far_as_a_backward_pass_cannot_hide_it():
     assert {row["what"]: row["saved_seconds"] for row in told["as_if"]} == pytest.approx(
         {"all in channels_last": 0.25, "input free": 0.3, "communication free": 4.0}
     )
+
+
+def test_the_bound_of_several_ranks_is_their_mean_with_the_largest_error():
+    slow = measured(communication=3.0) | {"layers": {"fc": {"forward": 3.0, "backward": 2.0}}, "error": 0.1}
+    slow |= {"saved": {"all contiguous": 1.0}, "not_measured": ["add"]}
+    told = bound.of_ranks([measured(communication=1.0), slow])
+    assert told["layers"] == {"fc": {"forward": 2.0, "backward": 2.0}, "": {"optimizer": 0.25}}
+    assert told["saved"] == {"all in channels_last": 0.125, "all contiguous": 0.5}
+    assert (told["error"], told["communication"], told["not_measured"]) == (0.1, 2.0, ["add"])
+    assert bound.of_ranks([None, None]) is None
+
+
+def test_the_bound_is_compared_with_what_ranks_took_in_the_mean():
+    ranks = [rank(0), rank(1, forward=6.0)]
+    for one, forward in zip(ranks, (1.0, 5.0), strict=True):
+        one["bound"] = measured() | {"layers": {"fc": {"forward": forward}}}
+    (row,) = [row for row in profile(*ranks)["bound"]["phases"] if row["name"] == "forward"]
+    assert row["seconds"] == pytest.approx(3.0)
+    assert row["measured_seconds"] == pytest.approx(4.0)
+
+
+def test_savings_that_overlap_are_told_as_such():
+    one = rank()
+    one["bound"] = measured()
+    assert "they overlap, so they must not be added" in "\n".join(in_sentences(profile(one)))

@@ -116,7 +116,9 @@ def _of_paths(paths: Sequence[Path], options: argparse.Namespace) -> int:
         before, after = (difference.read(path) for path in profiles)
         reading.tell(difference.between(before, after), options.json, report.show_difference)
     elif profiles[0].is_file() and profiles[0].suffix == ".json":
-        reading.tell(difference.read(profiles[0]), options.json, report.show)
+        content = difference.read_any(profiles[0])
+        shown = report.show_prediction if content["of"] == "bricks" else report.show
+        reading.tell(content, options.json, shown)
     else:
         reading.tell(logs.profile(paths[0], options.ruleset), options.json, report.show_logs)
     return VALID

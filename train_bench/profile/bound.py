@@ -3,6 +3,7 @@ the other, with the input and the communication that it cannot do without. What 
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -111,6 +112,31 @@ def communication(parallel: Any, gradients: int, device: torch.device) -> float:
             torch.cuda.synchronize(device)
         fastest = min(fastest, time.perf_counter() - began)
     return fastest
+
+
+def of_ranks(measured: Sequence[Raw | None]) -> dict[str, Any] | None:
+    """What `measure` and `communication` told on each rank, as one: means over ranks, because what is compared with it
+    is a mean, too; of the errors the largest. None where a rank has none."""
+    ranks = [one for one in measured if one is not None]
+    if not ranks or len(ranks) < len(measured):
+        return None
+    layers: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    saved: dict[str, float] = defaultdict(float)
+    for one in ranks:
+        for owner, phases in one["layers"].items():
+            for phase, seconds in phases.items():
+                layers[owner][phase] += seconds / len(ranks)
+        for what, seconds in one["saved"].items():
+            saved[what] += seconds / len(ranks)
+    return {
+        "layers": layers,
+        "saved": saved,
+        "error": max(one["error"] for one in ranks),
+        "unique": max(one["unique"] for one in ranks),
+        "calls": statistics.fmean(one["calls"] for one in ranks),
+        "not_measured": sorted({name for one in ranks for name in one["not_measured"]}),
+        "communication": statistics.fmean(one["communication"] for one in ranks),
+    }
 
 
 def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[str, Any] | None:

@@ -15,19 +15,81 @@ SAME = 0.05
 
 MOST = 20
 
+TEXT, NUMBER = (str,), (int, float)
+NUMBER_OR_NULL = (int, float, type(None))
+
+FIELDS: dict[str, Any] = {
+    **dict.fromkeys(("benchmark", "launcher", "device", "precision"), TEXT),
+    **dict.fromkeys(("ranks", "threads_per_rank", "global_batch_size"), NUMBER),
+    "workers": NUMBER_OR_NULL,
+    "answer": {"sentence": TEXT, "findings": [{"sentence": TEXT}]},
+    "window": {"seconds": NUMBER, "steps": NUMBER},
+    "step": {"seconds": NUMBER, "p95": NUMBER_OR_NULL, "samples_per_second": NUMBER_OR_NULL},
+    "waterfall": [{"name": TEXT, "seconds": NUMBER, "share": NUMBER}],
+    "levels": [{"level": NUMBER, "name": TEXT, "overhead": (dict, type(None)), "labelled": (bool,)}],
+    "classes": [{"phase": TEXT, "class": TEXT, "seconds": NUMBER}],
+    "layers": [{"name": TEXT, "window_forward_seconds": NUMBER, "window_backward_seconds": NUMBER}],
+    "operators": [{"name": TEXT, "phase": TEXT, "window_seconds": NUMBER}],
+    "memory": (dict,),
+    "compute": {"denominator": TEXT, "share_of_peak": NUMBER_OR_NULL, "mfu": NUMBER_OR_NULL},
+    "processor_use": NUMBER_OR_NULL,
+    "bound": (dict, type(None)),
+    "notes": [TEXT],
+}
+"""Of a `profile.json`, what is read of it again: types of a value, fields of an object, what a list consists of."""
+
+PREDICTED: dict[str, Any] = {
+    "answer": {"sentence": TEXT},
+    **dict.fromkeys(("step_seconds", "unique", "reused", "memory_bytes"), NUMBER),
+    "phases": [{"name": TEXT, "seconds": NUMBER}],
+    "dearest": [{"seconds": NUMBER, "calls": NUMBER, "brick": TEXT}],
+    "not_measured": [TEXT],
+}
+"""The same of a prediction."""
+
 
 def read(path: Path) -> dict[str, Any]:
-    """A `profile.json`. Raises `LogError` for what is none, or one of another version."""
+    """A `profile.json` of steps that were trained. Raises `LogError` for what is none, or one of another version."""
+    content = read_any(path)
+    if content["of"] == "bricks":
+        raise LogError(
+            f"{path} is a prediction of --bricks, and only profiles of trained steps are compared; profile it without "
+            "--bricks."
+        )
+    return content
+
+
+def read_any(path: Path) -> dict[str, Any]:
+    """A `profile.json` of trained steps (`of` is `ranks`) or of a prediction (`bricks`). Raises `LogError` for what is
+    neither, is damaged, or has another version."""
     if not path.is_file():
         raise RequestError(f"There is no {path}; give a folder that train-bench profile has written.")
     content = files.read_json(path)
-    if not isinstance(content, dict) or content.get("of") != "ranks" or "waterfall" not in content:
+    if not isinstance(content, dict) or content.get("of") not in ("ranks", "bricks"):
         raise LogError(f"{path} is no profile; give a folder that train-bench profile has written.")
     if content.get("version") != VERSION:
         raise LogError(
             f"{path} has version {content.get('version')} of a profile; this train_bench reads {VERSION}. Profile anew."
         )
+    wrong = _wrong(content, FIELDS if content["of"] == "ranks" else PREDICTED)
+    if wrong is not None:
+        raise LogError(f"{path} is damaged: its field {wrong} is missing or of another type. Profile anew.")
     return content
+
+
+def _wrong(value: Any, expected: Any, name: str = "") -> str | None:
+    """The first field that is missing or is not what is expected there; None if all are."""
+    if isinstance(expected, tuple):
+        return None if isinstance(value, expected) else name
+    if not isinstance(value, type(expected)):
+        return name
+    if isinstance(expected, list):
+        inside = [(one, expected[0], f"{name}[{at}]") for at, one in enumerate(value)]
+    else:
+        inside = [
+            (value.get(key, ...), inner, f"{name}.{key}" if name else key) for key, inner in expected.items()
+        ]
+    return next((wrong for one in inside if (wrong := _wrong(*one)) is not None), None)
 
 
 def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

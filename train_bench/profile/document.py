@@ -98,9 +98,24 @@ def described(job: Job, ranks: Sequence[Raw]) -> dict[str, Any]:
         "processor_use": _processor_use(first),
         "exports": dict(first["exports"]),
     }
-    content["bound"] = bound.described(first["bound"], content, steps)
+    content["bound"] = bound.described(
+        bound.of_ranks([one["bound"] for one in ranks]), content, _steps_of(ranks)
+    )
     content["notes"] = _notes(content)
     return content
+
+
+def _steps_of(ranks: Sequence[Raw]) -> list[Raw]:
+    """The steps of level 1; of each the phases, mean over ranks."""
+    rows: list[Raw] = []
+    for taken in zip(*(one["rounds"][1] for one in ranks), strict=True):
+        for same in zip(*(one["steps"] for one in taken), strict=False):
+            names = {name for step in same for name in step["phases"]}
+            phases = {
+                name: statistics.fmean(step["phases"].get(name, 0.0) for step in same) for name in names
+            }
+            rows.append({"phases": phases})
+    return rows
 
 
 def _phases(ranks: Sequence[Raw], together: Mapping[str, Any]) -> dict[str, float]:

@@ -163,8 +163,9 @@ def _sentence(rows: Sequence[Content], joins: Sequence[Content]) -> str:
     changing = [row["name"] for row in rows if any(third["changes"] for third in row["thirds"] or [])]
     known = sum(bool(row["thirds"]) for row in rows)
     number = f"{held[0]} to {held[-1]}" if held[0] < held[-1] else f"{held[0]}"
+    types = "type of operators holds" if held[-1] == 1 else "types of operators hold"
     return (
-        f"{number} type(s) of operators hold {HELD:.0%} of the operators' time of each of {len(rows)} "
+        f"{number} {types} {HELD:.0%} of the operators' time of each of {len(rows)} "
         f"profiles; most alike are {' and '.join(first['of'])} (distance {first['distance']:.2g}), furthest from the "
         f"rest {' and '.join(apart)} ({last['distance']:.2g}); of {known} whose steps can be compared, "
         + (f"those of {', '.join(changing)} change." if changing else "none has steps that change.")

@@ -87,6 +87,8 @@ def _of_bound(bound: Content | None) -> Iterator[str]:
         if row["measured_seconds"]:
             ratio = row["seconds"] / row["measured_seconds"]
             yield f"  {row['name']}: {_ms(row['seconds'])} of {_ms(row['measured_seconds'])} ({ratio:.0%})"
+    if len(bound["as_if"]) > 1:
+        yield "  each of these alone; they overlap, so they must not be added:"
     for row in bound["as_if"]:
         minutes = row["saved_minutes"]
         score = (
@@ -140,9 +142,10 @@ def of_several(content: Content) -> Iterator[str]:
     for row in content["profiles"]:
         held = row["dominance"][: row["types_held"]]
         first = ", ".join(f"{one['name']} {one['share']:.0%}" for one in held[:3])
+        types = "types of operators hold" if len(held) > 1 else "types of operators holds"
         yield (
             f"  {row['name']}: {row['step_seconds'] * 1000:.4g} ms a step; {len(held)} of {len(row['dominance'])} "
-            f"types of operators hold 90 % ({first}, ...); nearest is {row['nearest']['name']} "
+            f"{types} 90 % ({first}, ...); nearest is {row['nearest']['name']} "
             f"({row['nearest']['distance']:.2g}); {_of_thirds(row['thirds'])}"
         )
     yield "alike       by the cosine distance of the classes' shares, groups by the mean of their members"
