@@ -34,7 +34,7 @@ def test_a_step_is_predicted_by_the_bricks_of_all_its_phases(first):
     assert phases["backward"] > phases["forward"] > 0
     assert told["step_seconds"] == pytest.approx(sum(phases.values()))
     assert 0 < told["unique"] < told["operators"]
-    assert told["dearest"][0]["class"] == "convolution"
+    assert "convolution" in {row["class"] for row in told["dearest"]}
     said = list(_of_prediction(told))
     assert said[0].startswith("fake will take ")
     assert f"bricks      {told['unique']}, of which 0 were known" in said[-9]
