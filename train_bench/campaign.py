@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +17,7 @@ import cattrs
 
 from train_bench import attempts, files, lock, machine
 from train_bench.energy.meter import Meter, forget, wish
-from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
+from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.event import Event
 from train_bench.failures import BY_BUDGET, BudgetGuard, RunWatchdog, deaths, failed_runs
 from train_bench.hosts import HostsFile
@@ -36,7 +33,6 @@ from train_bench.plan import discover, launch
 from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
 from train_bench.report.live import Watcher
 from train_bench.rules import ruleset
-from train_bench.task import MANIFEST, BenchmarkConfig, Prepare
 
 if TYPE_CHECKING:
     from train_bench.restarts import Restarts
@@ -139,8 +135,7 @@ def refuse_missing_data(plan: Plan) -> None:
 
 def prepare_data(plan: Plan, source: Path | None = None) -> None:
     """Everything that is done to the data before any run; returns at once where it was done before. Of several
-    processes that want the same data, one does it and the others wait. Data in the user's cache that are refused, and
-    that can be generated anew, are. What a command trains on is its own affair."""
+    processes that want the same data, one does it and the others wait. What a command trains on is its own affair."""
     job = plan.jobs[0]
     if job.command is not None:
         return
@@ -148,37 +143,8 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
     folder = Path(str(config.data_dir))
     if not folder.is_dir():
         machine.refuse_folder(folder, "data_dir")
-    prepare = discover.prepare(job.reference)
     with _alone(folder):
-        try:
-            prepare(config, folder, source)
-        except RequestError:
-            if source is not None or not _generated_anew(config, folder, prepare):
-                raise
-
-
-def _generated_anew(config: BenchmarkConfig, folder: Path, prepare: Prepare) -> bool:
-    """Whether `folder` held prepared data and now holds others, made from nothing, that have the digest which the
-    benchmark is defined on. Another version generated other data there; they are kept beside it, because whatever else
-    the user has put there is kept with them."""
-    defined_on = getattr(getattr(config, "data", None), "sha256", None)
-    if defined_on is None or folder.parent != discover.cache().resolve() or not (folder / MANIFEST).is_file():
-        return False
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as scratch:
-        new = Path(scratch) / "data"
-        try:
-            prepare(replace(config, data_dir=str(new)), new, None)
-        except TrainBenchError:
-            return False
-        names = (folder.with_name(f"{folder.name}.old_{number}") for number in itertools.count(1))
-        old = next(path for path in names if not path.exists())
-        folder.rename(old)
-        new.rename(folder)
-    sys.stderr.write(
-        f"The data in {folder} were not those that {config.benchmark} is defined on; these were generated anew, and "
-        f"what was there is in {old}.\n"
-    )
-    return True
+        discover.prepare(job.reference)(config, folder, source)
 
 
 @contextmanager

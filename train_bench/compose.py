@@ -22,6 +22,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, MissingConfigException
 from hydra.experimental.callback import Callback
@@ -161,11 +162,11 @@ def _sweep_folder(arguments: Sequence[str]) -> tuple[Path, list[str]]:
         parsed = OverridesParser.create().parse_overrides(outputs)
         if any(override.is_sweep_override() for override in parsed):
             raise RequestError(f"{outputs[0]}: the folder of a sweep is one; its jobs are numbered in it.")
-        named = [OmegaConf.create({"output": override.value()}).output for override in parsed]
+        named = [_named(word, override) for word, override in zip(outputs, parsed, strict=True)]
     except (HydraException, OmegaConfBaseException) as error:
         raise _explained(error) from error
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    name = str(named[-1]) if named and named[-1] is not None else f"results/{now}_sweep"
+    name = named[-1] if named and named[-1] is not None else f"results/{now}_sweep"
     folder = files.own_path(name).resolve()
     machine.refuse_folder(folder)
     if folder.is_dir() and any(folder.iterdir()):
@@ -176,6 +177,12 @@ def _sweep_folder(arguments: Sequence[str]) -> tuple[Path, list[str]]:
         *(word for word in arguments if word not in outputs),
         with_folder("hydra.sweep.dir", folder),
     ]
+
+
+def _named(word: str, override: Override) -> str | None:
+    """The folder that a word names, which may look like a number; None for null."""
+    value = OmegaConf.create({"output": override.value()}).output
+    return value if value is None or isinstance(value, str) else word.partition("=")[2]
 
 
 def _wait_for_the_others(folder: Path) -> None:

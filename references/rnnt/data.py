@@ -69,7 +69,6 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     manifest = prepared.manifest_of(
         folder, recordings.FORMAT, lambda: _make(config, _source(config, folder, source), folder)
     )
-    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     notes = recordings.read_notes(folder, manifest)
     _check(config, folder, manifest, notes)
     _check_counts(config, *_opened(config, folder, notes))
@@ -93,6 +92,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any
                 recordings.write_pack(path, (_heard(config, source, name) for name in group))
         packs[split] = len(groups)
     symbols = _tokenize(config, folder, recordings.read_notes(folder, {"packs": packs}))
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return {
         "origin": config.data.origin,
         "sample_rate": config.data.sample_rate,

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, wai
 from tests.commands.test_bad_input import train_bench
 from train_bench import campaign, software
 from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
-from train_bench.task import MANIFEST
 
 
 def run(plan, launcher=None, watcher=None, **options):
@@ -350,70 +348,3 @@ def test_prepared_data_are_used_where_nothing_can_be_written(tmp_path):
         tmp_path / "data.lock"
     ).mkdir()  # root may write into folders that forbid it, but not into a folder as a file
     campaign.prepare_data(plan)
-
-
-def preparing(version, *, from_nothing=True, refused=()):
-    """What a benchmark does whose data this `version` makes; it refuses those of another, and its own if it is among
-    `refused`."""
-
-    def prepare(config, folder, source):
-        if not (folder / MANIFEST).exists():
-            if not from_nothing:
-                raise RequestError("The data are not downloaded for you.")
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "images").write_text(version)
-            (folder / MANIFEST).write_text("{}")
-        if (made := (folder / "images").read_text()) != version or made in refused:
-            raise RequestError(f"The data in {folder} are of version {made}; remove the folder.")
-
-    return prepare
-
-
-@pytest.fixture
-def prepared(tmp_path, monkeypatch):
-    """Prepare the data of a campaign, with changes of its request, as a benchmark in some version does."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-    def prepare(way, *overrides, source=None):
-        monkeypatch.setattr(campaign.discover, "prepare", lambda _: way)
-        given = ("output=campaign", f"data_dir={tmp_path / 'train_bench' / 'resnet_mini'}", *overrides)
-        campaign.prepare_data(make(*given), source)
-
-    return prepare
-
-
-def test_data_in_the_cache_that_another_version_generated_are_generated_anew_and_kept(
-    prepared, tmp_path, capsys
-):
-    cache = tmp_path / "train_bench"
-    prepared(preparing("first"))
-    (cache / "resnet_mini" / "notes").write_text("of the user")
-    for version, kept in (("second", "old_1"), ("third", "old_2")):
-        prepared(preparing(version))
-        assert (cache / "resnet_mini" / "images").read_text() == version
-        assert f"what was there is in {cache / 'resnet_mini'}.{kept}." in capsys.readouterr().err
-    names = {"resnet_mini", "resnet_mini.old_1", "resnet_mini.old_2", "resnet_mini.lock"}
-    assert {path.name for path in cache.iterdir()} == names
-    assert (cache / "resnet_mini.old_1" / "notes").read_text() == "of the user"
-
-
-@pytest.mark.parametrize(
-    ("way", "overrides", "source"),
-    [
-        (preparing("second", from_nothing=False), (), None),
-        (preparing("second", refused=("second",)), (), None),
-        (preparing("second"), ("benchmark.data.sha256=null",), None),
-        (preparing("second"), ("data_dir=elsewhere",), None),
-        (preparing("second"), (), Path("here")),
-    ],
-    ids=("distributed", "another size", "no digest", "elsewhere", "a source"),
-)
-def test_other_data_that_are_refused_stay_as_they_are(
-    prepared, tmp_path, monkeypatch, way, overrides, source
-):
-    monkeypatch.chdir(tmp_path)
-    prepared(preparing("first"), *overrides)
-    with pytest.raises(RequestError, match="are of version first"):
-        prepared(way, *overrides, source=source)
-    assert not list(tmp_path.rglob("*.old_*"))
-    assert "first" in {path.read_text() for path in tmp_path.rglob("images")}

@@ -45,6 +45,17 @@ def test_what_cannot_be_compared_is_said_before_anything_is_started(arguments, s
     assert said in str(refused.value)
 
 
+def test_ranks_that_share_samples_are_not_compared(capsys):
+    with pytest.raises(SystemExit):
+        equivalent.main(
+            [
+                "benchmark=llama31_8b_mini launcher=torchrun launcher.nproc_per_node=2",
+                "launcher.tensor_parallel=2",
+            ]
+        )
+    assert "leave launcher.tensor_parallel out" in capsys.readouterr().err
+
+
 def test_a_benchmark_that_is_not_there_ends_with_the_sentence_of_every_command():
     answer = train_bench("equivalent", "benchmark=resnet_mimi", "precision=bf16")
     assert (answer.returncode, "resnet_mini" in answer.stderr) == (2, True)

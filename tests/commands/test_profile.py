@@ -37,6 +37,13 @@ def test_results_are_told_by_their_logs_alone(tmp_path, capsys):
             ["benchmark=resnet_mini", "launcher=torchrun", "launcher.shard=fsdp", "seed=1", "--bound"],
             "whole on every rank; leave launcher.shard out",
         ),
+        (
+            [
+                *("benchmark=llama31_8b_mini", "seed=1", "launcher=torchrun"),
+                *("launcher.nproc_per_node=2", "launcher.tensor_parallel=2"),
+            ],
+            "counts the operators of whole matrices; leave launcher.tensor_parallel out",
+        ),
         (["results", "benchmark=resnet_mini"], "either paths of what is there or overrides"),
         (["a", "b", "c"], "There is no a; give a folder"),
         (

@@ -13,6 +13,7 @@ import pytest
 from tests.commands.conftest import ROOT, wait_for
 from tests.commands.test_bad_input import train_bench
 from train_bench import files, sweep
+from train_bench.compose import _sweep_folder
 from train_bench.report.sweep import outcome, reason
 
 # Each job ends by itself after four seconds of sleep.
@@ -118,6 +119,12 @@ def test_the_folder_of_a_sweep_is_not_swept():
     answer = train_bench("plan", "-m", "output=/tmp/a,/tmp/b")
     assert answer.returncode == 2
     assert "the folder of a sweep is one" in answer.stderr
+
+
+@pytest.mark.parametrize("name", ["2026_11_23", "1e3", "007"])
+def test_the_folder_of_a_sweep_may_look_like_a_number(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert _sweep_folder([f"output={name}"])[0] == tmp_path / name
 
 
 @pytest.mark.parametrize(("name", "extra"), [("joblib", "joblib"), ("submitit_slurm", "submitit")])

@@ -186,3 +186,4 @@ def test_what_a_round_wants_to_know_names_the_division() -> None:
     words = ("benchmark=llama31_8b", "launcher=torchrun", "launcher.nproc_per_node=8", "precision=bf16")
     told = make(*words, "launcher.tensor_parallel=4", "drop_caches=true").jobs[0].announcement
     assert told["tensor_parallelism"] == 4
+    assert told["lowest_numerical_precision_in_comm"] == "bfloat16"

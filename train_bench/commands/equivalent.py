@@ -233,6 +233,10 @@ def _carried_out(
     other = campaigns.plan_of(request.against, to_be_run=False) if request.against else planned
     for one in (planned, other):
         unscored.refuse(one, "equivalent")
+        if one.jobs[0].launcher_config.get("tensor_parallel", 1) > 1:
+            raise RequestError(
+                "equivalent compares ranks that take samples of their own; leave launcher.tensor_parallel out."
+            )
         if not options.synthetic:
             campaign.prepare_data(one)
     coarser = max(UNITS[one.jobs[0].precision] for one in (planned, other))

@@ -139,6 +139,10 @@ def _of_request(request: Request, options: argparse.Namespace) -> int:
         raise RequestError(
             "--bound and --bricks know steps whose weights are whole on every rank; leave launcher.shard out."
         )
+    if planned.jobs[0].launcher_config.get("tensor_parallel", 1) > 1:
+        raise RequestError(
+            "A profile counts the operators of whole matrices; leave launcher.tensor_parallel out."
+        )
     folder = planned.jobs[0].folder
     campaign.refuse_folder(folder)
     if not options.bricks:

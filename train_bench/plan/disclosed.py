@@ -23,14 +23,15 @@ def disclosed(
     launcher: LauncherConfig,
     precision: Precision,
 ) -> dict[str, Any]:
-    """By mllog key, what the rules demand of it. Weights and what ranks exchange of them are fp32 in any numerics, and
-    ranks share samples, or matrices (tensor parallelism), and nothing else."""
+    """By mllog key, what the rules demand of it. Weights and what ranks exchange of them are fp32 in any numerics;
+    activations, which ranks exchange that share matrices (tensor parallelism), are not. Ranks share nothing else but
+    samples."""
     given = config.hyperparameters
     numerics = NUMERICS.get(precision, precision.value)
     known = {
         "lowest_numerical_precision_in_linear": numerics,
         "lowest_numerical_precision_in_attn": numerics,
-        "lowest_numerical_precision_in_comm": "fp32",
+        "lowest_numerical_precision_in_comm": "fp32" if launcher.together == 1 else numerics,
         "tensor_parallelism": launcher.together,
         "pipeline_parallelism": 1,
         "context_parallelism": 1,
