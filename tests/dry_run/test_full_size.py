@@ -47,7 +47,6 @@ by hand."""
 LARGEST = (
     "bert_bs13056",
     "dlrm_bs71680",
-    "gpt_oss_20b_bs64",
     "llama31_8b_bs128",
     "maskrcnn_bs272",
     "resnet_bs65536",
