@@ -8,11 +8,31 @@ import sys
 
 import pytest
 
-from tests.commands.conftest import ROOT, Diary, FakeLauncher, in_the_foreground, wait_for
+from tests.commands.conftest import ROOT, Diary, FakeLauncher, in_the_foreground, make, typed, wait_for
 from tests.commands.test_bad_input import train_bench
 from train_bench import campaign
 from train_bench.plan import discover
 from train_bench.task import MANIFEST
+
+
+def ended(folder, **behaviours):
+    """The plan of a campaign that has run there."""
+    plan = make(f"output={folder / 'campaign'}", "seed=1")
+    campaign.begin(plan)
+    campaign.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
+    return plan
+
+
+@pytest.fixture(scope="module")
+def converged(tmp_path_factory):
+    """A campaign whose runs have all reached the target."""
+    return ended(tmp_path_factory.mktemp("converged"))
+
+
+@pytest.fixture(scope="module")
+def missed(tmp_path_factory):
+    """One whose second run has not."""
+    return ended(tmp_path_factory.mktemp("missed"), run_1="miss")
 
 
 def test_list_names_every_benchmark_and_launcher():
@@ -89,7 +109,7 @@ def test_in_a_pipe_no_key_of_the_rules_is_broken_in_two_and_nothing_has_a_colour
     arguments = ("rules", "benchmark=resnet", "ruleset=1.1.0")
     answer = train_bench(*arguments)
     begins = {line.split()[0] for line in answer.stdout.splitlines() if line.strip()}
-    assert {key["key"] for key in json.loads(train_bench(*arguments, "--json").stdout)["keys"]} <= begins
+    assert {key["key"] for key in json.loads(typed(*arguments, "--json").stdout)["keys"]} <= begins
     assert "\x1b" not in answer.stdout
 
 
@@ -106,9 +126,8 @@ def test_light_verbs_start_without_torch_and_hydra(arguments):
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
-def test_judging_a_campaign_imports_no_torch(begun):
-    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
-    folder = str(begun.jobs[0].folder)
+def test_judging_a_campaign_imports_no_torch(converged):
+    folder = str(converged.jobs[0].folder)
     code = (
         "import sys, pathlib\nfrom train_bench.judge.tree import judge_folder\n"
         f"judge_folder(pathlib.Path({folder!r}), ruleset_name=None, rcp_folders=[pathlib.Path('/nowhere')])\n"
@@ -119,7 +138,7 @@ def test_judging_a_campaign_imports_no_torch(begun):
 
 
 def test_plan_prints_the_decided_values_and_the_command_of_every_run_and_writes_nothing(tmp_path):
-    answer = train_bench(
+    answer = typed(
         "plan", "runs=2", f"output={tmp_path / 'out'}", "launcher=torchrun", "launcher.nproc_per_node=2"
     )
     assert answer.returncode == 0, answer.stderr
@@ -138,7 +157,7 @@ def test_plan_prints_the_decided_values_and_the_command_of_every_run_and_writes_
 
 
 def test_plan_prints_one_object_for_programs():
-    (decided,) = json.loads(train_bench("plan", "--json", "seed=1").stdout)["plans"]
+    (decided,) = json.loads(typed("plan", "--json", "seed=1").stdout)["plans"]
     assert (decided["benchmark"], decided["world_size"], decided["runs_required"]) == ("resnet_mini", 1, 5)
     assert [job["index"] for job in decided["jobs"]] == list(range(5))
     assert decided["commands"][4].endswith("plan.json 4")
@@ -152,7 +171,7 @@ def test_plan_tells_how_long_a_campaign_like_it_took(begun, monkeypatch, overrid
     folder = begun.jobs[0].folder
     runs = [{"converged": True, "minutes": 0.2}, {"converged": True, "minutes": 0.1}, {"converged": False}]
     (folder / "score.json").write_text(json.dumps({"runs": [*runs, {"converged": True, "minutes": 9}]}))
-    answer = train_bench("plan", f"output={folder.parent / 'next'}", *overrides)
+    answer = typed("plan", f"output={folder.parent / 'next'}", *overrides)
     assert said in answer.stdout
 
 
@@ -171,9 +190,8 @@ def test_a_sweep_goes_on_after_a_wrong_job(tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["judge", "score"])
-def test_json_is_one_object_and_nothing_else(begun, verb):
-    campaign.run_all(begun, FakeLauncher(run_1="miss"), Diary(), retry_failed=False)
-    answer = train_bench(verb, str(begun.jobs[0].folder), "--json")
+def test_json_is_one_object_and_nothing_else(missed, verb):
+    answer = typed(verb, str(missed.jobs[0].folder), "--json")
     (entry,) = json.loads(answer.stdout)["entries"]
     assert answer.stderr == ""
     assert (answer.returncode == 0) == entry["valid"]
@@ -197,50 +215,46 @@ def test_json_is_one_object_and_nothing_else(begun, verb):
     assert len(entry["runs"]) == 5
 
 
-def test_score_says_the_same_in_words(begun):
-    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
-    answer = train_bench("score", str(begun.jobs[0].folder))
+def test_score_says_the_same_in_words(converged):
+    answer = typed("score", str(converged.jobs[0].folder))
     assert "olympic mean" in answer.stdout
     assert "95 % interval" in answer.stdout
     assert "seeds: fixed" in answer.stdout
     assert answer.stdout.count("dropped") == 2
 
 
-def test_documented_fields_are_those_of_the_score(begun):
-    campaign.run_all(begun, FakeLauncher(run_1="miss"), Diary(), retry_failed=False)
-    folder = begun.jobs[0].folder
-    (entry,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
-    (scored,) = json.loads(train_bench("score", str(folder), "--json", "--summary").stdout)["entries"]
+def test_documented_fields_are_those_of_the_score(missed):
+    folder = missed.jobs[0].folder
+    (entry,) = json.loads(typed("judge", str(folder), "--json").stdout)["entries"]
+    (scored,) = json.loads(typed("score", str(folder), "--json", "--summary").stdout)["entries"]
     (finding,) = entry["runs"][1]["findings"][:1]
     documented = (discover.ROOT / "docs" / "json.md").read_text()
     for field in (*entry, *scored, *entry["runs"][0], *entry["rcp"], *entry["official_verdict"], *finding):
         assert f"`{field}`" in documented, field
 
 
-def test_the_results_of_a_tree_are_one_table_in_three_formats(begun):
-    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
-    above = str(begun.jobs[0].folder.parent)
-    lines = train_bench("score", above, "--csv").stdout.splitlines()
+def test_the_results_of_a_tree_are_one_table_in_three_formats(converged):
+    above = str(converged.jobs[0].folder.parent)
+    lines = typed("score", above, "--csv").stdout.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("submitter,system,benchmark,ruleset")
     assert lines[1].startswith("local,fake,resnet_mini,mini-1.0,closed,5/5,")
-    assert train_bench("score", above, "--markdown").stdout.startswith("| submitter | system |")
-    scored = json.loads(train_bench("score", above, "--json", "--summary").stdout)
+    assert typed("score", above, "--markdown").stdout.startswith("| submitter | system |")
+    scored = json.loads(typed("score", above, "--json", "--summary").stdout)
     assert scored["summary"]["value"] == pytest.approx(scored["entries"][0]["score_minutes"])
-    assert "custom summary" in train_bench("score", above, "--summary").stdout
+    assert "custom summary" in typed("score", above, "--summary").stdout
 
 
-def test_results_are_normalised_to_reference_results(begun, tmp_path):
-    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
+def test_results_are_normalised_to_reference_results(converged, tmp_path):
     reference = tmp_path / "reference.json"
-    reference.write_text(json.dumps({begun.benchmark: 10}))
-    arguments = ["score", str(begun.jobs[0].folder), "--json", "--reference-results", str(reference)]
-    (entry,) = json.loads(train_bench(*arguments).stdout)["entries"]
+    reference.write_text(json.dumps({converged.benchmark: 10}))
+    arguments = ["score", str(converged.jobs[0].folder), "--json", "--reference-results", str(reference)]
+    (entry,) = json.loads(typed(*arguments).stdout)["entries"]
     assert entry["normalised"] == pytest.approx(10 / entry["score_minutes"])
 
 
 def test_rules_say_what_a_round_allows():
-    allowed = json.loads(train_bench("rules", "benchmark=resnet", "ruleset=1.1.0", "--json").stdout)
+    allowed = json.loads(typed("rules", "benchmark=resnet", "ruleset=1.1.0", "--json").stdout)
     assert (allowed["runs"], allowed["drop"], allowed["target"]) == (5, 1, "top1 >= 0.759")
     keys = {key["key"]: key for key in allowed["keys"]}
     assert keys["lars_opt_end_learning_rate"]["constraints"] == ["only 0.0001"]
@@ -249,7 +263,7 @@ def test_rules_say_what_a_round_allows():
     documented = (discover.ROOT / "docs" / "json.md").read_text()
     for field in (*allowed, *keys["seed" if "seed" in keys else "opt_name"], *allowed["reference_points"][0]):
         assert f"`{field}`" in documented, field
-    printed = train_bench("rules", "benchmark=bert", "ruleset=2.1.0").stdout
+    printed = typed("rules", "benchmark=bert", "ruleset=2.1.0").stdout
     assert "opt_lamb_epsilon" in printed
     assert "erratum lamb-epsilon-renamed" in printed
 

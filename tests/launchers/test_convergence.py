@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.conftest import laid_out
 from tests.launchers.test_parallel import need
 
 ROOT = Path(__file__).parents[2]
@@ -24,32 +25,19 @@ OTHERS = {
 def campaign(tmp_path_factory):
     """A campaign of one run with two ranks: its folder."""
     data = tmp_path_factory.mktemp("data")
+    words = ("benchmark=waves", "runs=1", f"seed={SEED}", f"data_dir={data}", "launcher.nproc_per_node=2")
 
     def run(*launcher):
         folder = tmp_path_factory.mktemp("campaign") / "campaign"
-        overrides = (
-            "benchmark=resnet_mini",
-            "runs=1",
-            f"seed={SEED}",
-            f"output={folder}",
-            f"data_dir={data}",
-        )
-        command = (
-            sys.executable,
-            "-m",
-            "train_bench",
-            "run",
-            *overrides,
-            "launcher.nproc_per_node=2",
-            *launcher,
-        )
+        command = (sys.executable, "-m", "train_bench", "run", *words, f"output={folder}", *launcher)
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
         assert ended.returncode == 1, ended.stderr
         said = "".join(path.read_text() for path in folder.glob("ranks/run_0/*.stderr"))
         assert "1 of 5 runs" in ended.stdout, said
         return folder
 
-    return run
+    with laid_out(tmp_path_factory.mktemp("laid_out")):
+        yield run
 
 
 @pytest.fixture(scope="module")
