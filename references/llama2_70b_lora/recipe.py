@@ -20,6 +20,7 @@ def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> AdamW:
         betas=(hyperparameters.opt_adamw_beta_1, hyperparameters.opt_adamw_beta_2),
         eps=hyperparameters.opt_adamw_epsilon,
         weight_decay=hyperparameters.opt_adamw_weight_decay,
+        fused=True,  # in one pass over the weights
     )
 
 

@@ -61,6 +61,7 @@ print("torch._dynamo" in sys.modules, "_dynamo" in vars(torch), model.weight.gra
         ((torch.optim.Adam, Adam), {"fused": True}),
         ((torch.optim.AdamW, AdamW), {}),
         ((torch.optim.AdamW, AdamW), {"betas": (0.8, 0.99), "weight_decay": 0.1, "foreach": True}),
+        ((torch.optim.AdamW, AdamW), {"betas": (0.8, 0.99), "weight_decay": 0.1, "fused": True}),
     ],
 )
 def test_ours_are_those_of_torch_number_by_number(kinds: tuple[Any, Any], options: dict[str, Any]) -> None:
