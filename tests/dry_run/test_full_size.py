@@ -52,7 +52,6 @@ LARGEST = (
     "resnet_bs65536",
     "rnnt_bs6144",
     "ssd_bs4096",
-    "unet3d_bs84",
 )
 
 
@@ -97,17 +96,19 @@ def test_every_benchmark_is_planned_in_a_minute_and_four_gigabytes(name):
     ids=lambda value: str(value),
 )
 def test_a_real_step_of_a_full_network_takes_the_memory_and_the_flop_that_were_foreseen(name, samples):
+    """Of BERT-Large, with a quarter of its layers."""
     overrides = [f"hyperparameters.global_batch_size={samples}", "warm_up_steps=0"]
     overrides += {"ssd": ["model.start_weights=null", f"hyperparameters.model_bn_span={samples}"]}.get(
         name, []
     )
-    overrides += {"resnet": [f"hyperparameters.model_bn_span={samples}"]}.get(name, [])
+    overrides += {"resnet": [f"hyperparameters.model_bn_span={samples}"], "bert": ["model.layers=6"]}.get(
+        name, []
+    )
     config = composed(name, *overrides)
     step = dry(config)
     assert step.samples == samples
     measured = peak_of(config, samples)
     assert sum(step.peak.values()) == pytest.approx(measured, rel=0.1)
-    if name != "bert":
-        with task_of(config) as task:
-            real = counted(task, samples).get_total_flops() / samples
-        assert step.flop_per_sample == pytest.approx(real, rel=1e-12)
+    with task_of(config) as task:
+        real = counted(task, samples).get_total_flops() / samples
+    assert step.flop_per_sample == pytest.approx(real, rel=1e-12)

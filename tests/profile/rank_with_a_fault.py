@@ -14,22 +14,24 @@ from train_bench.run import rank
 
 @contextmanager
 def a_slow_rank(job, parallel):
-    """The last rank shares its processor with a process that never rests, and only one is there for both."""
+    """The last rank shares its processor with processes that never rest, `options.beside` of them."""
     if parallel.rank + 1 < parallel.size:
         yield
         return
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    parent = os.getpid()
-    busy = os.fork()
-    if busy == 0:
-        while os.getppid() == parent:
-            pass
-        os._exit(0)
+    parent, busy = os.getpid(), []
+    for _ in range(job.work_options["beside"]):
+        busy.append(os.fork())
+        if busy[-1] == 0:
+            while os.getppid() == parent:
+                pass
+            os._exit(0)
     try:
         yield
     finally:
-        os.kill(busy, 9)
-        os.waitpid(busy, 0)
+        for process in busy:
+            os.kill(process, 9)
+            os.waitpid(process, 0)
 
 
 @contextmanager
