@@ -54,6 +54,17 @@ class LauncherConfig:
         the weights that it updates twice."""
         return ()
 
+    def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
+        """Why what is asked for cannot divide the training of `benchmark` among ranks, as a sentence; None if it can.
+        What a start needs, hosts and what has to be installed, is not looked at."""
+        return None
+
+    @property
+    def cannot_continue(self) -> str | None:
+        """Why a checkpoint would lack something without which a run cannot continue, as a sentence without its full
+        stop; None if it has all."""
+        return None
+
     @property
     def joining(self) -> tuple[str, ...]:
         """What is typed behind `train-bench join DIR`, one per further host; nothing where the launcher

@@ -85,7 +85,8 @@ class Parallel(Protocol):
         rank has all of it. Called by all ranks, once nothing is trained any more."""
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
-        """Sum over ranks, on every rank."""
+        """Sum over ranks, on every rank. Of N ranks that compute the same samples together each adds the same, so
+        that a sum over samples is N times what it is; a mean, or a ratio of two sums, is right."""
 
     def mean(self, value: torch.Tensor) -> torch.Tensor:
         """Mean over ranks, on every rank."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from train_bench.launchers.parts.elementwise import refuse_whole_tensors
 from train_bench.launchers.torchrun.config import Config as TorchrunConfig
+from train_bench.task import BenchmarkConfig
+
+STAGES = (0, 1, 2)
 
 
 class Starter(str, Enum):
@@ -32,6 +36,37 @@ class Config(TorchrunConfig):
         """By stage; weights are updated in a copy."""
         kinds = ("optimizer", "gradients", "weights")[: self.zero_stage]
         return (*kinds, "copy") if kinds else ()
+
+    def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
+        """Tables that ranks divide themselves, and optimizers that pieces are not right for."""
+        if benchmark.SHARDED:
+            return (
+                f"launcher=deepspeed averages every parameter and cannot leave out the tables of "
+                f"{benchmark.benchmark}, which ranks divide among them; use launcher=torchrun or launcher=slurm."
+            )
+        if self.shard is not None:
+            return (
+                f"launcher.shard={self.shard.value} is for launcher=torchrun; what DeepSpeed divides, "
+                f"launcher.zero_stage says."
+            )
+        if self.tensor_parallel != 1:
+            return f"launcher.tensor_parallel={self.tensor_parallel} is for launcher=torchrun; leave it out."
+        if self.zero_stage not in STAGES:
+            return f"launcher.zero_stage is {self.zero_stage}; it may be 0, 1 or 2 (3 would also divide the weights)."
+        if self.zero_stage == 0:
+            return None
+        option = f"launcher.zero_stage={self.zero_stage}"
+        return refuse_whole_tensors(benchmark, option=option, instead="launcher.zero_stage=0")
+
+    @property
+    def cannot_continue(self) -> str | None:
+        """At stages 1 and 2 what rank 0 writes holds its piece of the optimizer's state."""
+        if self.zero_stage == 0:
+            return None
+        return (
+            f"launcher.zero_stage={self.zero_stage} cannot continue from a checkpoint, because every rank has a piece "
+            f"of the optimizer's state"
+        )
 
     @property
     def joining(self) -> tuple[str, ...]:

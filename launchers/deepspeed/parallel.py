@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from train_bench.errors import LaunchError
 from train_bench.job import Job, Precision
+from train_bench.launchers.deepspeed.config import Config
 from train_bench.launchers.parts.ddp import TorchParallel, whole_state
 
 GROWTH_INTERVAL = 2000
@@ -176,10 +177,7 @@ class DeepSpeedParallel(TorchParallel):
         """The loss scale; at stages 1 and 2 the weights, which ZeRO updates in a copy of its own, are taken
         from the model. What another process has saved holds one rank's piece of the optimizer's state."""
         if self._stage > 0 and state.get("process") != self._process:
-            raise LaunchError(
-                f"launcher.zero_stage={self._stage} cannot continue from a checkpoint, because every rank has a "
-                f"piece of the optimizer's state; use launcher.zero_stage=0."
-            )
+            raise LaunchError(f"{Config(zero_stage=self._stage).cannot_continue}; use launcher.zero_stage=0.")
         scale = self._loss_scale
         scale.cur_scale, scale.cur_iter = state["scale"], state["steps"]
         scale.last_overflow_iter = state["overflow"]

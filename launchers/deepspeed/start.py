@@ -14,13 +14,10 @@ from pathlib import Path
 from train_bench.job import Device, Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.deepspeed.config import Config, Starter
-from train_bench.launchers.parts.elementwise import refuse_whole_tensors
 from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.launchers.torchrun.start import OF_SEVERAL_HOSTS
 from train_bench.launchers.torchrun.start import Launcher as Torchrun
 from train_bench.task import BenchmarkConfig
-
-STAGES = (0, 1, 2)
 
 HOST = re.compile(r"(\S+)\s+slots=(\d+)")
 FIRST_PORT, PORTS = 20_000, 12_000  # below the ports that Linux gives to clients
@@ -34,33 +31,9 @@ class Launcher:
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """ZeRO takes elementwise optimizers; several hosts stand in a hostfile."""
-        if benchmark.SHARDED:
-            return (
-                f"launcher=deepspeed averages every parameter and cannot leave out the tables of "
-                f"{benchmark.benchmark}, which ranks divide among them; use launcher=torchrun or launcher=slurm."
-            )
-        if importlib.util.find_spec("deepspeed") is None:
-            return (
-                "launcher=deepspeed needs DeepSpeed, which is not installed; `make deepspeed` does it, or "
-                "`pip install --no-build-isolation '.[deepspeed]'`."
-            )
-        if self.config.shard is not None:
-            return (
-                f"launcher.shard={self.config.shard.value} is for launcher=torchrun; what DeepSpeed divides, "
-                f"launcher.zero_stage says."
-            )
-        if self.config.tensor_parallel != 1:
-            return f"launcher.tensor_parallel={self.config.tensor_parallel} is for launcher=torchrun; leave it out."
-        return self._refuse_stage(benchmark) or self._refuse_hosts(benchmark)
-
-    def _refuse_stage(self, benchmark: BenchmarkConfig) -> str | None:
-        stage = self.config.zero_stage
-        if stage not in STAGES:
-            return f"launcher.zero_stage is {stage}; it may be 0, 1 or 2 (3 would also divide the weights)."
-        if stage == 0:
-            return None
-        option = f"launcher.zero_stage={stage}"
-        return refuse_whole_tensors(benchmark, option=option, instead="launcher.zero_stage=0")
+        return (
+            self.config.refuse_division(benchmark) or _refuse_installation() or self._refuse_hosts(benchmark)
+        )
 
     def _refuse_hosts(self, benchmark: BenchmarkConfig) -> str | None:
         config = self.config
@@ -132,6 +105,15 @@ class Launcher:
             return (Death(rank=None, how=itself),) if exit_code else ()
         code = exit_code - 256 if exit_code >= 256 - signal.NSIG else exit_code
         return (Death(rank=None, how=f"{how_it_ended(code)} below the DeepSpeed launcher"),)
+
+
+def _refuse_installation() -> str | None:
+    if importlib.util.find_spec("deepspeed") is not None:
+        return None
+    return (
+        "launcher=deepspeed needs DeepSpeed, which is not installed; `make deepspeed` does it, or "
+        "`pip install --no-build-isolation '.[deepspeed]'`."
+    )
 
 
 def _refuse_hostfile(path: Path, nodes: int, slots: int) -> str | None:

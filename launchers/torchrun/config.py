@@ -7,6 +7,8 @@ from enum import Enum
 from typing import ClassVar
 
 from train_bench.launcher import LauncherConfig
+from train_bench.launchers.parts.elementwise import refuse_whole_tensors
+from train_bench.task import BenchmarkConfig
 
 
 class Rendezvous(str, Enum):
@@ -58,6 +60,37 @@ class Config(LauncherConfig):
     def divides(self) -> tuple[str, ...]:
         """All of it."""
         return () if self.shard is None else ("weights", "gradients", "optimizer")
+
+    def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
+        """Optimizers and models that torch's parts are not right for, and what was not tried together."""
+        return self._refuse_shard(benchmark) or self._refuse_tensor_parallel(benchmark)
+
+    def _refuse_shard(self, benchmark: BenchmarkConfig) -> str | None:
+        if self.shard is None:
+            return None
+        option = f"launcher.shard={self.shard.value}"
+        if benchmark.SHARDED:
+            return (
+                f"{option} is not for {benchmark.benchmark}, which divides its tables itself; leave it out."
+            )
+        if benchmark.compile:
+            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
+        return refuse_whole_tensors(benchmark, option=option, instead="launcher=torchrun without it")
+
+    def _refuse_tensor_parallel(self, benchmark: BenchmarkConfig) -> str | None:
+        together = self.tensor_parallel
+        option = f"launcher.tensor_parallel={together}"
+        if together == 1:
+            return None
+        if together < 1 or self.world_size % together:
+            return f"{option} does not divide {self.world_size} ranks; choose a divisor, or leave it out."
+        if self.shard is not None:
+            return f"{option} was not tried with launcher.shard={self.shard.value}; leave one of them out."
+        if benchmark.compile:
+            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
+        return benchmark.refuse_tensor_parallel(together) or refuse_whole_tensors(
+            benchmark, option=option, instead="launcher=torchrun without it"
+        )
 
     @property
     def joining(self) -> tuple[str, ...]:

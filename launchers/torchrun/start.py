@@ -7,7 +7,6 @@ import sys
 
 from train_bench.job import Job
 from train_bench.launcher import Death, Launch
-from train_bench.launchers.parts.elementwise import refuse_whole_tensors
 from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.task import BenchmarkConfig
@@ -30,36 +29,7 @@ class Launcher:
         for name in ("nodes", "nproc_per_node"):
             if getattr(config, name) < 1:
                 return f"launcher.{name} is {getattr(config, name)}; it has to be at least 1."
-        return (
-            self._refuse_shard(benchmark) or self._refuse_tensor_parallel(benchmark) or self._refuse_hosts()
-        )
-
-    def _refuse_shard(self, benchmark: BenchmarkConfig) -> str | None:
-        if self.config.shard is None:
-            return None
-        option = f"launcher.shard={self.config.shard.value}"
-        if benchmark.SHARDED:
-            return (
-                f"{option} is not for {benchmark.benchmark}, which divides its tables itself; leave it out."
-            )
-        if benchmark.compile:
-            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
-        return refuse_whole_tensors(benchmark, option=option, instead="launcher=torchrun without it")
-
-    def _refuse_tensor_parallel(self, benchmark: BenchmarkConfig) -> str | None:
-        config, together = self.config, self.config.tensor_parallel
-        option = f"launcher.tensor_parallel={together}"
-        if together == 1:
-            return None
-        if together < 1 or config.world_size % together:
-            return f"{option} does not divide {config.world_size} ranks; choose a divisor, or leave it out."
-        if config.shard is not None:
-            return f"{option} was not tried with launcher.shard={config.shard.value}; leave one of them out."
-        if benchmark.compile:
-            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
-        return benchmark.refuse_tensor_parallel(together) or refuse_whole_tensors(
-            benchmark, option=option, instead="launcher=torchrun without it"
-        )
+        return config.refuse_division(benchmark) or self._refuse_hosts()
 
     def _refuse_hosts(self) -> str | None:
         config = self.config

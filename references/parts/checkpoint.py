@@ -39,15 +39,17 @@ def save(
 def load(
     folder: Path, parallel: Parallel, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, int]:
-    """Called by every rank, after the model is built; returns the counters that were saved."""
-    state = torch.load(folder / FILE, map_location=parallel.device, weights_only=True)
+    """Called by every rank, after the model is built; returns the counters that were saved. The file is mapped, and
+    each tensor, or this rank's part of it, is copied to where it belongs: no memory holds all of the file."""
+    state = torch.load(folder / FILE, map_location="cpu", weights_only=True, mmap=True)
     like = model.state_dict()
     model.load_state_dict({name: part(one, like[name]) for name, one in state["model"].items()})
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     for number, of_weight in state["optimizer"]["state"].items():
+        weight = weights[number]
         for key, one in of_weight.items():
-            if one.shape == weights[number].shape:
-                of_weight[key] = part(one, weights[number])
+            alike = one.shape == weight.shape
+            of_weight[key] = part(one, weight).to(weight.device, copy=True) if alike else one.clone()
     optimizer.load_state_dict(state["optimizer"])
     parallel.load_state_dict(state["parallel"])
     counters: dict[str, int] = state["counters"]

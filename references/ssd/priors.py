@@ -72,19 +72,14 @@ def _iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.asarray(shared / (area + other_area - shared))
 
 
-def encode(boxes: Tensor, prior: Tensor) -> Tensor:
-    """Corners (..., 4) as offsets (..., 4) from `prior`, scaled by 0.1 (centre) and 0.2 (size)."""
-    return _offsets(box_convert(boxes, "xyxy", "cxcywh"), prior)
-
-
 def _offsets(wanted: Tensor, prior: Tensor) -> Tensor:
-    """The same of centre x, y, width, height."""
+    """Centre x, y, width, height (..., 4) as offsets (..., 4) from `prior`, scaled by 0.1 (centre) and 0.2 (size)."""
     centre = (wanted[..., :2] - prior[..., :2]) / prior[..., 2:] / CENTRE_SCALE
     return torch.cat([centre, (wanted[..., 2:] / prior[..., 2:]).log() / SIZE_SCALE], dim=-1)
 
 
 def decode(offsets: Tensor, prior: Tensor) -> Tensor:
-    """The inverse of `encode`: offsets (..., 4) as corners (..., 4)."""
+    """Back again: offsets (..., 4) as corners (..., 4)."""
     centre = prior[..., :2] + CENTRE_SCALE * offsets[..., :2] * prior[..., 2:]
     size = prior[..., 2:] * (SIZE_SCALE * offsets[..., 2:]).exp()
     return box_convert(torch.cat([centre, size], dim=-1), "cxcywh", "xyxy")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +53,7 @@ def test_fsdp_leaves_a_rank_its_part_of_everything_and_gathers_two_layers_beside
     layers = [sum(one.nbytes for one in layer.parameters()) for layer in model.layers]
     assert step.peak["gathered"] == every - sum(layers) + sum(layers[:2])
     assert "to gather weights" in step.notes[-1]
+    assert step.undivided == every + parts(model) + step.memory["optimizer"]
 
 
 def test_gradients_of_an_accumulation_are_whole_until_it_ends(model: Decoder) -> None:
@@ -65,7 +68,7 @@ def test_gradients_of_an_accumulation_are_whole_until_it_ends(model: Decoder) ->
 def test_zero_divides_by_stage_and_updates_a_copy(model: Decoder, stage: int) -> None:
     step = step_below(DeepSpeed(nproc_per_node=RANKS, zero_stage=stage))
     whole = sum(one.nbytes for one in model.parameters())
-    assert step.memory["weights"] == whole
+    assert (step.memory["weights"], step.undivided) == (whole, 0)
     assert step.memory["gradients"] == (parts(model) if stage == 2 else whole)
     assert step.memory["optimizer"] == (3 * parts(model) if stage else 2 * whole) + counters(model)
 
@@ -78,12 +81,21 @@ def test_ranks_that_divide_matrices_hold_their_rows_or_columns_and_all_norms(mod
     held = (sum(one.nbytes for one in named.values()) - norms + odd_row) // 2 + norms
     assert step.memory["weights"] == step.memory["gradients"] == step.reduced == held
     assert step.memory["optimizer"] == 2 * held + counters(model)
+    whole = sum(one.nbytes for one in named.values())
+    assert step.undivided == whole + held - norms
     alone = step_below(Torchrun(nproc_per_node=2))
+    assert alone.undivided == 0
     assert step.samples == alone.samples, "each of two groups takes half of the batch"
     assert step.global_batch_size == alone.global_batch_size
     assert step.memory["activations"] < alone.memory["activations"]
     sent = bound.bound_of(step, bound.Machine(network_gb_s=1.0)).seconds["network"]
     assert sent == pytest.approx(2 * 1 / 2 * held / 1e9), "an average over two groups"
+
+
+def test_a_rank_that_fits_a_step_but_not_all_weights_does_not_fit(model: Decoder) -> None:
+    step = replace(step_below(Torchrun(nproc_per_node=RANKS, shard=Shard.fsdp)), undivided=3_000_000_000)
+    assert not bound.bound_of(step, bound.Machine(memory_gb=2.9)).fits
+    assert bound.bound_of(step, bound.Machine(memory_gb=3.0)).fits
 
 
 def test_layers_that_are_computed_again_take_the_memory_that_torch_gives_out() -> None:
@@ -107,11 +119,38 @@ def test_the_page_names_what_is_divided(capsys: pytest.CaptureFixture[str]) -> N
     assert cli.command("plan")(["--dry", *words, "launcher.shard=fsdp"]) == 0
     told = capsys.readouterr().out
     assert "ranks hold parts of weights, gradients, optimizer's state" in told and "gathered" in told
+    assert "whole on every rank, when they are built and for evaluations" in told
     assert cli.command("plan")(["--dry", *words, "launcher.tensor_parallel=2"]) == 0
-    assert "2 ranks compute the same samples together" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "2 ranks compute the same samples together" in told
+    assert "whole on every rank, when they are built\n" in told
 
 
 def test_what_the_launcher_would_refuse_is_refused_dry(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--dry", "benchmark=resnet_mini", "launcher=torchrun", "launcher.tensor_parallel=2", "--ranks=4"]
     assert cli.command("plan")(words) != 0
     assert "is not for resnet_mini" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["launcher=deepspeed", "launcher.zero_stage=2", "launcher.nodes=4"],
+        ["launcher=torchrun", "launcher.shard=fsdp", "launcher.nodes=4"],
+    ],
+)
+def test_what_a_start_alone_needs_is_not_asked_for_dry(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither that DeepSpeed is installed nor how hosts are found."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "deepspeed" else found(name)
+    )
+    assert cli.command("plan")(["--dry", "benchmark=llama31_8b_mini", *words]) == 0
+    assert "rank 0 of 4" in capsys.readouterr().out
+
+
+def test_no_ranks_are_refused_dry(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.command("plan")(["--dry", "benchmark=resnet_mini", "launcher.nproc_per_node=0"]) != 0
+    assert "launcher.nproc_per_node=0 are 0 ranks; both have to be at least 1" in capsys.readouterr().err

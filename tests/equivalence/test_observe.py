@@ -55,6 +55,15 @@ def test_a_rank_without_a_batch_of_the_evaluation_waits_for_nobody():
     assert task.asked == "all"
 
 
+def test_a_glance_leaves_every_module_in_the_mode_that_it_was_in():
+    task = Evaluated([torch.zeros(3, 2)])
+    norm, layer = task.model.train()
+    layer.eval()
+    with task.observer.glance():
+        task.evaluate()
+    assert (task.model.training, norm.training, layer.training) == (True, True, False)
+
+
 def test_what_fails_in_an_evaluation_fails_at_a_glance_too():
     task = Evaluated([torch.zeros(3, 5)])
     with pytest.raises(RuntimeError), task.observer.glance():

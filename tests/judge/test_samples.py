@@ -116,6 +116,7 @@ def test_images_without_objects_and_what_fills_no_batch_count_as_stated(tmp_path
         ({"evaluated": 450}, "An evaluation took 450 samples, the evaluation set has 900"),
         ({"evaluated_again": 450}, "The last evaluation took 450 samples twice"),
         ({"trained": 128}, "Training took 128 samples"),
+        ({"contradicting": 2}, "2 rank(s) took other samples than those that they computed together with"),
     ],
 )
 def test_ranks_that_do_not_share_the_samples_are_no_result(tmp_path, value, message):

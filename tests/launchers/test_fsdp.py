@@ -141,5 +141,4 @@ def test_a_model_that_is_compiled_is_refused_and_one_that_is_not_is_taken() -> N
 
 
 def test_deepspeed_divides_by_an_option_of_its_own() -> None:
-    pytest.importorskip("deepspeed")
     assert "launcher.zero_stage" in str(DeepSpeed(DeepSpeedConfig(shard=Shard.fsdp)).refuse(decoder()))

@@ -9,6 +9,7 @@ import pytest
 import train_bench.references
 from tests.commands.conftest import composed_config, make
 from train_bench.errors import RequestError
+from train_bench.launchers.deepspeed.start import Launcher as DeepSpeed
 from train_bench.plan import discover
 from train_bench.plan import plan as planning
 from train_bench.rules import ruleset
@@ -69,11 +70,30 @@ def test_faults_are_in_the_plan_with_checkpoints(text):
             ["checkpoint_seconds=1", "launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=a"],
             "2 host",
         ),
+        (
+            ["checkpoint_seconds=1", "launcher=deepspeed", "launcher.zero_stage=1"],
+            r"launcher.zero_stage=1 cannot continue from a checkpoint, .* piece .*; leave it out, or checkpoint_s",
+        ),
     ],
 )
-def test_faults_and_checkpoints_that_cannot_be_are_refused(words, why):
+def test_faults_and_checkpoints_that_cannot_be_are_refused(words, why, monkeypatch):
+    monkeypatch.setattr(DeepSpeed, "refuse", lambda self, benchmark: None)  # it need not be installed
     with pytest.raises(RequestError, match=why):
         make(*words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["launcher=torchrun", "launcher.shard=fsdp"],
+        ["launcher=torchrun", "launcher.tensor_parallel=2"],
+        ["launcher=deepspeed", "launcher.zero_stage=2"],
+    ],
+)
+def test_what_a_launcher_divides_of_a_reference_it_does_not_divide_of_a_command(words):
+    said = f"{words[-1]} is for references; a command divides its work among ranks by itself. Leave it out."
+    with pytest.raises(RequestError, match=re.escape(said)):
+        make(*words, "launcher.nproc_per_node=2", "command='true'")
 
 
 def test_reference_runs_write_no_checkpoints():

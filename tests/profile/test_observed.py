@@ -168,6 +168,26 @@ def test_activations_are_those_of_one_micro_batch(clock):
     assert kept[0] == kept[1] > 0
 
 
+def test_of_tensors_that_are_divided_a_rank_holds_its_part():
+    class Divided(torch.Tensor):
+        """As torch's DTensor: all rows, of which two are here."""
+
+        def to_local(self):
+            return self.as_subclass(torch.Tensor)[:2]
+
+        def full_tensor(self):
+            return self
+
+    model = torch.nn.Linear(3, 8, bias=False)
+    observed = Observed(OneRank())
+    observed.wrap(model, torch.optim.Adam(model.parameters(), lr=0.1))
+    model.weight = torch.nn.Parameter(torch.zeros(8, 3).as_subclass(Divided))
+    observed.optimizer.state[model.weight] = {"exp_avg": model.weight.detach(), "step": torch.zeros(())}
+    contents = Contents(Peak(flop_per_second=1.0, bytes_per_second={1: 1.0}, source="stated"), model)
+    held = _memory(observed, contents)
+    assert (held["weights"], held["gradients"], held["optimizer"]) == (24, 24, 28)
+
+
 class Between(torch.nn.Module):
     """Computes something itself between its two parts."""
 

@@ -12,7 +12,6 @@ from torchvision.transforms import functional
 
 from train_bench.references.ssd.crop import OPTIONS
 from train_bench.references.ssd.data import TrainingSet
-from train_bench.references.ssd.priors import encode
 
 
 def sample(examples: TrainingSet, index: int, position: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,3 +79,18 @@ def targets(boxes: Tensor, labels: Tensor, prior: Tensor) -> tuple[Tensor, Tenso
         claimed = int(box_iou(box[None], box_convert(prior, "cxcywh", "xyxy"))[0].argmax())
         best[claimed], which[claimed] = 2.0, number
     return encode(boxes[which], prior), torch.where(best > 0.5, labels[which], 0)
+
+
+def encode(boxes: Tensor, prior: Tensor) -> Tensor:
+    """Corners as offsets from prior boxes (Liu et al., "SSD", 2016, equation 2), with the variances 0.1 and 0.2."""
+    left, top, right, bottom = boxes.unbind(-1)
+    x, y, width, height = prior.unbind(-1)
+    return torch.stack(
+        [
+            ((left + right) / 2 - x) / width / 0.1,
+            ((top + bottom) / 2 - y) / height / 0.1,
+            ((right - left) / width).log() / 0.2,
+            ((bottom - top) / height).log() / 0.2,
+        ],
+        dim=-1,
+    )

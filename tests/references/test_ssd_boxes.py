@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.references.slow_boxes import encode
 from train_bench.references.ssd.crop import draw_crop, overlap
 from train_bench.references.ssd.detections import detect
-from train_bench.references.ssd.priors import encode
 
 BOXES = np.array([[0.1, 0.1, 0.3, 0.4], [0.5, 0.5, 0.9, 0.8]])
 

@@ -16,7 +16,7 @@ from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
-from train_bench.references.parts import loading, stream
+from train_bench.references.parts import checkpoint, loading, stream
 from train_bench.references.parts.training import TrainingTask
 from train_bench.task import DataFacts, Hyperparameters
 
@@ -171,6 +171,22 @@ def test_what_is_continued_is_what_would_have_been(tmp_path: Path) -> None:
     straight.train_until(mark(40))
     resumed.load(tmp_path)
     assert resumed.train_until(mark(40)).samples == 40 and same(weights(straight), weights(resumed))
+
+
+def test_a_checkpoint_is_mapped_and_copied_to_where_the_weights_are(tmp_path: Path) -> None:
+    """Not loaded as a whole onto the device of the rank, and not asked for again once it has been read."""
+    saved, loaded = built(), built()
+    saved._optimizer.param_groups[0]["momentum"] = 0.9
+    saved.train_until(mark(20))
+    saved.save(tmp_path)
+    loaded._parallel.device = torch.device("meta")
+    loaded.load(tmp_path)
+    file = tmp_path / checkpoint.FILE
+    with file.open("r+b") as opened:
+        opened.write(bytes(file.stat().st_size))
+    before, after = (task._optimizer.state_dict()["state"].values() for task in (saved, loaded))
+    assert same(weights(saved), weights(loaded))
+    assert same(*([of["momentum_buffer"] for of in state] for state in (before, after)))
 
 
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,6 +27,18 @@ def ranks_of(stream: np.ndarray, ranks: int, share: int, **changes: object) -> l
     ]
 
 
+def gathered(every: list[tuple[int, SamplesTaken]]) -> dict[str, Any]:
+    """What rank 0 makes of which part of the batches each rank took, and of what it took."""
+
+    class First(OneRank):
+        def gather_objects(self, value: object) -> list[tuple[int, SamplesTaken]]:
+            return every
+
+    seen = order.gather(First(), every[0][1])  # type: ignore[arg-type]
+    assert seen is not None
+    return seen
+
+
 @pytest.mark.parametrize(("ranks", "share"), [(1, 6), (2, 3), (3, 2), (2, 1)])
 def test_the_order_is_the_same_whatever_the_number_of_ranks(ranks: int, share: int) -> None:
     alone = order_fingerprint(ranks_of(STREAM, 1, 12))
@@ -33,15 +48,19 @@ def test_the_order_is_the_same_whatever_the_number_of_ranks(ranks: int, share: i
 
 
 def test_ranks_that_compute_the_same_samples_together_count_once() -> None:
-    every = [(part, taken) for part, taken in enumerate(ranks_of(STREAM, 2, 3)) for _ in range(2)]
-
-    class FirstOfFour(OneRank):
-        def gather_objects(self, value: object) -> list[object]:
-            return every
-
-    seen = order.gather(FirstOfFour(), every[0][1])  # type: ignore[arg-type]
-    assert seen is not None and (seen["ranks"], seen["trained"], seen["repeated"]) == (2, 60, 0)
+    seen = gathered([(part, taken) for part, taken in enumerate(ranks_of(STREAM, 2, 3)) for _ in range(2)])
+    assert (seen["ranks"], seen["trained"], seen["repeated"], seen["contradicting"]) == (2, 60, 0, 0)
     assert seen["digest"] == order_fingerprint(ranks_of(STREAM, 1, 12)).digest
+
+
+def test_ranks_that_take_others_than_those_that_they_compute_with_are_counted() -> None:
+    first, second = ranks_of(STREAM, 2, 3)
+    evaluated = replace(first, evaluated=[6], evaluation=[np.arange(6)])
+    shorter = replace(first, order=first.order[:-1])
+    assert gathered([(0, first), (0, second), (1, second), (1, second)])["contradicting"] == 1
+    assert gathered([(0, first), (0, shorter), (1, second), (1, first)])["contradicting"] == 2
+    assert gathered([(0, first), (0, evaluated)])["contradicting"] == 1
+    assert gathered([(0, first), (1, second)])["contradicting"] == 0, "each rank takes samples of its own"
 
 
 def test_another_order_has_another_digest() -> None:

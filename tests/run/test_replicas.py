@@ -2,6 +2,7 @@
 
 import json
 import math
+import weakref
 
 import pytest
 import torch
@@ -107,6 +108,30 @@ def test_the_smallest_difference_in_one_tensor_is_named_with_its_size():
         "first": "second",
         "largest_difference": 2**-23,
     }
+
+
+def test_one_tensor_after_the_other_is_whole():
+    """What a tensor is gathered of is not kept while the next ones are, in the search for the first that differs
+    either."""
+    alive = weakref.WeakSet()
+    most = 0
+
+    class Gathering(OneRank):
+        def replicated(self):
+            nonlocal most
+            for number in range(20):
+                whole = torch.full((3,), float(number))
+                alive.add(whole)
+                most = max(most, len(alive))
+                yield str(number), whole
+                del whole
+
+        def gather_objects(self, value):
+            return [["7"]] if value == [] else [value]
+
+    found = replicas.compare(Gathering())
+    assert (found["tensors"], found["first"]) == (20, "7")
+    assert most <= 3, "the one that is looked for, the last one and the next"
 
 
 def test_the_digest_of_a_rank_alone_follows_every_bit_and_name_of_its_model():

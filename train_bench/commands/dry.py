@@ -78,14 +78,19 @@ def of_request(request: Request, options: Options) -> dict[str, Any]:
     if options.ranks is not None and (launcher.together != 1 or launcher.divides):
         launcher = replace(launcher, nodes=1, nproc_per_node=options.ranks)
     reason = discover.refuse_reference(config.benchmark.reference)
-    if reason is None and (launcher.together != 1 or launcher.divides):
-        reason = discover.launcher(launcher).refuse(config.benchmark)
+    reason = reason or launcher.refuse_division(config.benchmark)
     if reason is not None:
         raise RequestError(reason)
+    ranks = options.ranks or launcher.world_size
+    if ranks < 1:
+        raise RequestError(
+            f"launcher.nodes={launcher.nodes} x launcher.nproc_per_node={launcher.nproc_per_node} are {ranks} ranks; "
+            f"both have to be at least 1."
+        )
     step = step_of(
         discover.task(config.benchmark.reference),
         config.benchmark,
-        ranks=options.ranks or launcher.world_size,
+        ranks=ranks,
         device=config.device,
         precision=config.precision,
         together=launcher.together,

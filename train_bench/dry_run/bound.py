@@ -27,7 +27,7 @@ class Machine:
 class Bound:
     """Of a step of the global batch.
 
-    fits        whether the peak fits the memory
+    fits        whether the peak of a step fits the memory, and weights while they are whole
     seconds     by what takes them: compute, memory, network; what the machine does not state is missing
     seconds_real  of compute, without padding
     term        which is the longest; a step takes that at least, however well they overlap
@@ -54,10 +54,11 @@ def bound_of(step: Step, machine: Machine) -> Bound:
         seconds["memory"] = _moved(step) / (machine.memory_gb_s * 1e9)
     if machine.network_gb_s is not None:
         seconds["network"] = _sent(step) / (machine.network_gb_s * 1e9)
+    most = max(sum(step.peak.values()), step.undivided)
     longest = seconds | ({} if real is None else {"compute": real})
     term = max(longest, key=longest.__getitem__) if longest else None
     return Bound(
-        fits=None if machine.memory_gb is None else sum(step.peak.values()) <= machine.memory_gb * 1e9,
+        fits=None if machine.memory_gb is None else most <= machine.memory_gb * 1e9,
         seconds=seconds,
         seconds_real=real,
         term=term,

@@ -23,6 +23,8 @@ class DryParallel(OneRank):
     model, optimizer  what was wrapped
     local             parameters that ranks do not share, by id
     together          ranks that compute the same samples, and divide matrices among them
+    built             bytes of weights and buffers at most before training: whole, and beside them the parts that take
+                      their places
     last_microbatch   whether the present micro-batch is the last of a step
     """
 
@@ -60,12 +62,14 @@ class DryParallel(OneRank):
         local_params: Iterable[torch.nn.Parameter] = (),
     ) -> torch.nn.Module:
         """The model itself, with the parts of its matrices that the first rank of a group has."""
+        self.built = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
         if self.together > 1:
             ways: Mapping[str, str] = model.tensor_parallel  # type: ignore[assignment]
             for name, module in model.named_modules():
                 for pattern, way in ways.items():
                     if fnmatch(name, pattern):
                         _divide(module, way, self.together)
+                        self.built += module.get_parameter("weight").nbytes
         return super().wrap(model, optimizer, local_params=local_params)
 
     @contextmanager

@@ -54,6 +54,9 @@ class Step:
                    weights that are gathered for the layers that compute
     peak           by the same kinds and what is temporary, when they are most
     peak_phase     when that is: forward, backward or update
+    undivided      bytes when weights that ranks divide are whole on each: once they are built, beside the parts that
+                   take their places; with `weights` in `divided` in an evaluation, too, beside the state of the
+                   optimizer. 0 where they are not divided
     reduced        bytes of gradients that are averaged over ranks, once a step
     exchanged      bytes that the ranks exchange of what they hold for each other, over all micro-batches of a step:
                    what this one sends
@@ -79,6 +82,7 @@ class Step:
     memory: Mapping[str, int]
     peak: Mapping[str, int]
     peak_phase: str
+    undivided: int
     reduced: int
     exchanged: int
     notes: tuple[str, ...]
@@ -165,6 +169,7 @@ def step_of(
         memory={kind: size for kind, size in memory.items() if kind != "temporary"},
         peak={kind: peak.get(kind, 0) for kind in KINDS},
         peak_phase=peak_phase,
+        undivided=_undivided(parallel, memory, divided),
         reduced=reduced if data_ranks > 1 else 0,
         exchanged=exchanged,
         notes=(
@@ -227,6 +232,12 @@ def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> No
         watch.gathered = _bytes_of(weights) - sum(layers) + sum(layers[:2])
     if "copy" in divided:
         watch.hold(sum(part(one, "optimizer") for one in weights if one.requires_grad), "optimizer")
+
+
+def _undivided(parallel: DryParallel, memory: Mapping[str, int], divided: tuple[str, ...]) -> int:
+    if "weights" in divided and parallel.size > 1:
+        return parallel.built + memory["weights"] + memory["optimizer"]
+    return parallel.built if parallel.together > 1 else 0
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:

@@ -120,9 +120,9 @@ class Observer:
         self.groups = [
             [names.get(id(weight), "?") for weight in group["params"]] for group in optimizer.param_groups
         ]
-        wrapped = self._parallel.wrap(model, optimizer, **options)
+        self._wrapped = self._parallel.wrap(model, optimizer, **options)
         self.divided = any(map(is_sharded, model.parameters()))
-        return wrapped
+        return self._wrapped
 
     def begin(self, others: dict[str, torch.nn.Module]) -> None:
         """From now on everything is noted: the model's modules, and those of the task's `others`."""
@@ -149,7 +149,9 @@ class Observer:
 
     @contextmanager
     def glance(self) -> Iterator[None]:
-        """An evaluation in here ends with its first batch: what weights answer that are the same on both sides."""
+        """An evaluation in here ends with its first batch: what weights answer that are the same on both sides.
+        Afterwards modules are in the mode that they were in."""
+        modes = [(module, module.training) for module in self._wrapped.modules()]
         self._glancing = True
         try:
             yield
@@ -157,6 +159,8 @@ class Observer:
             pass
         finally:
             self._glancing = False
+            for module, training in modes:
+                module.training = training
 
     @contextmanager
     def inference(self) -> Iterator[None]:

@@ -92,6 +92,11 @@ def _order(
             f"{repeated} of the first {compared} samples that {ranks} ranks trained on had been trained on in the same "
             f"epoch already; ranks share an epoch, each sample comes once."
         )
+    if "contradicting" in value and (others := _count(value, "contradicting")):
+        yield (
+            f"{others} rank(s) took other samples than those that they computed together with; ranks that divide "
+            f"matrices among them take the same."
+        )
     data = events[DATA].value if DATA in events else None
     if isinstance(data, Mapping):
         evaluated, due = _count(value, "evaluated"), _count(data["evaluation"], "samples")

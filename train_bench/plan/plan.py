@@ -16,6 +16,7 @@ from train_bench import files, seeds
 from train_bench.energy import meter
 from train_bench.errors import RequestError
 from train_bench.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
+from train_bench.launcher import LauncherConfig
 from train_bench.plan import budget, command, discover, fault_plan
 from train_bench.plan.config import RunConfig
 from train_bench.plan.definition import changes
@@ -209,6 +210,8 @@ def make_plan(
 
 
 def _refuse_launcher(run_config: RunConfig) -> None:
+    if run_config.command is not None:
+        _refuse_division(run_config.launcher)
     reason = discover.launcher(run_config.launcher).refuse(run_config.benchmark)
     if reason:
         raise RequestError(reason)
@@ -228,6 +231,17 @@ def _refuse_launcher(run_config: RunConfig) -> None:
     for name in ("keep_weights", "deterministic"):
         if getattr(run_config, name) and run_config.command is not None:
             raise RequestError(f"{name}=true is for references; a command has its own ways. Leave it out.")
+
+
+def _refuse_division(launcher: LauncherConfig) -> None:
+    """What a launcher would divide among the ranks of a reference."""
+    for name in ("shard", "tensor_parallel", "zero_stage"):
+        value = getattr(launcher, name, None)
+        if value != getattr(type(launcher)(name=launcher.name), name, None):
+            raise RequestError(
+                f"launcher.{name}={getattr(value, 'value', value)} is for references; a command divides its work among "
+                f"ranks by itself. Leave it out."
+            )
 
 
 def _refuse_batch(run_config: RunConfig) -> None:
@@ -279,6 +293,8 @@ def _refuse_restarts(run_config: RunConfig, *, reference_runs: bool) -> None:
             f"launcher={launcher.name} on {launcher.nodes} host(s) was requested. Choose one of these, or leave out "
             f"checkpoint_seconds= and faults=."
         )
+    if launcher.cannot_continue is not None:
+        raise RequestError(f"{launcher.cannot_continue}; leave it out, or checkpoint_seconds= and faults=.")
 
 
 def _complete(run_config: RunConfig, rules: BenchmarkRules, provenance: Provenance) -> BenchmarkConfig:

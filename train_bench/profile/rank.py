@@ -31,6 +31,7 @@ from train_bench.profile.timeline import Timeline
 from train_bench.progress import Mark, Unit
 from train_bench.run import rank
 from train_bench.seeds import derive
+from train_bench.sharded_tensors import own_part
 from train_bench.task import Task
 
 COUNTED_IN_SAMPLES = (Unit.EPOCH, Unit.SAMPLE)
@@ -283,7 +284,9 @@ def _memory(observed: Observed, contents: Contents) -> dict[str, float | None]:
 
 
 def _bytes(values: Sequence[Any]) -> int:
-    return sum(one.numel() * one.element_size() for one in values if isinstance(one, torch.Tensor))
+    """Of tensors among them, this rank's part of those that are divided."""
+    parts = [own_part(one) for one in values if isinstance(one, torch.Tensor)]
+    return sum(one.numel() * one.element_size() for one in parts)
 
 
 def _overlap(observed: Observed) -> dict[str, Any] | None:

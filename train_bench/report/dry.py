@@ -41,6 +41,9 @@ def _lines(dry: Mapping[str, Any]) -> Iterator[str]:
     yield f"memory      {_kinds(dry['memory'])}"
     total = sum(dry["peak"].values())
     yield f"peak        {short(total, 'B')} in {PHASES.get(dry['peak_phase'], 'between')}: {_kinds(dry['peak'])}"
+    if dry["undivided"]:
+        when = "built" + " and for evaluations" * ("weights" in dry["divided"])
+        yield f"undivided   {short(dry['undivided'], 'B')} where weights are whole on every rank, when they are {when}"
     yield f"exchange    {_exchange(dry)}"
     yield from _bound(dry)
     training = dry["training"]

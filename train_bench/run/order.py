@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -26,6 +26,7 @@ class OrderFingerprint:
     repeated          how often a sample came again within its epoch
     evaluated         samples that an evaluation took on all ranks; the fewest of any
     evaluated_again   how often one of them came again in the last evaluation
+    contradicting     ranks that took other samples than the first of those that they compute together with
     """
 
     ranks: int
@@ -35,13 +36,26 @@ class OrderFingerprint:
     repeated: int
     evaluated: int
     evaluated_again: int
+    contradicting: int = 0
 
 
 def gather(parallel: Parallel, taken: SamplesTaken) -> dict[str, Any] | None:
-    """The fingerprint of the order of all ranks on rank 0, None elsewhere. Every rank calls it. Ranks that computed the
-    same samples together count once."""
+    """The fingerprint of the order of all ranks on rank 0, None elsewhere. Every rank calls it. Of ranks that computed
+    the same samples together the first counts, and those that contradict it are told."""
     every = parallel.gather_objects((parallel.data_rank, taken))
-    return None if every is None else asdict(order_fingerprint(list(dict(every).values())))
+    if every is None:
+        return None
+    first: dict[int, SamplesTaken] = {}
+    contradicting = sum(not _same(one, first.setdefault(number, one)) for number, one in every)
+    return asdict(replace(order_fingerprint(list(first.values())), contradicting=contradicting))
+
+
+def _same(one: SamplesTaken, other: SamplesTaken) -> bool:
+    def told(taken: SamplesTaken) -> tuple[object, ...]:
+        batches = [[batch.tolist() for batch in of] for of in (taken.order, taken.evaluation)]
+        return (taken.trained, taken.start, taken.epoch, taken.carried, list(taken.evaluated), batches)
+
+    return one is other or told(one) == told(other)
 
 
 def order_fingerprint(taken: Sequence[SamplesTaken]) -> OrderFingerprint:

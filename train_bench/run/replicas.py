@@ -57,7 +57,10 @@ def _digest(tensor: torch.Tensor) -> str:
 
 def _largest_difference(parallel: Parallel, name: str) -> float | None:
     """Of one tensor, which only some ranks may have."""
-    tensor = dict(parallel.replicated()).get(name)
+    tensor = None
+    for other, one in parallel.replicated():  # to the end, because ranks may exchange for each
+        if other == name:
+            tensor = one
     shapes = parallel.gather_objects(None if tensor is None else tuple(tensor.shape))
     alike = parallel.from_rank_zero(shapes is not None and len(set(shapes)) == 1)
     if tensor is None or not alike:
