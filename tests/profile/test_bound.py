@@ -8,6 +8,7 @@ from tests.profile.test_verdict import profile, rank
 from train_bench.job import Precision
 from train_bench.profile import bound, bricks
 from train_bench.profile.bricks import Brick, Calls, Like
+from train_bench.profile.graph import Graph
 from train_bench.report.profile import in_sentences
 
 CPU = torch.device("cpu")
@@ -65,7 +66,7 @@ def test_what_cannot_be_called_alone_is_told_and_counts_nothing():
     sparse = torch.eye(3).to_sparse()
     calls.add("", "forward", aten.add.Tensor, (sparse, sparse), {})
     calls.add("", "forward", aten.index_select.default, (sparse, 0, torch.tensor([1])), {})
-    measured = bound.measure(calls, 1, CPU, Precision.fp32)
+    measured = bound.measure(calls, Graph(), 1, CPU, Precision.fp32)
     assert measured["not_measured"] == ["add", "index_select"]
     assert measured["layers"][""]["forward"] == 0.0
 
@@ -95,6 +96,7 @@ def test_the_bound_of_a_step_is_not_above_what_it_takes(tmp_path):
     else:
         pytest.fail(f"ratios and layers {seen}")
     assert told["seconds"] == pytest.approx(sum(row["seconds"] for row in told["phases"]))
+    assert 0 < told["parallel_seconds"] <= told["seconds"]
     assert told["not_measured"] == []
     said = "\n".join(in_sentences(profile))
     assert "a step takes at least" in said
@@ -111,6 +113,7 @@ def measured(*, communication=0.0):
         "layers": {"fc": {"forward": 1.0, "backward": 2.0}, "": {"optimizer": 0.5}},
         "error": 0.02, "saved": {"all in channels_last": 0.25}, "unique": 3, "calls": 9.0,
         "not_measured": [], "communication": communication,
+        "path": {"forward": 0.75, "backward": 1.5, "optimizer": 0.5},
     }  # fmt: skip
 
 
@@ -126,11 +129,20 @@ def test_communication_counts_as_far_as_a_backward_pass_cannot_hide_it():
     )
 
 
+def test_in_parallel_a_step_takes_its_longest_way_and_what_that_cannot_hide():
+    took = content(forward=2.0, backward=3.0, optimizer=1.0, input=0.3)
+    steps = [{"phases": {"input": 0.1}}]
+    told = [bound.described(measured(communication=seconds), took, steps) for seconds in (1.0, 1.75, 5.0)]
+    assert [one["parallel_seconds"] for one in told] == pytest.approx([2.85, 3.1, 6.35])
+    assert all(one["parallel_seconds"] <= one["seconds"] for one in told)
+
+
 def test_the_bound_of_several_ranks_is_their_mean_with_the_largest_error():
     slow = measured(communication=3.0) | {"layers": {"fc": {"forward": 3.0, "backward": 2.0}}, "error": 0.1}
     slow |= {"saved": {"all contiguous": 1.0}, "not_measured": ["add"]}
     told = bound.of_ranks([measured(communication=1.0), slow])
     assert told["layers"] == {"fc": {"forward": 2.0, "backward": 2.0}, "": {"optimizer": 0.25}}
+    assert told["path"] == {"forward": 0.75, "backward": 1.5, "optimizer": 0.5}
     assert told["saved"] == {"all in channels_last": 0.125, "all contiguous": 0.5}
     assert (told["error"], told["communication"], told["not_measured"]) == (0.1, 2.0, ["add"])
     assert bound.of_ranks([None, None]) is None

@@ -28,7 +28,7 @@ OUTSIDE = "outside the parts"
 FORMULAS = {**flop_registry, **LSTM_FORMULAS, **ATTENTION_FORMULAS, **GROUPED_FORMULAS}
 
 
-Told = Callable[[str, Any, Any, Any], None]
+Told = Callable[[str, Any, Any, Any], object]
 
 
 class Watch(TorchDispatchMode):

@@ -1,5 +1,6 @@
 """A lower bound of a step: its bricks, each at the best of the layouts and libraries that torch offers here, one after
-the other, with the input and the communication that it cannot do without. What is between operators is left out."""
+the other, with the input and the communication that it cannot do without; and in parallel, where only those wait for
+each other that need what others have computed. What is between operators is left out."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import torch
 from train_bench.job import Precision
 from train_bench.profile import bricks
 from train_bench.profile.bricks import Brick, Calls, Like
+from train_bench.profile.graph import Graph
 
 LONGEST_SECONDS = 120.0
 """Bricks that are not measured by then count nothing: those that move most come first."""
@@ -28,15 +30,20 @@ CHOOSING = ("matrix", "convolution")
 LOWER = "products and convolutions in bf16"
 """Not part of the bound: the numbers are others."""
 
+COMPUTING = ("forward", "backward", "optimizer")
+"""Phases that consist of bricks."""
+
 TIMES = 5
 """A sum over ranks is taken, of which the fastest counts."""
 
 Raw = Mapping[str, Any]
 
 
-def measure(calls: Calls, steps: int, device: torch.device, precision: Precision) -> dict[str, Any]:
-    """Of a step: seconds at best by whose bricks they are and phase, what another choice for all of them would save,
-    and by how much two measurements differ."""
+def measure(
+    calls: Calls, graph: Graph, steps: int, device: torch.device, precision: Precision
+) -> dict[str, Any]:
+    """Of a step: seconds at best by whose bricks they are and phase, those of the longest way through the graph by
+    phase, what another choice for all bricks would save, and by how much two measurements differ."""
     nothing = bricks.measure(bricks.NOTHING, device)
     call = 0.0 if nothing is None else nothing.least
     counts: Counter[str] = sum(calls.of.values(), Counter())
@@ -67,6 +74,7 @@ def measure(calls: Calls, steps: int, device: torch.device, precision: Precision
     whole = sum(value for phases in own.values() for value in phases.values())
     return {
         "layers": own,
+        "path": {phase: seconds / steps for phase, seconds in graph.longest(best).items()},
         "error": differ / whole if whole else 0.0,
         "saved": saved,
         "unique": len(calls.bricks),
@@ -122,14 +130,18 @@ def of_ranks(measured: Sequence[Raw | None]) -> dict[str, Any] | None:
         return None
     layers: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     saved: dict[str, float] = defaultdict(float)
+    path: dict[str, float] = defaultdict(float)
     for one in ranks:
         for owner, phases in one["layers"].items():
             for phase, seconds in phases.items():
                 layers[owner][phase] += seconds / len(ranks)
         for what, seconds in one["saved"].items():
             saved[what] += seconds / len(ranks)
+        for phase, seconds in one["path"].items():
+            path[phase] += seconds / len(ranks)
     return {
         "layers": layers,
+        "path": path,
         "saved": saved,
         "error": max(one["error"] for one in ranks),
         "unique": max(one["unique"] for one in ranks),
@@ -142,7 +154,7 @@ def of_ranks(measured: Sequence[Raw | None]) -> dict[str, Any] | None:
 def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[str, Any] | None:
     """What `profile.json` says of the bound of a step; `steps` are those of level 1. Input takes what it took in the
     fastest of them; communication is hidden by the backward pass as far as that lasts; work of the benchmark's own is
-    not bounded, so it counts as it is."""
+    not bounded, so it counts as it is. In parallel the longest way through the graph takes the place of all bricks."""
     per_window = content["window"]["steps"]
     if measured is None or not per_window or not steps:
         return None
@@ -154,11 +166,18 @@ def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[
         for phase, seconds in phases.items():
             least[phase] = least.get(phase, 0.0) + seconds
     least["input"] = min(step["phases"].get("input", 0.0) for step in steps)
-    exposed = measured["communication"] - least.get("backward", 0.0)
-    if exposed > 0:
-        least["communication"] = exposed
-    if "own work" in took:
-        least["own work"] = took["own work"]
+    # the way leads through some of the same calls, so no phase takes longer on it but by rounding
+    path = least | {
+        phase: min(value, measured["path"].get(phase, 0.0))
+        for phase, value in least.items()
+        if phase in COMPUTING
+    }
+    for one in (least, path):
+        exposed = measured["communication"] - one.get("backward", 0.0)
+        if exposed > 0:
+            one["communication"] = exposed
+        if "own work" in took:
+            one["own work"] = took["own work"]
     whole, step_seconds = sum(least.values()), sum(took.values())
     free = {
         "input free": took.get("input", 0.0),
@@ -166,6 +185,7 @@ def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[
     }
     return {
         "seconds": whole,
+        "parallel_seconds": sum(path.values()),
         "measured_seconds": step_seconds,
         "ratio": whole / step_seconds,
         "error": measured["error"],

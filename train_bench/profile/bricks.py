@@ -96,17 +96,19 @@ class Calls:
         self.bricks: dict[str, Brick] = {}
         self.of: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
-    def add(self, owner: str, phase: str, operator: Any, args: Any, kwargs: Any) -> None:
-        """An operator is called; what the profiler and tensors without memory call besides is none."""
+    def add(self, owner: str, phase: str, operator: Any, args: Any, kwargs: Any) -> str | None:
+        """An operator is called; what the profiler and tensors without memory call besides is none. The brick's key,
+        or None for what computes nothing."""
         if operator.namespace in ("prim", "profiler"):
-            return
+            return None
         self.operators[phase] += 1
         if class_of(operator.overloadpacket.__name__) in WITHOUT_TIME:
-            return
+            return None
         brick = Brick(operator, *tree_map(_without_values, (tuple(args), dict(kwargs or {}))))
         key = brick.key
         self.bricks.setdefault(key, brick)
         self.of[owner, phase][key] += 1
+        return key
 
 
 def _without_values(value: Any) -> Any:

@@ -14,11 +14,11 @@ from typing import Any
 from train_bench import __version__
 from train_bench.job import Job
 from train_bench.profile import across, bound, stationarity, verdict
+from train_bench.profile.bound import COMPUTING
 
 VERSION = 1
 
 LEVELS = ("campaign", "step", "layer", "operator")
-COMPUTING = ("forward", "backward", "optimizer")
 LABELLED = 0.05
 """An overhead above this is told beside every number that comes from the level."""
 

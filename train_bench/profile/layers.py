@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from train_bench.dry_run.watch import FORMULAS, metadata_of
 from train_bench.profile.bricks import Calls
 from train_bench.profile.classes import UNKNOWN, class_of
+from train_bench.profile.graph import Graph
 from train_bench.profile.peak import Peak
 
 OUTSIDE = ""
@@ -191,7 +192,7 @@ class Contents(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.of: dict[str, Content] = defaultdict(Content)
         self.owner, self.phase = OUTSIDE, ""
-        self.calls = Calls()
+        self.calls, self.graph = Calls(), Graph()
         self.unknown: set[str] = set()
         self.backward_passes = 0
         self._peak = peak
@@ -254,7 +255,8 @@ class Contents(TorchDispatchMode):
             return result
         name = func.overloadpacket.__name__
         kind = class_of(name)
-        self.calls.add(self.owner, self.phase, func, args, kwargs)
+        brick = self.calls.add(self.owner, self.phase, func, args, kwargs)
+        self.graph.add(self.phase, brick, func, (args, kwargs), result)
         if kind == UNKNOWN:
             self.unknown.add(name)
         content = self.of[self.owner]

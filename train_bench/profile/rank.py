@@ -208,7 +208,7 @@ def _peak(job: Job, parallel: Parallel) -> Peak:
 def _bound(job: Job, observed: Observed, contents: Contents, steps: int) -> dict[str, Any]:
     """Bricks while all ranks measure theirs, as they train together, and then what they exchange."""
     observed.barrier()
-    measured = bound.measure(contents.calls, steps, observed.device, job.precision)
+    measured = bound.measure(contents.calls, contents.graph, steps, observed.device, job.precision)
     gradients = sum(weight.numel() for weight in observed.shared if weight.requires_grad)
     return measured | {"communication": bound.communication(observed, gradients, observed.device)}
 
