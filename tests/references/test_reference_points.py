@@ -12,10 +12,7 @@ from train_bench.rules import ruleset
 ONE_SIZE = ["minigo_mini"]
 """Its full scale has points in no round; the small one has them at its own batch size."""
 
-WITHOUT_POINTS = ["llama2_70b_lora_mini"]
-"""Not made yet; verdicts say so."""
-
-MINI = [name for name in discover.variants() if name.endswith("_mini") and name not in WITHOUT_POINTS]
+MINI = [name for name in discover.variants() if name.endswith("_mini")]
 
 
 def records_of(name):
@@ -57,10 +54,7 @@ def test_reference_runs_do_not_all_need_the_same(name):
         assert len(set(values_of(record))) > 1
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [name for name in discover.variants() if "_mini" in name and not name.startswith(tuple(WITHOUT_POINTS))],
-)
+@pytest.mark.parametrize("variant", [name for name in discover.variants() if "_mini" in name])
 def test_a_run_is_given_about_twice_what_the_slowest_reference_run_needed(variant):
     """Except where the learning rate is 0 before that (BERT)."""
     described = discover.describe_variant(variant)
