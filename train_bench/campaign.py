@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import shutil
-import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,26 +141,8 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
     folder = Path(str(config.data_dir))
     if not folder.is_dir():
         machine.refuse_folder(folder, "data_dir")
-    with _alone(folder):
+    with lock.alone(folder):
         discover.prepare(job.reference)(config, folder, source)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    lock = folder.with_name(f"{folder.name}.lock")
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("a")
-    except OSError:  # nothing can be prepared there; finished data can be used all the same
-        yield
-        return
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.stderr.write(f"waiting for another process, which prepares {folder}\n")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:

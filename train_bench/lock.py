@@ -1,6 +1,9 @@
-"""A lock on what one process at a time may do: a file with its process number and its host, held as long as it
-lives and empty afterwards. The kernel keeps it, so that a process that was killed holds nothing; where a file
-system keeps no locks between hosts, what the file says counts."""
+"""Locks on what one process at a time may do. The kernel keeps them, so that a process that was killed holds nothing.
+
+held    refuses a second process: a file with the holder's process number and its host, empty afterwards; where a file
+        system keeps no locks between hosts, what the file says counts
+alone   lets a second process wait: for folders that whoever comes first fills
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import fcntl
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +41,26 @@ def held(path: Path, what: str) -> Iterator[None]:
             os.ftruncate(file, 0)
     finally:
         os.close(file)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Prepare `folder` while no other process does; waits for one that is at it, and says so. Where no lock can be
+    written beside it, goes on without: nothing can be prepared there, and what is finished can be used all the same."""
+    lock = folder.with_name(f"{folder.name}.lock")
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("a")
+    except OSError:
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"waiting for another process, which prepares {folder}\n")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def is_held(path: Path) -> bool:

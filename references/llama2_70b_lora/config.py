@@ -69,7 +69,8 @@ class Config(data_config.ArrayConfig):
     """Fine-tuning by adapters at any scale.
 
     start_weights  folder or file of the weights that adapters are trained for, in `data_dir` unless absolute, in the
-                   format of `parts/decoder/weights.py`; those of the small scale are made by `prepare`
+                   format of `parts/decoder/weights.py`; those of the small scale are made by `prepare`, in a folder
+                   within for each shape
     """
 
     hyperparameters: Hyperparameters
@@ -85,7 +86,8 @@ class Config(data_config.ArrayConfig):
         if self.start_weights is None:
             return (
                 f"{self.benchmark} starts from pretrained weights, and benchmark.start_weights names none. Fetch Llama "
-                "2 70B with fused projections as safetensors, and set benchmark.start_weights=FOLDER."
+                "2 70B with fused projections as safetensors, and set benchmark.start_weights=FOLDER, an absolute path "
+                f"or one that begins in data_dir ({self.data_dir})."
             )
         return None
 

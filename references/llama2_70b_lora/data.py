@@ -39,7 +39,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `config.start_weights` says; verified.
 
     `source` holds the packed sequences (not needed for generated text). All of them are in memory. Returns at once if
-    everything is there. Never downloads.
+    everything is there. Never downloads; refuses published start weights that are not there.
     """
     if config.data.origin == "dialect":
         if config.model.vocabulary != grammar.VOCABULARY:
@@ -48,6 +48,8 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
             )
         if config.start_weights is not None:
             start_weights.make(config)
+    else:
+        start_weights.find(config)
     if arrays.is_written(config, folder):
         return
     if config.data.origin == "dialect":

@@ -1,14 +1,18 @@
 """The weights that adapters are trained for: published ones, or those of a small network that is pretrained here, on
 the language that the dialect comes from.
 
-Whoever prepares the data makes the small ones, too; they lie in a folder of their own:
+Whoever prepares the data makes the small ones, too. Several folders of data share them, so that those of each shape and
+way of making lie in a folder of their own within `start_weights`, named by a digest of what they are made from, with a
+lock beside it while they are made:
 
-    model.safetensors   in the published layout
-    model.json          what they were made from, bytes and sha256, written last
+    DIGEST/model.safetensors   in the published layout
+    DIGEST/model.json          what they were made from, bytes and sha256, written last
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from safetensors.torch import save
 from torch import nn
 from torch.nn import functional
 
+from train_bench import lock
 from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
 from train_bench.references.llama2_70b_lora import dialect
@@ -37,18 +42,31 @@ SEED = 20250600
 
 
 def make(config: Config) -> None:
-    """Pretrain the small network; returns at once if that was done before and nothing has changed since."""
-    path = _file(config)
+    """Pretrain the small network; returns at once if that was done before and nothing has changed since. Of several
+    processes one does it and the others wait."""
+    path = made_file(config)
     made_from = _made_from(config)
-    entry = prepared.finished(path, made_from)
-    if entry is not None and prepared.digest(path) == entry["sha256"]:
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        decoder = Decoder(config.model)
-        _pretrain(decoder, config.data.sequence_length)
-    tensors = {published_name(name): one.detach() for name, one in decoder.named_parameters()}
-    prepared.write_file(path, [save(tensors, metadata={"format": "pt"})], made_from, {})
+    with lock.alone(path.parent):
+        entry = prepared.finished(path, made_from)
+        if entry is not None and prepared.digest(path) == entry["sha256"]:
+            return
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            decoder = Decoder(config.model)
+            _pretrain(decoder, config.data.sequence_length)
+        tensors = {published_name(name): one.detach() for name, one in decoder.named_parameters()}
+        prepared.write_file(path, [save(tensors, metadata={"format": "pt"})], made_from, {})
+
+
+def find(config: Config) -> None:
+    """Raises `RequestError` where published ones are not there."""
+    path = config.start_weights_path()
+    if path is not None and not path.exists():
+        raise RequestError(
+            f"benchmark.start_weights={config.start_weights} is {path}, where nothing is. Fetch the weights that "
+            f"{config.benchmark} starts from to there, or give an absolute path or one that begins in data_dir "
+            f"({config.data_dir})."
+        )
 
 
 def load(decoder: Decoder, config: Config) -> None:
@@ -57,14 +75,17 @@ def load(decoder: Decoder, config: Config) -> None:
     path = config.start_weights_path()
     assert path is not None
     if config.data.origin == "dialect":
-        _verify(config)
+        path = made_file(config)
+        _verify(path, config)
     load_start_weights(decoder, path)
 
 
-def _file(config: Config) -> Path:
+def made_file(config: Config) -> Path:
+    """Where `make` writes."""
     folder = config.start_weights_path()
     assert folder is not None
-    return folder / ONE_FILE
+    digest = hashlib.sha256(json.dumps(_made_from(config), sort_keys=True).encode()).hexdigest()
+    return folder / digest[:16] / ONE_FILE
 
 
 def _made_from(config: Config) -> dict[str, Any]:
@@ -75,12 +96,11 @@ def _made_from(config: Config) -> dict[str, Any]:
     return {"version": VERSION, "model": shape, "sequence_length": length, **pretraining}
 
 
-def _verify(config: Config) -> None:
-    path = _file(config)
+def _verify(path: Path, config: Config) -> None:
     entry = prepared.finished(path, _made_from(config))
     if entry is None:
         raise RequestError(
-            f"There are no start weights of {config.benchmark} in {path.parent}, or others than it is defined on; make "
+            f"There are no start weights of {config.benchmark} in {path.parent}; make "
             f"them with `train-bench prepare benchmark={config.benchmark}`."
         )
     prepared.check_file(path, entry, contents=True)

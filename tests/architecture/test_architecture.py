@@ -27,6 +27,7 @@ SHARED = {
     "job",
     "software",
     "sharded_tensors",
+    "lock",
 } | {"search_path"}
 CONTRACTS = {"task", "launcher", "parallel"}
 FOR_TRAINERS = {"warm_up"}
@@ -53,7 +54,7 @@ COMMANDS = {
         "serve",
         "restarts",
     ),
-    *("description", "exit_codes", "lock", "machine", "commands", "shell_completion", "__main__"),
+    *("description", "exit_codes", "machine", "commands", "shell_completion", "__main__"),
 }
 
 MAY_SEE = {

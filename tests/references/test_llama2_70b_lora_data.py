@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +137,7 @@ def test_start_weights_are_made_beside_the_data_and_only_once(quick: Config, tmp
     drawn = torch.random.get_rng_state()
     data.prepare(quick, tmp_path / "data", None)
     assert torch.equal(torch.random.get_rng_state(), drawn)
-    file = tmp_path / "llama2_pretrained" / "model.safetensors"
+    (file,) = (tmp_path / "llama2_pretrained").glob("*/model.safetensors")
     made = file.stat().st_mtime_ns
     data.prepare(quick, tmp_path / "data", None)
     assert file.stat().st_mtime_ns == made
@@ -142,24 +146,79 @@ def test_start_weights_are_made_beside_the_data_and_only_once(quick: Config, tmp
     assert torch.equal(decoder.lm_head.weight, load_file(file)["lm_head.weight"])
 
 
-def test_start_weights_of_an_older_version_or_corrupt_ones_are_made_anew(
-    quick: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_corrupt_start_weights_are_refused_and_made_anew(quick: Config) -> None:
     start_weights.make(quick)
-    file = tmp_path / "llama2_pretrained" / "model.safetensors"
+    file = start_weights.made_file(quick)
     first = file.read_bytes()
     file.write_bytes(first[:-1] + bytes([first[-1] ^ 1]))
     with pytest.raises(RequestError, match=r"model\.safetensors is corrupt: its sha256 is not the one"):
         start_weights.load(Decoder(quick.model), quick)
     start_weights.make(quick)
     assert file.read_bytes() == first
-    monkeypatch.setattr(start_weights, "VERSION", start_weights.VERSION + 1)
-    with pytest.raises(
-        RequestError, match=r"or others than it is defined on; make them with `train-bench prepare"
-    ):
-        start_weights.load(Decoder(quick.model), quick)
+
+
+@pytest.mark.parametrize("other", ["version", "width", "length"])
+def test_start_weights_of_another_version_shape_or_length_lie_beside_those_that_are_there(
+    quick: Config, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
     start_weights.make(quick)
+    file = start_weights.made_file(quick)
+    first = file.read_bytes()
+    changed = copy.deepcopy(quick)
+    if other == "version":
+        monkeypatch.setattr(start_weights, "VERSION", start_weights.VERSION + 1)
+    elif other == "width":
+        changed.model.width = 24
+    else:
+        changed.data.sequence_length = 32
+    with pytest.raises(
+        RequestError, match=r"There are no start weights .*make them with `train-bench prepare"
+    ):
+        start_weights.load(Decoder(changed.model), changed)
+    start_weights.make(changed)
+    start_weights.load(Decoder(changed.model), changed)
+    monkeypatch.undo()
+    monkeypatch.setattr(start_weights, "STEPS", 3)
+    monkeypatch.setattr(start_weights, "WARMUP", 1)
     start_weights.load(Decoder(quick.model), quick)
+    assert file.read_bytes() == first
+
+
+def test_of_two_that_want_the_same_start_weights_one_makes_them_and_the_other_waits(
+    quick: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each prepares data of its own, so that the locks on these do not keep them apart."""
+    making, may_go_on, made = threading.Event(), threading.Event(), []
+
+    def pretrain(_decoder: torch.nn.Module, length: int) -> None:
+        made.append(length)
+        making.set()
+        assert may_go_on.wait(60)
+
+    monkeypatch.setattr(start_weights, "_pretrain", pretrain)
+    other = replace(quick, data_dir=str(tmp_path / "other"))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(data.prepare, quick, tmp_path / "data", None)
+        assert making.wait(60)
+        second = pool.submit(data.prepare, other, tmp_path / "other", None)
+        assert not wait([second], timeout=0.5).done
+        may_go_on.set()
+        first.result(60)
+        second.result(60)
+    assert made == [64]
+    start_weights.load(Decoder(other.model), other)
+
+
+def test_published_start_weights_that_are_not_there_are_refused_before_anything_is_read(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "prepared"
+    with pytest.raises(
+        RequestError,
+        match=rf"start_weights=weights is {folder}/weights, where nothing is.*data_dir \({folder}\)",
+    ):
+        data.prepare(packed(tmp_path, "start_weights=weights"), folder, distributed(tmp_path))
+    assert not folder.exists()
 
 
 def test_pretraining_lowers_the_loss(quick: Config, monkeypatch: pytest.MonkeyPatch) -> None:

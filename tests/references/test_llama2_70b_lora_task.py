@@ -175,6 +175,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, override: str, message: str) 
 
 
 def test_a_benchmark_without_start_weights_says_what_to_fetch() -> None:
-    refused = str(llama2_70b_lora("llama2_70b_lora").refuse())
+    refused = str(llama2_70b_lora("llama2_70b_lora", "data_dir=/fast/reports").refuse())
     assert "starts from pretrained weights" in refused and "benchmark.start_weights=FOLDER" in refused
+    assert "data_dir (/fast/reports)" in refused
     assert llama2_70b_lora("llama2_70b_lora_mini").refuse() is None
