@@ -103,9 +103,17 @@ def test_the_bound_of_a_step_is_not_above_what_it_takes(tmp_path):
     assert "as if" in said
 
 
-def content(**phases):
+def content(*, ranks=1, batch=1, between=0.0, **phases):
+    """Of ten steps; `between` are the seconds of one that lie between the operators of its forward pass."""
     rows = [{"name": name, "seconds": seconds * 10} for name, seconds in phases.items()]
-    return {"window": {"steps": 10}, "phases": [*rows, {"name": "evaluation", "seconds": 9.0}]}
+    gaps = {"phase": "forward", "class": "framework", "seconds": between * 10}
+    return {
+        "window": {"steps": 10},
+        "phases": [*rows, {"name": "evaluation", "seconds": 9.0}],
+        "classes": [gaps, {"phase": "forward", "class": "matrix", "seconds": 5.0}],
+        "ranks": ranks,
+        "global_batch_size": batch,
+    }
 
 
 def measured(*, communication=0.0):
@@ -127,6 +135,27 @@ def test_communication_counts_as_far_as_a_backward_pass_cannot_hide_it():
     assert {row["what"]: row["saved_seconds"] for row in told["as_if"]} == pytest.approx(
         {"all in channels_last": 0.25, "input free": 0.3, "communication free": 4.0}
     )
+
+
+def more_ranks(whole_sum=0.0, **took):
+    told = bound.described(measured(communication=whole_sum), content(**took), [{"phases": {}}])
+    return {row["what"]: row["saved_seconds"] for row in told["as_if"] if " ranks" in row["what"]}
+
+
+def test_more_ranks_share_what_samples_take_and_not_what_lies_between_nor_the_optimizer():
+    """Half, and three quarters, of 0.3 + (2.0 - 0.4) + 3.0 seconds; 12 samples are no 8 equal parts."""
+    told = more_ranks(forward=2.0, backward=3.0, optimizer=1.0, input=0.3, between=0.4, batch=12)
+    assert told == pytest.approx(
+        {"2 ranks, without their communication": 2.45, "4 ranks, without their communication": 3.675}
+    )
+
+
+def test_more_ranks_send_more_and_hide_less_of_it():
+    """A sum of 1.5 s over two ranks, 0.5 s of it seen: over four it takes 1.5 times as long, 2.25 s, and half of the
+    1 s that was hidden is seen. Over eight 1.75 times, and three quarters."""
+    took = {"forward": 2.0, "backward": 2.0, "communication": 0.5}
+    told = more_ranks(whole_sum=1.5, ranks=2, batch=8, **took)
+    assert told == pytest.approx({"4 ranks": 2.0 - 0.75 - 0.5, "8 ranks": 3.0 - 1.125 - 0.75})
 
 
 def test_in_parallel_a_step_takes_its_longest_way_and_what_that_cannot_hide():

@@ -7,7 +7,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,6 +32,12 @@ LOWER = "products and convolutions in bf16"
 
 COMPUTING = ("forward", "backward", "optimizer")
 """Phases that consist of bricks."""
+
+DIVIDED = ("input", "forward", "backward", "own work")
+"""Phases that take less where a rank has fewer samples; the optimizer updates as many weights."""
+
+MORE_RANKS = (2, 4, 8)
+"""How many times as many as there are."""
 
 TIMES = 5
 """A sum over ranks is taken, of which the fastest counts."""
@@ -198,10 +204,38 @@ def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[
         "not_measured": measured["not_measured"],
         "as_if": [
             {"what": what, "saved_seconds": seconds, "saved_minutes": None}
-            for what, seconds in [*measured["saved"].items(), *free.items()]
+            for what, seconds in [
+                *measured["saved"].items(),
+                *free.items(),
+                *_with_more_ranks(measured["communication"], content, took),
+            ]
             if seconds
         ],
     }
+
+
+def _with_more_ranks(
+    communication: float, content: Raw, took: Mapping[str, float]
+) -> Iterator[tuple[str, float]]:
+    """What a step would save whose samples more ranks of the same kind divide. Operators take time by their samples;
+    what lies between them stays. A sum over n ranks sends (n - 1) / n of the numbers twice, as a ring does; as much of
+    it is hidden as is now, by a backward pass that is shorter."""
+    ranks, batch = content["ranks"], content["global_batch_size"]
+    between: dict[str, float] = defaultdict(float)
+    for row in content["classes"]:
+        if row["class"] == "framework":
+            between[row["phase"]] += row["seconds"] / content["window"]["steps"]
+    by_samples = sum(max(0.0, took.get(phase, 0.0) - between[phase]) for phase in DIVIDED)
+    hidden = max(0.0, communication - took.get("communication", 0.0))
+    for times in MORE_RANKS:
+        if batch % (times * ranks):
+            continue
+        shorter = 1 - 1 / times
+        if ranks == 1:
+            yield f"{times} ranks, without their communication", by_samples * shorter
+            continue
+        longer = communication * (ranks - 1 / times) / (ranks - 1)
+        yield f"{times * ranks} ranks", by_samples * shorter - (longer - communication) - hidden * shorter
 
 
 def of_layer(measured: Raw | None, owner: str) -> dict[str, float] | None:
