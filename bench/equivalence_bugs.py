@@ -39,12 +39,13 @@ class Bug:
     ranks: bool = False
 
 
-ALL = ("resnet", "bert", "unet3d", "dlrm", "ssd", "rnnt", "maskrcnn", "minigo", "llama31_8b")
+ALL = ("resnet", "bert", "unet3d", "dlrm", "ssd", "rnnt", "maskrcnn", "minigo", "llama31_8b", "gpt_oss_20b")
 TRAINED = tuple(name for name in ALL if name != "minigo")
 MOMENTUM = ("resnet", "unet3d", "ssd", "maskrcnn", "minigo")
 LAMB = ("bert", "rnnt")
-ADAPTIVE = (*LAMB, "llama31_8b")
-DECAYED = ("resnet", "bert", "ssd", "rnnt", "maskrcnn", "minigo", "llama31_8b")
+DECODERS = ("llama31_8b", "gpt_oss_20b")
+ADAPTIVE = (*LAMB, *DECODERS)
+DECAYED = ("resnet", "bert", "ssd", "rnnt", "maskrcnn", "minigo", *DECODERS)
 BATCH_NORM = ("resnet", "ssd", "minigo", "maskrcnn")
 IMAGES = ("resnet", "ssd", "maskrcnn")
 CLIPPED = ADAPTIVE
@@ -105,7 +106,7 @@ def _optimizers() -> list[Any]:
 
 def epsilon(reference: str) -> None:
     """Ten times the epsilon of Adam or LAMB."""
-    name = "eps" if reference == "llama31_8b" else "epsilon"
+    name = "eps" if reference in DECODERS else "epsilon"
     _options(reference, lambda group: group.update({name: 10 * group[name]}))
 
 
@@ -375,6 +376,27 @@ def slower_rotations(reference: str) -> None:
     _with_config(reference, change)
 
 
+def shares_of_all_experts(reference: str) -> None:
+    """A token's experts have the shares that they have among all, which do not add up to 1."""
+    model = importlib.import_module(f"train_bench.references.{reference}.model")
+
+    def forward(self: Any, hidden: Any) -> Any:
+        scores = nn.functional.linear(hidden.to(self.weight.dtype), self.weight, self.bias)
+        shares, experts = scores.softmax(dim=1).topk(self.chosen, dim=1)
+        return experts, shares
+
+    model.Router.forward = forward
+
+
+def shorter_window(reference: str) -> None:
+    """The window of attention ends a token early."""
+
+    def change(config: Any) -> None:
+        config.model.window -= 1
+
+    _with_config(reference, change)
+
+
 def wrong_mask_rate(reference: str) -> None:
     """A masked word fewer counts in every example."""
     task = _task(reference)
@@ -459,7 +481,7 @@ BUGS: dict[str, Bug] = {
     "second moment": Bug(plant=second_moment, references=ADAPTIVE),
     "no bias correction": Bug(plant=bias_correction, references=LAMB),
     "decay on all tensors": Bug(
-        plant=decay_everywhere, references=("resnet", "bert", "ssd", "maskrcnn", "llama31_8b")
+        plant=decay_everywhere, references=("resnet", "bert", "ssd", "maskrcnn", *DECODERS)
     ),
     "no decay": Bug(plant=decay_nowhere, references=DECAYED),
     "no trust ratio": Bug(plant=trust_ratio, references=LAMB),
@@ -470,9 +492,11 @@ BUGS: dict[str, Bug] = {
     "unbiased variance": Bug(plant=unbiased_variance, references=BATCH_NORM),
     "running momentum": Bug(plant=running_momentum, references=BATCH_NORM),
     "norm epsilon x10": Bug(
-        plant=norm_epsilon, references=("resnet", "bert", "ssd", "minigo", "unet3d", "llama31_8b")
+        plant=norm_epsilon, references=("resnet", "bert", "ssd", "minigo", "unet3d", *DECODERS)
     ),
-    "slower rotations": Bug(plant=slower_rotations, references=("llama31_8b",)),
+    "slower rotations": Bug(plant=slower_rotations, references=DECODERS),
+    "shares of all experts": Bug(plant=shares_of_all_experts, references=("gpt_oss_20b",)),
+    "window a token short": Bug(plant=shorter_window, references=("gpt_oss_20b",)),
     "leaking rectifier": Bug(
         plant=relu_leaks, references=("resnet", "unet3d", "dlrm", "ssd", "maskrcnn", "minigo")
     ),
