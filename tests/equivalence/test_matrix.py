@@ -17,6 +17,7 @@ RANKS = (f"{PARTS}=2", f"{TWO} {PARTS}=1")
 MATRIX = {
     "two ranks": (*RANKS, ("bert", "dlrm", "unet3d")),
     "horovod": (TWO, "launcher=horovod", ("resnet",)),
+    "divided weights": (TWO, "launcher.shard=fsdp", ("llama31_8b",)),
     "compiled": ("", "benchmark.compile=true", ("resnet", "dlrm")),
     "layout": ("", "benchmark.model.channels_last=false", ("resnet",)),
 }
