@@ -104,22 +104,26 @@ def test_a_window_of_the_whole_length_is_no_window_in_its_gradients_either() -> 
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 @pytest.mark.parametrize("tokens", [1, 7, 50])
-def test_grouped_experts_and_their_gradients_are_those_of_all_experts_computed_densely(tokens: int) -> None:
+def test_grouped_experts_and_their_gradients_are_those_of_all_experts_computed_densely(
+    tokens: int, kind: torch.dtype
+) -> None:
     """Of few tokens some experts have none."""
     torch.manual_seed(0)
     shape = small()
-    router, experts = Router(shape), Experts(shape)
+    router, experts = Router(shape).to(kind), Experts(shape).to(kind)
     for parameter in [*router.parameters(), *experts.parameters()]:
         torch.nn.init.normal_(parameter, std=0.3)
-    hidden = torch.randn(tokens, shape.width, requires_grad=True)
+    hidden = torch.randn(tokens, shape.width, dtype=kind, requires_grad=True)
     found = []
     for way in (lambda: experts(hidden, *router(hidden)), lambda: dense(router, experts, hidden)):
         output = way()
         wanted = [hidden, *router.parameters(), *experts.parameters()]
         found.append([output, *torch.autograd.grad(output.square().sum(), wanted)])
+    error = 1e-12 if kind is torch.float64 else 1e-5
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(one, other, rtol=10 * error, atol=error)
     assert int(experts.ends[-1]) == tokens * shape.experts_per_token
 
 
@@ -131,7 +135,7 @@ def dense(router: Router, experts: Experts, hidden: Tensor) -> Tensor:
     inner = torch.einsum("tw,ewi->tei", hidden, experts.gate_up_proj) + experts.gate_up_proj_bias
     gate, linear = inner[:, :, 0::2], inner[:, :, 1::2]
     gate, linear = (
-        torch.minimum(gate, torch.tensor(experts.limit)),
+        torch.minimum(gate, torch.tensor(experts.limit, dtype=gate.dtype)),
         linear.clamp(-experts.limit, experts.limit),
     )
     answers = torch.einsum(
