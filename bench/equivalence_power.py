@@ -137,9 +137,9 @@ CUT_OTHERWISE = {"two ranks", "not accumulated"}
 
 def equal_ways(reference: str) -> dict[str, Way]:
     """Those that leave the arithmetic of a reference as it is. Where a batch is cut otherwise, batch norms see other
-    samples, or follow those of a rank, and BERT's loss is a mean over other words."""
+    samples, or follow those of a rank; where not every word counts, the loss is a mean over others."""
     left_out = CUT_OTHERWISE if reference in BATCH_NORM else set[str]()
-    left_out = {"not accumulated"} if reference == "bert" else left_out
+    left_out = {"not accumulated"} if reference in ("bert", "gpt_oss_20b") else left_out
     return {name: way for name, way in ways_of(reference).items() if name not in left_out}
 
 
