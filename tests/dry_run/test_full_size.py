@@ -98,12 +98,9 @@ def test_every_benchmark_is_planned_in_a_minute_and_four_gigabytes(name):
 def test_a_real_step_of_a_full_network_takes_the_memory_and_the_flop_that_were_foreseen(name, samples):
     """Of BERT-Large, with a quarter of its layers."""
     overrides = [f"hyperparameters.global_batch_size={samples}", "warm_up_steps=0"]
-    overrides += {"ssd": ["model.start_weights=null", f"hyperparameters.model_bn_span={samples}"]}.get(
-        name, []
-    )
-    overrides += {"resnet": [f"hyperparameters.model_bn_span={samples}"], "bert": ["model.layers=6"]}.get(
-        name, []
-    )
+    span = f"hyperparameters.model_bn_span={samples}"
+    own = {"resnet": [span], "ssd": ["model.start_weights=null", span], "bert": ["model.layers=6"]}
+    overrides += own.get(name, [])
     config = composed(name, *overrides)
     step = dry(config)
     assert step.samples == samples

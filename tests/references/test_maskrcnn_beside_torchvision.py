@@ -14,7 +14,13 @@ from torchvision.models.detection.rpn import RPNHead, concat_box_prediction_laye
 from torchvision.models.resnet import Bottleneck, ResNet
 from torchvision.ops import FrozenBatchNorm2d, box_iou
 
-from tests.references.torchvision_parts import ROUNDING, apart, gradients_apart, with_the_weights_of
+from tests.references.torchvision_parts import (
+    ROUNDING,
+    apart,
+    assert_agree,
+    gradients_apart,
+    with_the_weights_of,
+)
 from train_bench.references.maskrcnn import boxes, targets
 from train_bench.references.maskrcnn.config import Model
 from train_bench.references.maskrcnn.model import (
@@ -68,9 +74,7 @@ def test_the_proposal_head_is_torchvisions() -> None:
     found = [torch.cat(parts, dim=1) for parts in ours(levels)]
     logits, codes = concat_box_prediction_layers(*theirs(levels))
     expected = [logits.reshape(2, -1), codes.reshape(2, -1, 4)]
-    assert max(apart(one, other) for one, other in zip(found, expected, strict=True)) < ROUNDING
-    weights = [list(model.parameters()) for model in (ours, theirs)]
-    assert gradients_apart(found, expected, *weights) < ROUNDING
+    assert_agree(found, expected, ours, theirs)
 
 
 def test_the_box_head_is_torchvisions() -> None:
@@ -82,9 +86,7 @@ def test_the_box_head_is_torchvisions() -> None:
     pooled = torch.randn(6, 4, 7, 7, dtype=torch.float64)
     logits, codes = both(pooled)
     found, expected = ours(pooled), [logits, codes.unflatten(1, (-1, 4))]
-    assert max(apart(one, other) for one, other in zip(found, expected, strict=True)) < ROUNDING
-    weights = [list(model.parameters()) for model in (ours, both)]
-    assert gradients_apart(found, expected, *weights) < ROUNDING
+    assert_agree(found, expected, ours, both)
 
 
 def test_the_mask_head_is_torchvisions() -> None:
@@ -93,10 +95,7 @@ def test_the_mask_head_is_torchvisions() -> None:
     theirs = torch.nn.Sequential(MaskRCNNHeads(4, [8] * 4, 1), MaskRCNNPredictor(8, 8, 5)).double()
     with_the_weights_of(theirs, ours)
     pooled = torch.randn(3, 4, 14, 14, dtype=torch.float64)
-    found, expected = ours(pooled), theirs(pooled)
-    assert apart(found, expected) < ROUNDING
-    weights = [list(model.parameters()) for model in (ours, theirs)]
-    assert gradients_apart([found], [expected], *weights) < ROUNDING
+    assert_agree([ours(pooled)], [theirs(pooled)], ours, theirs)
 
 
 def drawn(count: int, seed: int) -> Tensor:

@@ -16,7 +16,7 @@ from torchvision.models.detection.ssd import SSDHead
 from torchvision.ops import box_convert, box_iou
 
 from tests.references.configs import ssd
-from tests.references.torchvision_parts import ROUNDING, apart, gradients_apart, with_the_weights_of
+from tests.references.torchvision_parts import ROUNDING, apart, assert_agree, with_the_weights_of
 from train_bench.references.ssd.config import Model
 from train_bench.references.ssd.loss import multibox_loss
 from train_bench.references.ssd.model import SSD, Backbone
@@ -57,10 +57,7 @@ def test_the_backbone_is_torchvisions_resnet_34_with_stride_1_in_its_third_stage
     theirs = nn.Sequential(*(getattr(whole, name) for name in kept)).train()
     with_the_weights_of(theirs, ours)
     images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
-    found, expected = ours(images), theirs(images)
-    assert apart(found, expected) < ROUNDING
-    weights = [list(model.parameters()) for model in (ours, theirs)]
-    assert gradients_apart([found], [expected], *weights) < ROUNDING
+    assert_agree([ours(images)], [theirs(images)], ours, theirs)
     buffers = zip(ours.buffers(), theirs.buffers(), strict=True)
     assert max(apart(one, other) for one, other in buffers) < ROUNDING
 

@@ -26,6 +26,13 @@ def apart(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).abs().max() / theirs.abs().max())
 
 
+def assert_agree(found: Any, expected: Any, ours: nn.Module, theirs: nn.Module) -> None:
+    """Outputs, and the gradients of all weights of the two that gave them."""
+    assert max(apart(one, other) for one, other in zip(found, expected, strict=True)) < ROUNDING
+    weights = [list(model.parameters()) for model in (ours, theirs)]
+    assert gradients_apart(found, expected, *weights) < ROUNDING
+
+
 def gradients_apart(ours: Any, theirs: Any, our_weights: list[Tensor], their_weights: list[Tensor]) -> float:
     """The same of the gradients of all weights, the outputs being pulled in the same drawn directions."""
     torch.manual_seed(1)
