@@ -46,6 +46,7 @@ LAUNCHERS = {
     "deepspeed": ("launcher=deepspeed", *PAIR),
     "deepspeed ZeRO 1": ("launcher=deepspeed", *PAIR, "launcher.zero_stage=1"),
     "deepspeed ZeRO 2": ("launcher=deepspeed", *PAIR, "launcher.zero_stage=2"),
+    "deepspeed ZeRO 3": ("launcher=deepspeed", *PAIR, "launcher.zero_stage=3"),
 }
 SEED = 4711
 RUNS = 5

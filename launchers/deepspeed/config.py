@@ -9,7 +9,7 @@ from train_bench.launchers.parts.elementwise import refuse_whole_tensors
 from train_bench.launchers.torchrun.config import Config as TorchrunConfig
 from train_bench.task import BenchmarkConfig
 
-STAGES = (0, 1, 2)
+STAGES = (0, 1, 2, 3)
 
 
 class Starter(str, Enum):
@@ -21,7 +21,7 @@ class Starter(str, Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Config(TorchrunConfig):
-    """zero_stage   what is divided among ranks: 0 nothing, 1 optimizer state, 2 gradients as well
+    """zero_stage   what is divided among ranks: 0 nothing, 1 optimizer state, 2 gradients as well, 3 weights as well
     starter      deepspeed or torchrun; the options of launcher=torchrun hold for the second alone
     hostfile     for several hosts with starter=deepspeed: lines `NAME slots=N`
     """
@@ -52,15 +52,17 @@ class Config(TorchrunConfig):
         if self.tensor_parallel != 1:
             return f"launcher.tensor_parallel={self.tensor_parallel} is for launcher=torchrun; leave it out."
         if self.zero_stage not in STAGES:
-            return f"launcher.zero_stage is {self.zero_stage}; it may be 0, 1 or 2 (3 would also divide the weights)."
+            return f"launcher.zero_stage is {self.zero_stage}; it may be 0, 1, 2 or 3."
         if self.zero_stage == 0:
             return None
         option = f"launcher.zero_stage={self.zero_stage}"
+        if self.zero_stage == 3 and benchmark.compile:
+            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
         return refuse_whole_tensors(benchmark, option=option, instead="launcher.zero_stage=0")
 
     @property
     def cannot_continue(self) -> str | None:
-        """At stages 1 and 2 what rank 0 writes holds its piece of the optimizer's state."""
+        """From stage 1 on what rank 0 writes holds its piece of the optimizer's state."""
         if self.zero_stage == 0:
             return None
         return (

@@ -1,13 +1,14 @@
-"""Rank side of `launcher=deepspeed`: data parallelism and ZeRO stages 1 and 2 by DeepSpeed's engine."""
+"""Rank side of `launcher=deepspeed`: data parallelism and ZeRO by DeepSpeed's engine. What stage 3 does otherwise is in
+`zero3.py`."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -22,16 +23,23 @@ GROWTH_INTERVAL = 2000
 
 def join(job: Job) -> DeepSpeedParallel:
     """Take the rank that DeepSpeed's launcher or torchrun gave this process and meet the others."""
-    return DeepSpeedParallel(job)
+    if job.launcher_config["zero_stage"] < 3:
+        return DeepSpeedParallel(job)
+    from train_bench.launchers.deepspeed.zero3 import DividedWeights
+
+    return DividedWeights(job)
 
 
 class DeepSpeedParallel(TorchParallel):
     """One rank below a DeepSpeed engine; DeepSpeed speaks through torch's process group.
 
     Numerics are torch's autocast over fp32 weights, as with every launcher, not DeepSpeed's own, which would
-    hold the weights in 16 bits. The loss is scaled here, because at stages 1 and 2 the engine's scaling for
+    hold the weights in 16 bits. The loss is scaled here, because from stage 1 on the engine's scaling for
     autocast looks for overflows in a rank's own piece of the gradients alone.
     """
+
+    OPTIONS: ClassVar[Mapping[str, Any]] = {}
+    """Of ZeRO, beside the stage."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(
@@ -73,7 +81,7 @@ class DeepSpeedParallel(TorchParallel):
         gradient_accumulation_steps: int = 1,
         local_params: Iterable[torch.nn.Parameter] = (),
     ) -> torch.nn.Module:
-        """DeepSpeed's engine around the model and the reference's own optimizer. Stages 1 and 2 replace the
+        """DeepSpeed's engine around the model and the reference's own optimizer. From stage 1 on it replaces the
         parameters in its groups by this rank's flat piece of them; the groups stay, so that a learning rate
         that is changed there is obeyed."""
         if list(local_params):
@@ -94,7 +102,7 @@ class DeepSpeedParallel(TorchParallel):
                 config={
                     "train_micro_batch_size_per_gpu": 1,  # asked for, but the engine only counts with it
                     "gradient_accumulation_steps": gradient_accumulation_steps,
-                    "zero_optimization": {"stage": self._stage},
+                    "zero_optimization": {"stage": self._stage, **self.OPTIONS},
                     "zero_allow_untested_optimizer": True,
                     "gradient_clipping": 0.0,  # else 1.0; `step` says what is clipped
                 },
@@ -135,7 +143,7 @@ class DeepSpeedParallel(TorchParallel):
         return True
 
     def _step_pieces(self, clip_norm: float | None) -> bool:
-        """Stages 1 and 2: the averaged gradients are in pieces, which ZeRO's optimizer unscales and clips by
+        """From stage 1 on: the averaged gradients are in pieces, which ZeRO's optimizer unscales and clips by
         their common norm, and skips the update on all ranks if that is not finite."""
         zero = self._engine.optimizer
         zero.clip_grad = clip_norm or 0.0
@@ -145,7 +153,7 @@ class DeepSpeedParallel(TorchParallel):
         return not zero.overflow
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """At stages 1 and 2 the optimizer's state is in pieces, and pieces of the weights are gathered whatever
+        """From stage 1 on the optimizer's state is in pieces, and pieces of the weights are gathered whatever
         each rank has made of its own, so that ranks which do not average would hold the same model. There what
         averaging leaves of the gradients of a probe has to be the same, too."""
         model, optimizer = self._both()
@@ -168,13 +176,13 @@ class DeepSpeedParallel(TorchParallel):
         return torch.stack(pieces).max()
 
     def state_dict(self) -> dict[str, Any]:
-        """The loss scale; at stages 1 and 2 also whose pieces the optimizer's state belongs to."""
+        """The loss scale; from stage 1 on also whose pieces the optimizer's state belongs to."""
         scale = self._loss_scale
         state = {"scale": scale.cur_scale, "steps": scale.cur_iter, "overflow": scale.last_overflow_iter}
         return state | ({"process": self._process} if self._stage > 0 else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The loss scale; at stages 1 and 2 the weights, which ZeRO updates in a copy of its own, are taken
+        """The loss scale; from stage 1 on the weights, which ZeRO updates in a copy of its own, are taken
         from the model. What another process has saved holds one rank's piece of the optimizer's state."""
         if self._stage > 0 and state.get("process") != self._process:
             raise LaunchError(f"{Config(zero_stage=self._stage).cannot_continue}; use launcher.zero_stage=0.")

@@ -220,7 +220,7 @@ def test_what_the_light_install_lacks_is_imported_by_references_alone_and_torch_
         if (
             relative.startswith(MAY_IMPORT_TORCH)
             or relative in PROGRAMS
-            or re.fullmatch(r"launchers/\w+/parallel\.py", relative)
+            or re.fullmatch(r"launchers/\w+/(parallel|zero3)\.py", relative)
         ):
             may.add("torch")
         names = {name.split(".")[0] for name in imports(path, with_type_checking=False)}

@@ -1,5 +1,6 @@
 """Campaigns of the default benchmark whose ranks run a fake task, in a second instead of a minute."""
 
+import importlib.util
 import io
 import signal
 import subprocess
@@ -144,3 +145,12 @@ def wait_for(condition, seconds=20):
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.05)
+
+
+@pytest.fixture
+def deepspeed_is_there(monkeypatch):
+    """As where DeepSpeed is installed, whether it is or not."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: object() if name == "deepspeed" else found(name)
+    )

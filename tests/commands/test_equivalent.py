@@ -45,15 +45,22 @@ def test_what_cannot_be_compared_is_said_before_anything_is_started(arguments, s
     assert said in str(refused.value)
 
 
-def test_ranks_that_share_samples_are_not_compared(capsys):
+@pytest.mark.usefixtures("deepspeed_is_there")
+@pytest.mark.parametrize(
+    ("launcher", "option", "said"),
+    [
+        ("torchrun", "launcher.tensor_parallel=2", "leave launcher.tensor_parallel out"),
+        (
+            "deepspeed launcher.starter=torchrun",
+            "launcher.zero_stage=3",
+            "launcher.zero_stage=3 has whole for evaluations alone; use launcher.zero_stage=2",
+        ),
+    ],
+)
+def test_ranks_that_share_samples_or_empty_their_weights_are_not_compared(launcher, option, said, capsys):
     with pytest.raises(SystemExit):
-        equivalent.main(
-            [
-                "benchmark=llama31_8b_mini launcher=torchrun launcher.nproc_per_node=2",
-                "launcher.tensor_parallel=2",
-            ]
-        )
-    assert "leave launcher.tensor_parallel out" in capsys.readouterr().err
+        equivalent.main([f"benchmark=llama31_8b_mini launcher={launcher} launcher.nproc_per_node=2", option])
+    assert said in capsys.readouterr().err
 
 
 def test_a_benchmark_that_is_not_there_ends_with_the_sentence_of_every_command():

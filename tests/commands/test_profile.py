@@ -22,6 +22,7 @@ def test_results_are_told_by_their_logs_alone(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["of"] == "logs"
 
 
+@pytest.mark.usefixtures("deepspeed_is_there")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -43,6 +44,13 @@ def test_results_are_told_by_their_logs_alone(tmp_path, capsys):
                 *("launcher.nproc_per_node=2", "launcher.tensor_parallel=2"),
             ],
             "counts the operators of whole matrices; leave launcher.tensor_parallel out",
+        ),
+        (
+            [
+                *("benchmark=llama31_8b_mini", "seed=1", "launcher=deepspeed"),
+                *("launcher.starter=torchrun", "launcher.zero_stage=3"),
+            ],
+            "piece of the optimizer's state, and every round of a profile begins with one; leave it out",
         ),
         (["results", "benchmark=resnet_mini"], "either paths of what is there or overrides"),
         (["a", "b", "c"], "There is no a; give a folder"),

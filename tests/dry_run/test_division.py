@@ -64,13 +64,15 @@ def test_gradients_of_an_accumulation_are_whole_until_it_ends(model: Decoder) ->
     assert whole * 0.9 < step.peak["gradients"] <= whole
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_zero_divides_by_stage_and_updates_a_copy(model: Decoder, stage: int) -> None:
     step = step_below(DeepSpeed(nproc_per_node=RANKS, zero_stage=stage))
     whole = sum(one.nbytes for one in model.parameters())
-    assert (step.memory["weights"], step.undivided) == (whole, 0)
-    assert step.memory["gradients"] == (parts(model) if stage == 2 else whole)
+    assert step.memory["weights"] == (parts(model) if stage == 3 else whole)
+    assert step.memory["gradients"] == (parts(model) if stage >= 2 else whole)
     assert step.memory["optimizer"] == (3 * parts(model) if stage else 2 * whole) + counters(model)
+    held = step.memory["weights"] + step.memory["optimizer"]
+    assert step.undivided == (whole + held if stage == 3 else 0)
 
 
 def test_ranks_that_divide_matrices_hold_their_rows_or_columns_and_all_norms(model: Decoder) -> None:

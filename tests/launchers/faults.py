@@ -14,8 +14,8 @@ from train_bench.launchers.parts.ddp import TorchParallel
 
 @contextmanager
 def no_average(launcher: str) -> Iterator[None]:
-    """Gradients stay those of the rank. Below ZeRO 1 and 2 each rank still updates its piece of the weights and
-    hands it to the others."""
+    """Gradients stay those of the rank. Below ZeRO each rank still updates its piece of the weights and hands it to
+    the others."""
     with ExitStack() as planted:
         for target, name, instead in _without_average(launcher):
             planted.enter_context(patch.object(target, name, instead))
@@ -39,17 +39,30 @@ def _without_average(launcher: str) -> list[tuple[object, str, object]]:
         return [(horovod.torch, "DistributedOptimizer", _Alone)]
     if launcher == "deepspeed":
         from deepspeed.runtime.engine import DeepSpeedEngine
+        from deepspeed.runtime.zero import stage3
         from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
         return [
             (DeepSpeedEngine, "buffered_allreduce_fallback", _nothing),
             (DeepSpeedZeroOptimizer, "average_tensor", _nothing),
+            (stage3, "reduce_scatter_coalesced", _own_pieces),
         ]
     return [(TorchParallel, "forward", _never_the_last(TorchParallel.forward))]
 
 
 def _nothing(*args, **kwargs):
     """In place of what ranks say to each other."""
+
+
+def _own_pieces(tensors, group):
+    """This rank's pieces of its own gradients, the last one filled up with zeros."""
+    rank, ranks = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
+    pieces = []
+    for tensor in tensors:
+        size = -(-tensor.numel() // ranks)
+        padded = torch.nn.functional.pad(tensor.flatten(), (0, ranks * size - tensor.numel()))
+        pieces.append(padded[rank * size :][:size].clone())
+    return pieces
 
 
 def _never_the_last(proper):

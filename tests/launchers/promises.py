@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import cattrs
@@ -47,7 +48,18 @@ def convolution(seed):
 
 
 def weights(model):
-    return torch.cat([whole(parameter).flatten() for parameter in model.parameters()])
+    """All of them, on every rank."""
+    with held(list(model.parameters())):
+        return torch.cat([whole(parameter).flatten() for parameter in model.parameters()])
+
+
+def held(parameters):
+    """While ZeRO stage 3 has divided them, a context in which they are whole."""
+    if all(parameter.numel() for parameter in parameters):
+        return nullcontext()
+    import deepspeed
+
+    return deepspeed.zero.GatheredParameters(parameters)
 
 
 def one_step(parallel, forward, *, micro_batches=1, clip_norm=None):
@@ -165,7 +177,7 @@ def compared_with_faults(parallel, job):
     """What is found when averages are taken away, and for ZeRO, when its pieces are."""
     with faults.no_average(job.launcher):
         found = {"not averaged": compared(parallel)}
-        if job.launcher_config.get("zero_stage"):
+        if job.launcher_config.get("zero_stage") in (1, 2):
             with faults.no_gather():
                 found["not gathered"] = compared(parallel)
     return found

@@ -72,7 +72,7 @@ def test_gpus_that_its_launcher_would_not_choose_are_refused_to_it_alone(monkeyp
     assert refusal(starter=Starter.torchrun) is None
 
 
-@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("stage", [1, 2, 3])
 def test_pieces_of_tensors_are_refused_to_optimizers_that_look_at_whole_ones(stage):
     assert "this benchmark's is lars" in refusal("resnet", zero_stage=stage)
     named_nowhere = Launcher(Config(zero_stage=stage)).refuse(bert("bert_mini"))
@@ -84,7 +84,7 @@ def test_pieces_of_tensors_are_refused_to_optimizers_that_look_at_whole_ones(sta
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"zero_stage": 3}, "zero_stage is 3; it may be 0, 1 or 2"),
+        ({"zero_stage": 4}, "zero_stage is 4; it may be 0, 1, 2 or 3"),
         ({"nproc_per_node": 0}, "at least 1"),
         ({"nodes": 2}, "needs launcher.hostfile=FILE"),
         ({"nodes": 2, "hostfile": "/nowhere/at/all"}, "/nowhere/at/all cannot be read"),

@@ -30,9 +30,10 @@ SEVERAL = {
     "deepspeed": ("deepspeed", {"zero_stage": 0}),
     "deepspeed, ZeRO 1": ("deepspeed", {"zero_stage": 1}),
     "deepspeed, ZeRO 2": ("deepspeed", {"zero_stage": 2}),
+    "deepspeed, ZeRO 3": ("deepspeed", {"zero_stage": 3}),
     "deepspeed below torchrun": ("deepspeed", {"zero_stage": 1, "starter": "torchrun"}),
 }
-MIXED = ("torchrun", "torchrun, FSDP2", "horovod", "deepspeed", "deepspeed, ZeRO 2")
+MIXED = ("torchrun", "torchrun, FSDP2", "horovod", "deepspeed", "deepspeed, ZeRO 2", "deepspeed, ZeRO 3")
 """Enough of them for bfloat16: ZeRO 1 and 2 share that code."""
 
 ASKED = (
@@ -157,7 +158,7 @@ def test_ranks_whose_gradients_are_not_averaged_are_found(start, variant):
     assert found["largest_difference"] > 0
 
 
-@pytest.mark.parametrize("variant", ["deepspeed, ZeRO 1", "deepspeed, ZeRO 2"])
+@pytest.mark.parametrize("variant", ["deepspeed, ZeRO 1", "deepspeed, ZeRO 2", "deepspeed, ZeRO 3"])
 def test_below_zero_a_probe_finds_gradients_that_are_not_averaged(start, variant):
     """Each rank has updated its piece of the one model that all hold."""
     found = start(variant)[0]["replicas"]["not averaged"]
@@ -206,7 +207,7 @@ def test_the_first_epoch_of_the_benchmark_is_the_same_with_every_launcher(start,
 
 @pytest.mark.parametrize(
     "variant",
-    ["torchrun", "torchrun, FSDP2", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"],
+    [*MIXED, "deepspeed, ZeRO 1"],
 )
 def test_an_overflow_on_one_rank_is_skipped_on_all_in_fp16(start, variant):
     for result in start(variant, Precision.fp16):
@@ -215,7 +216,7 @@ def test_an_overflow_on_one_rank_is_skipped_on_all_in_fp16(start, variant):
 
 @pytest.mark.parametrize(
     "variant",
-    ["torchrun", "torchrun, FSDP2", "horovod", "deepspeed", "deepspeed, ZeRO 1", "deepspeed, ZeRO 2"],
+    [*MIXED, "deepspeed, ZeRO 1"],
 )
 @pytest.mark.parametrize(("what", "options"), [("training", {}), ("clipped", {"clip_norm": 0.01})])
 def test_scaled_training_in_fp16_is_near_that_in_fp32(start, alone, variant, what, options):

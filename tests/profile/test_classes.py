@@ -21,6 +21,14 @@ def test_every_operator_of_a_reference_is_classified(name):
     assert len(seen) > 20
 
 
+def test_every_operator_of_ranks_that_divide_weights_is_classified():
+    import torch.distributed.fsdp  # which registers them
+
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("fsdp::")]
+    assert {one for one in names if class_of(one) == UNKNOWN} == set()
+    assert "fsdp::chunk_cat" in names
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

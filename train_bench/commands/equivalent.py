@@ -237,6 +237,11 @@ def _carried_out(
             raise RequestError(
                 "equivalent compares ranks that take samples of their own; leave launcher.tensor_parallel out."
             )
+        if one.jobs[0].launcher_config.get("zero_stage") == 3:
+            raise RequestError(
+                "equivalent looks at weights behind every step, which launcher.zero_stage=3 has whole for evaluations "
+                "alone; use launcher.zero_stage=2 or launcher.shard=fsdp."
+            )
         if not options.synthetic:
             campaign.prepare_data(one)
     coarser = max(UNITS[one.jobs[0].precision] for one in (planned, other))

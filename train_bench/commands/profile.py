@@ -139,6 +139,9 @@ def _of_request(request: Request, options: argparse.Namespace) -> int:
         raise RequestError(
             "--bound and --bricks know steps whose weights are whole on every rank; leave launcher.shard out."
         )
+    cannot = request.config.launcher.cannot_continue
+    if cannot is not None:
+        raise RequestError(f"{cannot}, and every round of a profile begins with one; leave it out.")
     if planned.jobs[0].launcher_config.get("tensor_parallel", 1) > 1:
         raise RequestError(
             "A profile counts the operators of whole matrices; leave launcher.tensor_parallel out."

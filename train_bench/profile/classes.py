@@ -30,7 +30,7 @@ CLASSES: dict[str, str] = {
     r"|meshgrid|_nested_\w+|mkldnn_reorder\w*|to_mkldnn|to_dense|_to_dense|_to_cpu|type_as|float|double|half|int|long"
     r"|bfloat16|set_|_reshape_copy|split_copy\w*|split_with_sizes_copy|cpu|cuda|_sparse_coo_tensor\w*|_coalesce\w*"
     r"|sparse_mask|add_dense\w*|_convert_indices\w*|coalesce|frombuffer|from_numpy|range|swapaxes_copy|view_copy"
-    r"|expand_copy|lift_fresh_copy|_make_dual_copy|_chunk_cat|block_diag|full_out|cartesian_prod|combinations",
+    r"|expand_copy|lift_fresh_copy|_make_dual_copy|_?chunk_cat\w*|block_diag|full_out|cartesian_prod|combinations",
     "synchronisation": r"item|_local_scalar_dense|is_nonzero|tolist",
     "views, allocation": r"view"
     r"|_unsafe_view|reshape|_reshape_alias|_reshape_\w+|expand|expand_as|permute|transpose_?|t_?|numpy_T"
@@ -40,7 +40,7 @@ CLASSES: dict[str, str] = {
     r"|_indices|values|indices|_nnz|sparse_dim|dense_dim|_dim\w+|size|stride|numel|sym_\w+|broadcast_tensors|broadcast_to"
     r"|can_cast|_cast_\w+|set_data|data|_version|retain_grad|_fw_primal|resolve_conj|resolve_neg|_conj|conj|output_nr"
     r"|atleast_\dd|ravel|mT|mH|T|H|view_as_real|view_as_complex|_autocast\w*|_is_\w+|_coalesced_|is_same_size|promote_types"
-    r"|_debug_has_internal_overlap|__getitem__|_record_function\w*|_assert_async|profiler|_parse_to|_lazy_clone",
+    r"|_debug_has_internal_overlap|__getitem__|_record_function\w*|record_\w*stream|_assert_async|profiler|_parse_to|_lazy_clone",
     "communication": r"(c10d|gloo|nccl|mpi|ucc|symm_mem)\b.*|.*all_?reduce.*|.*all_?gather.*|.*reduce_scatter.*"
     r"|.*all_?to_?all.*|broadcast_|send|recv\w*|barrier",
     "element-wise": r"add|sub|rsub|mul|div|true_divide|floor_divide|remainder|fmod|pow|sqrt|rsqrt|exp|exp2|expm1|log"

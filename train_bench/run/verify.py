@@ -35,6 +35,7 @@ def evaluate_again(job: Job, task: Task, parallel: Parallel) -> None:
     kept = weights.keeping(task, job)
     task.build(job.seed, _OfEvaluation(parallel))
     task.open_data()
+    parallel.sync_buffers()  # weights are whole from here on where a launcher has left tasks none
     weights.put_back(kept, [Path(path) for path in job.work_options["files"]])
     quality = task.evaluate()
     if parallel.rank == 0:
