@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.equivalence.fakes import recorded
-from train_bench.equivalence import compare, distributions, record
+from train_bench.equivalence import compare, distributions, record, recording
 from train_bench.equivalence.compare import CANNOT_TELL, DIFFERENT, EQUAL, NOT_COMPARED, Pair
 from train_bench.equivalence.observe import Notes
 
@@ -143,6 +143,28 @@ def test_qualities_that_are_no_number_on_either_side_tell_nothing():
     lost = replace(recorded(), facts={**recorded().facts, "quality": {"top1": np.nan}})
     found = {rung.name: rung for rung in compare.climb(replace(pair(lost), a=lost))}["evaluation"]
     assert (found.verdict, found.where) == (CANNOT_TELL, "top1: no number on either side")
+
+
+def test_losses_that_are_no_number_differ_from_any_and_tell_nothing_of_each_other():
+    lost = replace(recorded(), losses=(2.0, np.nan, np.nan))
+    found = rungs(lost)["trajectory"]
+    assert (found.verdict, found.where) == (DIFFERENT, "step 1: 1.9 and nan")
+    found = {rung.name: rung for rung in compare.climb(replace(pair(lost), a=lost))}
+    assert (found["trajectory"].verdict, found["trajectory"].compared) == (EQUAL, 1)
+    lost = replace(lost, losses=(np.nan,))
+    found = {rung.name: rung for rung in compare.climb(replace(pair(lost), a=lost))}
+    for name in ("loss", "trajectory"):
+        assert (found[name].verdict, found[name].where) == (CANNOT_TELL, "step 0: no number on either side")
+
+
+def test_what_a_rank_leaves_is_read_where_numbers_are_not_finite(tmp_path):
+    """As the quality is on a rank that has not counted it, and the losses of what diverges."""
+    notes = Notes()
+    notes.facts.update(ranks=1, losses=[1.0, np.inf], shapes={}, operators={}, quality={"AUC": float("nan")})
+    record.write(notes, tmp_path, 0)
+    read = recording.read(tmp_path)
+    assert read.losses[0] == 1.0
+    assert np.isnan([read.losses[1], read.facts["quality"]["AUC"]]).all()
 
 
 def test_what_start_weights_answer_tells_where_training_has_made_answers_a_matter_of_luck():

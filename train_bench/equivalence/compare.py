@@ -224,6 +224,8 @@ def _loss(pair: Pair) -> Rung:
     if not pair.a.losses or not pair.b.losses:
         return Rung(name=name, verdict=NOT_COMPARED)
     one, other = pair.a.losses[0], pair.b.losses[0]
+    if np.isnan(one) and np.isnan(other):
+        return Rung(name=name, verdict=CANNOT_TELL, where="step 0: no number on either side")
     seen = [one, *(twin.losses[0] for twin in pair.twins)]
     true = one
     if pair.double and _is_measure(seen, pair.double.losses[0], pair.unit * abs(one)):
@@ -350,6 +352,11 @@ def _trajectory(pair: Pair) -> Rung:
     others = pair.twins or ([pair.double] if pair.double else [])
     if not count or not others:
         return Rung(name=name, verdict=NOT_COMPARED)
+    neither = np.flatnonzero(np.isnan(pair.a.losses[:count]) & np.isnan(pair.b.losses[:count]))
+    if len(neither):
+        count = int(neither[0])
+    if not count:
+        return Rung(name=name, verdict=CANNOT_TELL, where="step 0: no number on either side")
     a, b = (np.array(one.losses[:count]) for one in (pair.a, pair.b))
     spread = np.max([np.abs(np.array(one.losses[:count]) - a) for one in others], axis=0)
     may = FACTOR * np.maximum.accumulate(np.maximum(spread, pair.unit * 4 * np.abs(a)))

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from train_bench.check.one_rank import OneRank
-from train_bench.equivalence import foreign, observe
+from train_bench.equivalence import foreign, observe, recording
 from train_bench.equivalence.observe import Bystander, Enough, Notes, Observer, as_parallel
 from train_bench.job import Job
 from train_bench.parallel import Parallel
@@ -59,7 +59,7 @@ def write(notes: Notes, folder: Path, rank: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"rank_{rank}.npz").open("wb") as file:
         np.savez(file, **notes.arrays)  # type: ignore[arg-type]
-    (folder / f"rank_{rank}.json").write_text(json.dumps(notes.facts))
+    (folder / f"rank_{rank}.json").write_text(json.dumps(recording.written(notes.facts)))
 
 
 def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -> Notes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -26,7 +27,7 @@ class Recording:
             `forward/STEP.BATCH/MODULE`, `gradients/STEP/NAME`, `step/STEP/NAME`, `state/STEP/NAME/KEY`,
             `statistics/STEP/NAME`, `schedule/KEY` (steps, groups), `optimizer/STEP/NAME`, `evaluation/WHEN/MODULE`,
             `order` and `evaluated` (numbers of samples)
-    losses  of every step, the mean over its micro-batches
+    losses  of every step, the mean over its micro-batches; NaN for what is not finite
     facts   of rank 0: `shapes` and `operators` by name of an array, `groups`, `options`, `quality`
     """
 
@@ -90,10 +91,22 @@ def _stream(every: list[dict[str, np.ndarray]], kind: str) -> np.ndarray:
     return np.concatenate([batch for step in zip_longest(*parts, fillvalue=none) for batch in step])
 
 
+def written(facts: Any) -> Any:
+    """What a rank tells as JSON can hold it: numbers that are not finite are null."""
+    if isinstance(facts, Mapping):
+        return {name: written(value) for name, value in facts.items()}
+    if isinstance(facts, list | tuple):
+        return [written(value) for value in facts]
+    return None if isinstance(facts, float) and not math.isfinite(facts) else facts
+
+
 def _facts(folder: Path, rank: int) -> dict[str, Any]:
     value = files.read_json(folder / f"rank_{rank}.json")
     if not isinstance(value, dict) or not {"ranks", "losses", "shapes", "operators"} <= value.keys():
         raise LogError(f"{folder / f'rank_{rank}.json'} is not what a rank records; record it again.")
+    value["losses"] = [math.nan if loss is None else loss for loss in value["losses"]]
+    quality = value.get("quality", {})
+    value["quality"] = {metric: math.nan if one is None else one for metric, one in quality.items()}
     return value
 
 
