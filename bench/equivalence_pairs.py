@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import multiprocessing
+import shutil
 import time
 import traceback
 from collections.abc import Callable
@@ -21,6 +22,7 @@ import torch
 from tests.commands.conftest import make
 from tests.references.several_ranks import FromFile
 from train_bench import campaign
+from train_bench.commands.equivalent import DRAWS, TWINS
 from train_bench.equivalence import compare, record, recording
 from train_bench.job import Job
 from train_bench.plan import discover
@@ -54,6 +56,7 @@ class Baseline:
 
     def __init__(self, reference: str, way: Way, folder: Path, *, seed: int = SEED, steps: int = 6) -> None:
         self.reference, self.steps, self.seed, self.folder = reference, steps, seed, folder
+        self._way = way
         begun = time.monotonic()
         importlib.import_module(f"train_bench.references.{reference}.task")
         self._record(way, "a", whole=True)
@@ -67,7 +70,7 @@ class Baseline:
         self.pair = compare.Pair(
             a=a,
             b=a,
-            twins=[recording.read(folder / name) for name in ("rounding", "threads")],
+            twins=[recording.read(folder / name) for name in TWINS],
             double=recording.read(double) if recording.is_recording(double) else None,
             unit=UNIT,
         )
@@ -77,6 +80,21 @@ class Baseline:
         """The same A and a B, recorded now. Raises RuntimeError with what B said if it failed."""
         self._record(way, name, whole=True, start=str(self._start), **(way.recorded or {}))
         return replace(self.pair, b=recording.read(self.folder / name))
+
+    def again(self, pair: compare.Pair, way: Way) -> compare.Pair:
+        """With what `train-bench equivalent` records besides where a difference is near; that of A once."""
+        if len(self.pair.twins) == len(TWINS):
+            more = [self._rounded(self._way, f"a {draw}", draw) for draw in DRAWS]
+            self.pair = replace(self.pair, twins=[*self.pair.twins, *more])
+        start = {"start": str(self._start)}
+        b_again = [self._rounded(way, f"b {draw}", draw, **start) for draw in DRAWS]
+        return replace(self.pair, b=pair.b, b_again=b_again)
+
+    def _rounded(self, way: Way, name: str, draw: int, **options: Any) -> recording.Recording:
+        self._record(way, name, unit=UNIT, draw=draw, **options)
+        found = recording.read(self.folder / name)
+        shutil.rmtree(self.folder / name)
+        return found
 
     def _record(self, way: Way, name: str, **options: Any) -> None:
         said = self._said(way, name, **options)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.references.published_decoder import decoder
+from train_bench.references.dlrm import config as dlrm
 from train_bench.references.llama31_8b.config import Model
 
 
@@ -118,3 +119,37 @@ def monai_unet(config: Mapping[str, Any]) -> nn.Module:
         act_name=("RELU", {"inplace": True}),
         trans_bias=True,
     )
+
+
+class _Recommender(nn.Module):
+    """The layers of torchrec's DLRM. A feature has one value, so that its table is a bag of one row."""
+
+    def __init__(self, shape: dlrm.Model) -> None:
+        from torchrec.models.dlrm import DenseArch, InteractionArch, OverArch
+
+        super().__init__()
+        width, vectors = shape.bottom[-1], len(shape.rows) + 1
+        self.tables = nn.ModuleList([nn.EmbeddingBag(count, width, mode="sum") for count in shape.rows])
+        self.dense_arch = DenseArch(shape.dense_features, shape.bottom)
+        self.inter_arch = InteractionArch(len(shape.rows))
+        self.over_arch = OverArch(width + vectors * (vectors - 1) // 2, shape.top)
+
+    def forward(self, dense: Tensor, indices: Tensor) -> Tensor:
+        found = torch.stack(
+            [table(rows.unsqueeze(1)) for table, rows in zip(self.tables, indices.T, strict=True)], dim=1
+        )
+        logits: Tensor = self.over_arch(self.inter_arch(self.dense_arch(dense), found))
+        return logits.squeeze(1)
+
+
+def torchrec_dlrm(config: Mapping[str, Any]) -> nn.Module:
+    """DLRM of torchrec, its products in the order of the reference: of the lower triangle by rows."""
+    model = _Recommender(dlrm.Model(**config["model"]))
+    vectors = len(model.tables) + 1
+    model.inter_arch.triu_indices = torch.tril_indices(vectors, vectors, offset=-1)
+    return model
+
+
+def torchrec_dlrm_as_it_is(config: Mapping[str, Any]) -> nn.Module:
+    """The same with products in the order that torchrec has them in."""
+    return _Recommender(dlrm.Model(**config["model"]))

@@ -31,11 +31,27 @@ def test_what_differs_by_rounding_alone_is_equal_on_every_rung():
 
 
 def test_an_error_of_a_few_roundings_more_is_found_in_its_tensor():
-    off = recorded().arrays["gradients/0/first.weight"] * np.float32(1 + 2e-6)
-    found = rungs(recorded(gradients__0__first=None, **{"gradients__0__first.weight": off}))
+    found = rungs(recorded(gradients__0__first=None, **{"gradients__0__first.weight": _off(2e-6)}))
     assert found["gradients"].verdict == DIFFERENT
     assert found["gradients"].where == "first.weight, step 0"
     assert found["gradients"].error > found["gradients"].tolerance
+
+
+def test_a_difference_that_is_near_what_may_be_is_measured_again_and_no_other_is():
+    near = recorded(**{"gradients__0__first.weight": _off(2e-6)})
+    found = compare.climb(pair(near))
+    assert compare.is_near(found)
+    assert compare.verdict(found) == DIFFERENT
+    assert compare.verdict(compare.climb(replace(pair(near), twins=[near]))) == EQUAL, "had a twin been there"
+    assert compare.verdict(compare.climb(replace(pair(near), b_again=[near, near]))) == DIFFERENT
+    assert compare.verdict(compare.climb(replace(pair(near), b_again=[near, recorded()]))) == EQUAL
+    assert not compare.is_near(compare.climb(pair(recorded(**{"gradients__0__first.weight": _off(2e-3)}))))
+    assert not compare.is_near(compare.climb(pair(replace(near, facts={**near.facts, "trained": []}))))
+    assert not compare.is_near(compare.climb(pair(recorded(noise=2 * U, seed=3))))
+
+
+def _off(share):
+    return recorded().arrays["gradients/0/first.weight"] * np.float32(1 + share)
 
 
 def test_a_gradient_that_only_one_has_is_a_difference_unless_it_is_zero():

@@ -48,6 +48,15 @@ def test_tensors_go_there_and_back_bit_by_bit(read):
     assert all(np.array_equal(back[name], ours[name]) for name in OURS)
 
 
+def test_what_need_not_be_named_may_be_and_all_else_has_to(read, tmp_path):
+    pairs = read(FILE)
+    (tmp_path / "names").write_text(FILE)
+    more = {**OURS, "table": (3,)}
+    assert names.read(tmp_path / "names", more, THEIRS, optional=("table", "joined")) == pairs
+    with pytest.raises(RequestError, match="names table of ours not at all"):
+        names.read(tmp_path / "names", more, THEIRS, optional=("joined",))
+
+
 def test_of_ours_only_what_all_parts_are_there_for_comes_back(read):
     assert read(FILE).to_ours({"q": np.zeros((2, 2)), "t": np.zeros((5, 2))}, OURS).keys() == {"turned"}
 

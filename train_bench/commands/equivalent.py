@@ -1,6 +1,7 @@
 """Whether two implementations do the same: A and B are recorded in processes of their own, beginning with the same
 weights on the same batches, and compared rung by rung, from start weights to an evaluation. How far apart they may be
-is measured by further recordings of A, with other rounding and in double precision.
+is measured by further recordings of A, with other rounding and in double precision; where a difference is near, both
+are recorded four times more.
 
 A is a benchmark as run takes it, in quotes: 'benchmark=resnet_mini launcher=torchrun launcher.nproc_per_node=2'.
 B is what is different there: 'launcher=horovod', 'precision=bf16', 'benchmark.compile=true', ...; besides
@@ -53,9 +54,11 @@ UNITS = {
 """From one number of a precision to the next, as a share of it."""
 
 OF_B = ("revision", "model", "names")
-A = "a"
+A, B = "a", "b"
 TWINS = ("rounding", "threads")
 DOUBLE = "double"
+DRAWS = (1, 2, 3, 4)
+"""Roundings with which both sides are recorded again where a difference is near."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,23 +266,35 @@ def _carried_out(
             _record(_changed(planned, precision=Precision.fp32), told | {"double": True}, folder / DOUBLE)
     if b is None:
         return None
+    recorded = folder / B
     if b.folder is not None:
-        return _pair(folder, _inner(b.folder), coarser)
-    if b.model is not None and b.names is not None:
+        recorded = _inner(b.folder)
+    elif b.model is not None and b.names is not None:
         shapes = recording.read(folder / A).facts["shapes"]
         ours = {
             name.partition("/")[2]: shape for name, shape in shapes.items() if name.startswith("parameters/")
         }
         names = str(files.own_path(b.names).resolve())
         beside = {"model": b.model, "names": names, "given": str(folder / A), "shapes": ours}
-        _record(other, told | beside, folder / "b")
-        return _pair(folder, folder / "b", coarser)
-    start = folder / "start.npz"
-    recording.write_start(recording.read(folder / A), start)
-    same = _changed(other, seed=planned.jobs[0].seed)
-    with _checkout(b.revision) as checkout, _first_on_path(checkout):
-        _record(same, told | {"whole": True, "start": str(start)}, folder / "b")
-    return _pair(folder, folder / "b", coarser)
+        _record(other, told | beside, recorded)
+    else:
+        start = folder / "start.npz"
+        recording.write_start(recording.read(folder / A), start)
+        other = _changed(other, seed=planned.jobs[0].seed)
+        from_start = told | {"start": str(start)}
+        with _checkout(b.revision) as checkout, _first_on_path(checkout):
+            _record(other, from_start | {"whole": True}, recorded)
+            if compare.is_near(compare.climb(_pair(folder, recorded, coarser), options.rungs)):
+                for draw in DRAWS:
+                    _record(other, from_start | {"unit": coarser, "draw": draw}, folder / _again(B, draw))
+    if compare.is_near(compare.climb(_pair(folder, recorded, coarser), options.rungs)):
+        for draw in DRAWS:
+            _record(planned, told | {"unit": coarser, "draw": draw}, folder / _again(A, draw))
+    return _pair(folder, recorded, coarser)
+
+
+def _again(side: str, draw: int) -> str:
+    return f"{side} rounding {draw}"
 
 
 def _refuse_ranks_beside_a_model(planned: Plan) -> None:
@@ -301,15 +316,20 @@ def _record(planned: Plan, told: dict[str, Any], folder: Path) -> None:
 
 def _pair(folder: Path, b: Path, unit: float) -> compare.Pair:
     """A of a folder with its twins, and B."""
-    there = [folder / name for name in TWINS if recording.is_recording(folder / name)]
+    twins = _there(folder, (*TWINS, *(_again(A, draw) for draw in DRAWS)))
     double = folder / DOUBLE
     return compare.Pair(
         a=recording.read(_inner(folder)),
         b=recording.read(b),
-        twins=[recording.read(one) for one in there],
+        twins=twins,
+        b_again=_there(folder, [_again(B, draw) for draw in DRAWS]),
         double=recording.read(double) if recording.is_recording(double) else None,
         unit=unit or UNITS[Precision.fp32],
     )
+
+
+def _there(folder: Path, names: Sequence[str]) -> list[recording.Recording]:
+    return [recording.read(folder / name) for name in names if recording.is_recording(folder / name)]
 
 
 def _inner(folder: Path) -> Path:

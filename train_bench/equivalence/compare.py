@@ -6,6 +6,8 @@ and its twins are at most, or if that is more, as is usual for tensors of its ru
 value.
 Where the double recording is more than `ASTRAY` times as far from A as the twins are, it has not done the same (a
 decision fell otherwise), and distances are from A, as they are without one.
+Where all that differs is near what may be, whoever records takes both once more with other roundings: those of A are
+twins, and B differs on a rung if it does so with every rounding.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from train_bench.equivalence.recording import LAST, START, Recording
 
 FACTOR = 10.0
 ASTRAY = 10.0
+NEAR = 100.0
+"""How many times what may be a difference may be that is measured again."""
+
 STEADY = 0.05
 """A trajectory is compared as long as A and its twins differ by no more than this share of the loss."""
 
@@ -60,11 +65,13 @@ class Rung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """What is compared: A, B under A's names, other recordings of A, and the rounding of the coarser of the two."""
+    """What is compared: A, B under A's names, other recordings of A and of B, and the rounding of the coarser of the
+    two."""
 
     a: Recording
     b: Recording
     twins: Sequence[Recording] = ()
+    b_again: Sequence[Recording] = ()
     double: Recording | None = None
     unit: float = 2.0**-23
 
@@ -77,7 +84,7 @@ def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Rung]:
     for name, rung in RUNGS.items():
         if wanted and name not in wanted:
             continue
-        one = rung(pair)
+        one = _with_every_rounding(name, rung, pair)
         if one.verdict == EQUAL and not one.compared:
             one = replace(one, verdict=NOT_COMPARED)
         if unlike is not None and name in FROM_BATCHES and one.verdict == DIFFERENT:
@@ -88,6 +95,28 @@ def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Rung]:
             if name == "parameters" and pair.b.facts.get("started", True):
                 unlike = None
     return found
+
+
+def _with_every_rounding(name: str, rung: Callable[[Pair], Rung], pair: Pair) -> Rung:
+    found = rung(pair)
+    for b in pair.b_again if name in FROM_BATCHES else ():
+        if found.verdict != DIFFERENT:
+            break
+        found = rung(replace(pair, b=b))
+    return found
+
+
+def is_near(rungs: Sequence[Rung]) -> bool:
+    """Whether there is a difference, and none of more than `NEAR` times what may be: maybe a decision that falls
+    otherwise now and then."""
+    different = [rung for rung in rungs if rung.verdict == DIFFERENT]
+    return bool(different) and all(
+        rung.name in FROM_BATCHES
+        and rung.error is not None
+        and rung.tolerance is not None
+        and rung.error <= NEAR * rung.tolerance
+        for rung in different
+    )
 
 
 def verdict(rungs: Sequence[Rung]) -> str:

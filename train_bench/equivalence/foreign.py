@@ -28,7 +28,7 @@ def recorded(job: Job, options: Mapping[str, Any]) -> Notes:
     """What such a model does, under the reference's names.
 
     model  "module:function", a `Build`
-    names  the file that says which tensor is which
+    names  the file that says which tensor is which; tables of integers of ours need no counterpart
     given  the folder of the reference's recording, with `given/` in it
     """
     build = _function(options["model"])
@@ -38,9 +38,9 @@ def recorded(job: Job, options: Mapping[str, Any]) -> Notes:
     theirs = _tensors(model)
     ours = {key.partition("/")[2]: found[key] for key in found if key.startswith("parameters/")}
     shapes: Shapes = {name: options["shapes"][name] for name in ours}
-    pairs = names.read(
-        Path(options["names"]), shapes, {name: tuple(one.shape) for name, one in theirs.items()}
-    )
+    constants = {name: values for name, values in ours.items() if values.dtype.kind in "iu"}
+    own_shapes = {name: tuple(one.shape) for name, one in theirs.items()}
+    pairs = names.read(Path(options["names"]), shapes, own_shapes, optional=constants)
     notes = Notes()
     trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
     notes.facts.update(
@@ -51,11 +51,10 @@ def recorded(job: Job, options: Mapping[str, Any]) -> Notes:
         foreign=True,
         trained=[one.name for one, other in pairs.pairs if other.name in trained],
     )
-    _note(notes, "parameters", pairs.to_ours(_values(theirs), shapes))
+    _note(notes, "parameters", constants | pairs.to_ours(_values(theirs), shapes))
     _initial(job, build, pairs, shapes, notes, options["seeds"])
     given = {name: values.reshape(shapes[name]) for name, values in ours.items()}
     with torch.no_grad():
-        own_shapes = {name: tuple(one.shape) for name, one in theirs.items()}
         for name, values in pairs.to_theirs(given, own_shapes).items():
             theirs[name].copy_(torch.from_numpy(np.array(values)).reshape(own_shapes[name]))
     _forward_and_back(model, found, pairs, notes)

@@ -11,7 +11,7 @@ OURS THEIRS[1/3]     the other way round
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,9 +64,9 @@ class Names:
         return turned.to_ours(ours, shapes)
 
 
-def read(path: Path, ours: Shapes, theirs: Shapes) -> Names:
-    """The pairs of a file. Raises `RequestError` unless they are one to one, every tensor is in them and all shapes
-    fit."""
+def read(path: Path, ours: Shapes, theirs: Shapes, *, optional: Container[str] = ()) -> Names:
+    """The pairs of a file. Raises `RequestError` unless they are one to one, every tensor is in them but for `optional`
+    ones of ours, and all shapes fit."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -83,8 +83,10 @@ def read(path: Path, ours: Shapes, theirs: Shapes) -> Names:
             free |= {name for name in theirs if _matches(words[1], name) is not None}
         else:
             pairs += _expanded(words[0], words[1], ours, theirs, f"{path}, line {number}")
+    paired = {one.name for one, _ in pairs}
+    needed = {name: shape for name, shape in ours.items() if name in paired or name not in optional}
     for which, shapes, named in (
-        ("ours", ours, [one for one, _ in pairs]),
+        ("ours", needed, [one for one, _ in pairs]),
         (
             "theirs",
             {name: shape for name, shape in theirs.items() if name not in free},

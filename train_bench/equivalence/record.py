@@ -7,6 +7,7 @@ steps    iterations of training
 start    a file of weights to begin with, by name; None: those of the seed
 double   weights and arithmetic in double precision
 unit     by how much of itself everything is off that a layer gives, as rounding in another order would make it
+draw     which of such roundings, 0 by default
 seeds    how many seeds' initial weights are noted
 data     "real", or "synthetic": look-alikes of batches, where the data are not there
 given    what the model is given and gives in the first step is kept whole, for models of others
@@ -78,11 +79,12 @@ def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -
     if options.get("start"):
         _start_from(Path(options["start"]), observer, others)
     double = bool(options.get("double"))
+    drawn = derive(job.seed, "rounding", options.get("draw", 0))
     for model in (observer.model, *others.values()):
         if double:
             observe.widen(model)
-    if options.get("unit"):
-        observe.round_otherwise(observer.model, options["unit"], derive(job.seed, "rounding"), parallel.rank)
+        if options.get("unit"):
+            observe.round_otherwise(model, options["unit"], drawn, parallel.rank)
     observer.begin(others)
     with observe.numerics(double):
         _train(job, task, observer, options)
