@@ -15,9 +15,11 @@ RANKS = (f"{PARTS}=2", f"{TWO} {PARTS}=1")
 """Two micro-batches of one rank, and one of each of two: batch norms see the same."""
 
 MATRIX = {
-    "two ranks": (*RANKS, ("bert", "dlrm", "unet3d")),
-    "horovod": (TWO, "launcher=horovod", ("resnet",)),
-    "divided weights": (TWO, "launcher.shard=fsdp", ("llama31_8b",)),
+    "two ranks": (*RANKS, ("bert", "dlrm", "unet3d", "gpt_oss_20b")),
+    "horovod": (TWO, "launcher=horovod", ("resnet", "rnnt")),
+    "deepspeed": (TWO, "launcher=deepspeed", ("bert", "ssd")),
+    "ZeRO 2": (TWO, "launcher=deepspeed launcher.zero_stage=2", ("unet3d",)),
+    "divided weights": (TWO, "launcher.shard=fsdp", ("llama31_8b", "maskrcnn")),
     "compiled": ("", "benchmark.compile=true", ("resnet", "dlrm")),
     "layout": ("", "benchmark.model.channels_last=false", ("resnet",)),
 }
@@ -28,8 +30,9 @@ MATRIX = {
 )
 def test_a_reference_does_the_same_in_every_way(way, reference, tmp_path):
     a, b, _ = MATRIX[way]
-    if way == "horovod" and importlib.util.find_spec("horovod") is None:
-        pytest.skip("horovod is not installed")
+    for package in ("horovod", "deepspeed"):
+        if package in b and importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
     common = f"benchmark={reference}_mini launcher.threads_per_rank=1 seed=1 data_dir={tmp_path / 'data'}"
     file = tmp_path / "said.json"
     short = ("--steps", "4", "--seeds", "2", "--to", str(file))
