@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from train_bench.task import BenchmarkConfig
 
-ELEMENTWISE = ("sgd", "adam", "adamw", "adagrad")
+ELEMENTWISE = ("sgd", "sgd_with_momentum", "adam", "adamw", "adagrad")
 """Optimizers, as `opt_name` spells them, whose update of a weight depends on that weight's gradient and state
 alone. A rank that holds a part of a tensor computes anything that looks at the whole of it (the trust ratios of LARS
 and LAMB) of the wrong numbers."""

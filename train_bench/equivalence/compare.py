@@ -6,8 +6,8 @@ and its twins are at most, or if that is more, as is usual for tensors of its ru
 value.
 Where the double recording is more than `ASTRAY` times as far from A as the twins are, it has not done the same (a
 decision fell otherwise), and distances are from A, as they are without one.
-Where all that differs follows from batches, and begins near what may be, whoever records takes both once more with other roundings: those of A are
-twins, and B differs on a rung if it does so with every rounding.
+Where all that differs follows from batches, and begins near what may be, whoever records takes both again with other
+roundings: those of A are twins, and B differs on a rung if it does so with every rounding.
 """
 
 from __future__ import annotations
