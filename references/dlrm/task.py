@@ -157,8 +157,7 @@ class Task(TrainingTask[Config, data.Batch]):
     def load(self, folder: Path) -> None:
         """Called by every rank after `build`, before or after `open_data`. Each reads its own tables, whoever
         has written them. The order follows the seed of the run that was saved. Plain SGD has no state."""
-        device = self._parallel.device
-        state = torch.load(folder / CHECKPOINT, map_location=device, weights_only=True)
+        state = torch.load(folder / CHECKPOINT, map_location="cpu", weights_only=True, mmap=True)
         self._model.dense.load_state_dict(state["dense"])
         with torch.no_grad():
             for table, weight in self._model.tables.weights.items():

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_bench import files
 from train_bench.errors import RequestError
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
@@ -23,12 +22,10 @@ from train_bench.references.minigo.model import Network, tensor_names
 from train_bench.references.minigo.quality import Match
 from train_bench.references.minigo.recipe import loss_of, optimizer_of, schedule_of
 from train_bench.references.minigo.selfplay import Infer, Record, SelfPlay, seed_of_generation
-from train_bench.references.parts import loading, stream
+from train_bench.references.parts import checkpoint, loading, stream
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 from train_bench.warm_up import without_trace
-
-CHECKPOINT = "checkpoint.pt"
 
 
 class Task:
@@ -286,41 +283,27 @@ class Task:
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
-        if self._parallel.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            state = {
-                "model": self._model.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "parallel": self._parallel.state_dict(),
-                "seed": self._seed,
-                "step": self._optimizer_steps,
-                "generation": self._generation,
-                "window": [
-                    [torch.from_numpy(array) for array in (known.planes, known.policies, known.winners)]
-                    for known in self._window
-                ],
-            }
-            with files.whole_file(folder / CHECKPOINT) as file:
-                torch.save(state, file)
-        self._parallel.barrier()
+        counters = {
+            "seed": self._seed,
+            "step": self._optimizer_steps,
+            "generation": self._generation,
+            "window": [
+                [torch.from_numpy(array) for array in (known.planes, known.policies, known.winners)]
+                for known in self._window
+            ],
+        }
+        checkpoint.save(folder, self._parallel, self._model, self._optimizer, counters)
 
     def load(self, folder: Path) -> None:
         """Called by every rank after `build`, before or after `open_data`. Games and order follow the seed of the
         run that was saved."""
-        state = torch.load(folder / CHECKPOINT, map_location=self._parallel.device, weights_only=True)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._parallel.load_state_dict(state["parallel"])
+        counters = checkpoint.load(folder, self._parallel, self._model, self._optimizer)
         self._seed, self._optimizer_steps, self._generation = (
-            state["seed"],
-            state["step"],
-            state["generation"],
+            counters[name] for name in ("seed", "step", "generation")
         )
         self._window = [
-            data.Examples(
-                planes=planes.cpu().numpy(), policies=policies.cpu().numpy(), winners=winners.cpu().numpy()
-            )
-            for planes, policies, winners in state["window"]
+            data.Examples(planes=planes.numpy(), policies=policies.numpy(), winners=winners.numpy())
+            for planes, policies, winners in counters["window"]
         ]
         if self._opponent is not None:
             self._opponent = self._target_model()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,7 +21,7 @@ def save(
     parallel: Parallel,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    counters: dict[str, int],
+    counters: Mapping[str, Any],
 ) -> None:
     """Called by every rank; rank 0 writes, in one step, so that a file is whole or not there. What ranks hold parts of
     is whole in it."""
@@ -38,7 +40,7 @@ def save(
 
 def load(
     folder: Path, parallel: Parallel, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Called by every rank, after the model is built; returns the counters that were saved. The file is mapped, and
     each tensor, or this rank's part of it, is copied to where it belongs: no memory holds all of the file."""
     state = torch.load(folder / FILE, map_location="cpu", weights_only=True, mmap=True)
@@ -52,5 +54,5 @@ def load(
             of_weight[key] = part(one, weight).to(weight.device, copy=True) if alike else one.clone()
     optimizer.load_state_dict(state["optimizer"])
     parallel.load_state_dict(state["parallel"])
-    counters: dict[str, int] = state["counters"]
+    counters: dict[str, Any] = state["counters"]
     return counters
