@@ -58,6 +58,8 @@ class Config(TorchrunConfig):
         option = f"launcher.zero_stage={self.zero_stage}"
         if self.zero_stage == 3 and benchmark.compile:
             return f"{option} was not tried with benchmark.compile=true; leave one of them out."
+        if self.zero_stage == 3 and getattr(benchmark.hyperparameters, "opt_name", None) == "adagrad":
+            return f"{option} replaces Adagrad by one with a fixed rate; use launcher.zero_stage=2."
         return refuse_whole_tensors(benchmark, option=option, instead="launcher.zero_stage=0")
 
     @property

@@ -103,8 +103,11 @@ def test_the_weights_that_are_kept_are_whole_and_can_be_put_back(found: Any) -> 
         assert one["put back"] == one["evaluated again"]
 
 
-def test_what_was_not_tried_is_refused() -> None:
+def test_what_was_not_tried_or_is_not_right_is_refused() -> None:
     config = Config(zero_stage=3, nproc_per_node=RANKS)
     assert config.refuse_division(decoder()) is None
     assert "benchmark.compile=true" in str(config.refuse_division(decoder("compile=true")))
-    assert Config(zero_stage=2).refuse_division(decoder("compile=true")) is None
+    adagrad = decoder("hyperparameters.opt_name=adagrad")
+    assert "use launcher.zero_stage=2" in str(config.refuse_division(adagrad))
+    for taken in (decoder("compile=true"), adagrad):
+        assert Config(zero_stage=2).refuse_division(taken) is None
