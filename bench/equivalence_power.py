@@ -257,7 +257,7 @@ def _told(outcomes: Sequence[Outcome], left: int) -> int:
         ]
         print(f"{reference:11} {counts[0]:>9} {counts[1]:>9} {seconds[0]:16.1f} {seconds[1]:6.1f}")
     for rung in compare.RUNGS:
-        first = sum(one.rungs[:1] == (rung,) for one in bugs)
+        first = sum(list(one.rungs[:1]) == [rung] for one in bugs)
         print(f"  {rung:22} first of {first:3}, saw {sum(rung in one.rungs for one in bugs):3}")
     if left:
         print(f"{left} pairs are left")
