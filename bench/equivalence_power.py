@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import cattrs
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -82,7 +83,7 @@ def main() -> None:
         parser.error(f"{unknown[0]} is no REFERENCE; choose from {', '.join(ALL)}")
     torch.set_num_threads(1)
     kept = json.loads(options.to.read_text()) if options.to and options.to.exists() else []
-    outcomes = [Outcome(**one) for one in kept]
+    outcomes = cattrs.structure(kept, list[Outcome])
     known = {(one.reference, one.bug, one.seed) for one in outcomes}
     left = [
         one
@@ -257,7 +258,7 @@ def _told(outcomes: Sequence[Outcome], left: int) -> int:
         ]
         print(f"{reference:11} {counts[0]:>9} {counts[1]:>9} {seconds[0]:16.1f} {seconds[1]:6.1f}")
     for rung in compare.RUNGS:
-        first = sum(list(one.rungs[:1]) == [rung] for one in bugs)
+        first = sum(one.rungs[:1] == (rung,) for one in bugs)
         print(f"  {rung:22} first of {first:3}, saw {sum(rung in one.rungs for one in bugs):3}")
     if left:
         print(f"{left} pairs are left")

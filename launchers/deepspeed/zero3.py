@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,24 +18,15 @@ class DividedWeights(DeepSpeedParallel):
     batches on different ranks, so for an evaluation the weights are gathered once and stay until training goes on.
     """
 
-    OPTIONS = {"stage3_param_persistence_threshold": 0}  # noqa: RUF012  else small weights stay whole
+    OPTIONS: ClassVar[Mapping[str, Any]] = {"stage3_param_persistence_threshold": 0}
+    """Else small weights stay whole."""
 
     def wrap(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        *,
-        gradient_accumulation_steps: int = 1,
-        local_params: Iterable[torch.nn.Parameter] = (),
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **options: Any
     ) -> torch.nn.Module:
         """DeepSpeed's engine, which leaves each parameter of `model` empty."""
         self._gathered: Any = None
-        wrapped = super().wrap(
-            model,
-            optimizer,
-            gradient_accumulation_steps=gradient_accumulation_steps,
-            local_params=local_params,
-        )
+        wrapped = super().wrap(model, optimizer, **options)
         self._engine.optimizer._set_fp32_optimizer_param_groups()
         return wrapped
 

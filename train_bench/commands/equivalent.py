@@ -267,6 +267,7 @@ def _carried_out(
     if b is None:
         return None
     recorded = folder / B
+    from_start: dict[str, Any] | None = None
     if b.folder is not None:
         recorded = _inner(b.folder)
     elif b.model is not None and b.names is not None:
@@ -284,12 +285,15 @@ def _carried_out(
         from_start = told | {"start": str(start)}
         with _checkout(b.revision) as checkout, _first_on_path(checkout):
             _record(other, from_start | {"whole": True}, recorded)
-            if compare.is_near(compare.climb(_pair(folder, recorded, coarser), options.rungs)):
-                for draw in DRAWS:
-                    _record(other, from_start | {"unit": coarser, "draw": draw}, folder / _again(B, draw))
-    if compare.is_near(compare.climb(_pair(folder, recorded, coarser), options.rungs)):
-        for draw in DRAWS:
-            _record(planned, told | {"unit": coarser, "draw": draw}, folder / _again(A, draw))
+    pair = _pair(folder, recorded, coarser)
+    if not compare.is_near(compare.climb(pair, options.rungs)):
+        return pair
+    for draw in DRAWS:
+        _record(planned, told | {"unit": coarser, "draw": draw}, folder / _again(A, draw))
+    if from_start is not None:
+        with _checkout(b.revision) as checkout, _first_on_path(checkout):
+            for draw in DRAWS:
+                _record(other, from_start | {"unit": coarser, "draw": draw}, folder / _again(B, draw))
     return _pair(folder, recorded, coarser)
 
 
