@@ -28,9 +28,9 @@ import numpy as np
 from train_bench import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.progress_bar import bar
-from train_bench.references.dlrm import records
 from train_bench.references.dlrm.config import Config
 from train_bench.references.dlrm.lines import FIELDS, parse
+from train_bench.references.parts.recommendation import records
 
 DAYS = 24
 SCRATCH = "scratch"
@@ -80,7 +80,7 @@ def pack(config: Config, folder: Path, source: Path) -> dict[str, Any]:
 
 def clean(folder: Path) -> None:
     """Remove what only preparing needs."""
-    shutil.rmtree(folder / SCRATCH)
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
 
 
 def _day_file(source: Path, day: int) -> Path:

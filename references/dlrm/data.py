@@ -1,36 +1,17 @@
-"""The data of the recommendation benchmark: preparing, opening, the order of a run, look-alikes.
-
-The order: training records were shuffled once, when they were prepared. Each epoch cuts them into blocks of one
-global batch and permutes these; the last block, which may be short, comes last. Epoch after epoch forms one
-endless stream of records, and step k trains on positions k GBS to (k + 1) GBS of it, so a batch may span two
-epochs, and every record comes exactly once per epoch. The order is a function of the seed and the position alone,
-never of the number of ranks, of micro-batches or of loader processes.
-"""
+"""Click logs as DLRM is given them: categories are numbers, one row of a table each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import Dataset
 
-from train_bench import files
-from train_bench.errors import RequestError, UnknownName
-from train_bench.progress_bar import bar
-from train_bench.references.dlrm import criteo, records
-from train_bench.references.dlrm.clicks import clicks
-from train_bench.references.dlrm.config import Config, Model
-from train_bench.references.parts import prepared, stream
-from train_bench.references.parts.fingerprint import Stored
-from train_bench.seeds import derive
-
-Batch = tuple[Tensor, Tensor, Tensor]
-"""float32 (b,) labels, float32 (b, features) dense features as ln(x + 1), int64 (b, tables) rows."""
+from train_bench.references.dlrm import criteo
+from train_bench.references.dlrm.config import Config
+from train_bench.references.parts.recommendation import data
+from train_bench.references.parts.recommendation.config import Model
+from train_bench.references.parts.recommendation.data import Batch
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
@@ -39,155 +20,17 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     `source` is the data set as distributed (not needed for generated clicks). Returns at once if `folder` is
     complete. Never downloads.
     """
-    manifest = prepared.read_manifest(folder, records.FORMAT)
-    if manifest is None:
-        manifest = {
-            "format": records.FORMAT,
-            "origin": config.data.origin,
-            "dense_features": config.model.dense_features,
-            "table_rows": list(config.model.table_rows),
-            "splits": _make(config, folder, source),
-        }
-        files.write_json(folder / prepared.MANIFEST, manifest)
-        if config.data.origin == "criteo":
-            criteo.clean(folder)
-    _check(config, folder, manifest)
-
-
-def _make(config: Config, folder: Path, source: Path | None) -> dict[str, Any]:
-    origin, known = config.data.origin, ("criteo", "clicks")
-    if origin not in known:
-        raise UnknownName(what="data origin", name=origin, known=known)
-    if origin == "clicks":
-        return _generate(config, folder)
-    return criteo.pack(config, folder, prepared.given_source(config, origin, source))
-
-
-def _generate(config: Config, folder: Path) -> dict[str, Any]:
-    """Write the generated clicks; their order is random already."""
-    model = config.model
-    sizes = {"train": config.train_samples or 0, "val": config.eval_samples or 0}
-    return {
-        split: records.write_split(
-            folder,
-            split,
-            bar(clicks(samples, number, model.dense_features, model.table_rows), f"clicks, {split}"),
-            model,
-        )
-        for number, (split, samples) in enumerate(sizes.items())
-    }
-
-
-def _check(config: Config, folder: Path, manifest: dict) -> None:
-    expected = {
-        "dense_features": config.model.dense_features,
-        "table_rows": list(config.model.table_rows),
-    }
-    prepared_with = {key: manifest[key] for key in expected}
-    prepared.check_preprocessing(config, folder, prepared_with, expected)
-    records.verify(folder, manifest, contents=config.data.verify)
-    counts = {split: manifest["splits"][split]["samples"] for split in prepared.SPLITS}
-    wanted = {"train": config.train_samples, "val": config.eval_samples}
-    if counts != wanted:
-        raise RequestError(
-            f"{config.benchmark} has {wanted['train']} training and {wanted['val']} evaluation samples; "
-            f"found {counts['train']} and {counts['val']} in {folder}."
-        )
-    prepared.check_contents(config, folder, records.content_digest(manifest), config.data.sha256)
-
-
-def open_records(config: Config) -> tuple[records.Records, records.Records]:
-    """Training and evaluation records of `config.data_dir`: the first touch of the data set."""
-    folder = prepared.folder_of(config)
-    manifest = prepared.opened_manifest(config, folder, records.FORMAT)
-    _check(config, folder, manifest)
-    train, val = (records.Records(folder, split, manifest, config.model) for split in prepared.SPLITS)
-    train.permuted = config.data.permute_labels
-    return train, val
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffledBlocks(stream.Order):
-    """Blocks of one global batch of records, permuted in every epoch."""
-
-    samples: int
-    seed: int
-    global_batch_size: int
-
-    @property
-    def epoch(self) -> int:
-        """Every record comes once in an epoch."""
-        return self.samples
-
-    def items(self, parts: Iterable[range]) -> Iterator[list[tuple[int, int]]]:
-        """Stretches (first record, count)."""
-        epoch, blocks = -1, np.zeros(0, dtype=np.int64)
-        for part in parts:
-            stretches, position = [], part.start
-            while position < part.stop:
-                if position // self.samples != epoch:
-                    epoch = position // self.samples
-                    blocks = self._blocks(epoch)
-                block, inside = divmod(position % self.samples, self.global_batch_size)
-                first = int(blocks[block]) * self.global_batch_size
-                length = min(self.global_batch_size, self.samples - first) - inside
-                count = min(length, part.stop - position)
-                stretches.append((first + inside, count))
-                position += count
-            yield stretches
-
-    def _blocks(self, epoch: int) -> np.ndarray:
-        """The order of an epoch's blocks, a short one last."""
-        whole, rest = divmod(self.samples, self.global_batch_size)
-        blocks = np.random.default_rng(derive(self.seed, "order", epoch)).permutation(whole)
-        return np.append(blocks, whole) if rest else blocks
-
-
-def evaluation_order(samples: int, batch_size: int, rank: int, ranks: int) -> list[list[tuple[int, int]]]:
-    """Every record once over all ranks, one after the other, in as many batches on each rank: all take part in
-    each exchange of embeddings. Batches at the end may be short or empty."""
-    share = -(-samples // ranks)
-    first, end = min(rank * share, samples), min((rank + 1) * share, samples)
-    starts = (first + number * batch_size for number in range(-(-share // batch_size)))
-    return [[(start, max(0, min(batch_size, end - start)))] for start in starts]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordSet(Dataset):
-    """Batches by their stretches of records."""
-
-    records: records.Records
-    model: Model
-
-    def __getitem__(self, stretches: list[tuple[int, int]]) -> Batch:
-        return as_batch(np.concatenate([self.records.read(*part) for part in stretches]), self.model)
-
-    @property
-    def stored(self) -> Stored:
-        """Where they lie."""
-        return self.records
-
-
-def numbers_of(stretches: list[tuple[int, int]]) -> np.ndarray:
-    """int64: the numbers of all records of some stretches."""
-    return np.concatenate([np.arange(first, first + count) for first, count in stretches])
+    data.prepare(config, folder, source, criteo.pack)
+    if config.data.origin == "criteo":
+        criteo.clean(folder)
 
 
 def as_batch(block: np.ndarray, model: Model) -> Batch:
-    """What the network is given of int32 records (n, columns)."""
-    end = 1 + model.dense_features
-    dense = np.log1p(block[:, 1:end].astype(np.float32))
-    rows = block[:, end:].astype(np.int64)
-    if model.max_table_rows is not None:
-        rows %= model.max_table_rows
-    return torch.from_numpy(block[:, 0].astype(np.float32)), torch.from_numpy(dense), torch.from_numpy(rows)
+    """What the network is given of int32 records (n, columns): dense features are ln(x + 1)."""
+    dense = np.log1p(data.counts_of(block, model).astype(np.float32))
+    return data.labels_of(block), torch.from_numpy(dense), torch.from_numpy(data.rows_of(block, model))
 
 
-def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, from a generator of its own: labels that follow the first dense feature, which can
-    be learnt. Reads nothing."""
-    rng = np.random.default_rng(seed)
-    dense = rng.integers(0, 100, (samples, config.model.dense_features))
-    rows = [rng.integers(0, rows, samples) for rows in config.model.table_rows]
-    labels = (dense[:, 0] > 50).astype(np.int64)
-    return as_batch(np.column_stack([labels, dense, *rows]), config.model)
+def synthetic(config: Config, samples: int) -> Batch:
+    """A look-alike of a batch, read nowhere."""
+    return as_batch(data.synthetic(config.model, samples), config.model)

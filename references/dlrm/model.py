@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from train_bench.references.dlrm.config import Model
-from train_bench.references.dlrm.tables import Tables
+from train_bench.references.parts.recommendation.config import Model
+from train_bench.references.parts.recommendation.tables import Tables
 
 
 class DLRM(nn.Module):

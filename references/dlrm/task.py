@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
-from train_bench import files
-from train_bench.quality import Quality
 from train_bench.references.dlrm import data
 from train_bench.references.dlrm.config import Config
 from train_bench.references.dlrm.model import DLRM, tensor_names
-from train_bench.references.dlrm.quality import roc_auc
 from train_bench.references.dlrm.recipe import learning_rate
-from train_bench.references.parts import loading
 from train_bench.references.parts.optimizers import SGD
-from train_bench.references.parts.training import TrainingTask
-from train_bench.task import DataFacts
-from train_bench.warm_up import without_trace
-
-CHECKPOINT = "checkpoint.pt"
+from train_bench.references.parts.recommendation.data import Batch
+from train_bench.references.parts.recommendation.training import RecommendationTask
 
 
-class Task(TrainingTask[Config, data.Batch]):
-    """The benchmark `dlrm` and its smaller scales. Embedding tables are divided among ranks."""
-
-    _model: DLRM
+class Task(RecommendationTask[Config]):
+    """The benchmark `dlrm` and its smaller scales."""
 
     def _build_model(self) -> tuple[DLRM, torch.optim.Optimizer]:
         parallel = self._parallel
@@ -46,126 +34,12 @@ class Task(TrainingTask[Config, data.Batch]):
         )
         return model, SGD(model.parameters(), lr=0.0)
 
-    def _wrapped(self) -> nn.Module:
-        """All but the tables is compiled if that is asked for, and averaged over ranks."""
-        if self.config.compile:
-            self._model.dense.compile()
-        return self._parallel.wrap(
-            self._model,
-            self._optimizer,
-            gradient_accumulation_steps=self._microbatches,
-            local_params=self._model.tables.parameters(),
-        )
-
-    @contextmanager
-    def _without_trace(self) -> Iterator[None]:
-        """Of the tables, the rows of the synthetic batch are put back; all ranks look up the same ones."""
-        rows = self.synthetic(self._local_batch_size)[2].to(self._parallel.device)
-        dense = self._model.dense
-        with self._model.tables.kept(rows), without_trace(dense, self._optimizer, self._parallel):
-            yield
-
-    def _warm_up(self) -> None:
-        self._rehearse(self.synthetic(self._local_batch_size))
-        self._score(data.synthetic(self.config, self.config.data.eval_batch_size))
-
-    def synthetic(self, samples: int) -> data.Batch:
+    def synthetic(self, samples: int) -> Batch:
         """A look-alike of a micro-batch, read nowhere."""
         return data.synthetic(self.config, samples)
 
-    def open_data(self) -> DataFacts:
-        """Find and check the records, start the loaders."""
-        config, parallel = self.config, self._parallel
-        train, val = data.open_records(config)
-        train_set, eval_set = (data.RecordSet(records=each, model=config.model) for each in (train, val))
-        order = data.ShuffledBlocks(
-            samples=len(train),
-            seed=self._seed,
-            global_batch_size=config.hyperparameters.global_batch_size,
-        )
-        mine = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
-        self._mine = sum(count for ((_, count),) in mine)
-        train_loader, eval_loader = (
-            loading.loader(each, config.data, parallel.device, sampler, collate=None, numbers=data.numbers_of)
-            for each, sampler in ((train_set, self._sampler(order)), (eval_set, mine))
-        )
-        fingerprint = self._use_loaders(train_loader, eval_loader)
-        return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
+    def _batching(self) -> Callable[[np.ndarray], Batch]:
+        return partial(data.as_batch, model=self.config.model)
 
-    def _train_step(self, batches: Iterator[data.Batch]) -> None:
-        """The loss is the mean over the global batch."""
-        for batch in self._micro_batches(batches):
-            labels, dense, rows = self._on_device(batch)
-            logits = self._forward(dense, rows)
-            self._backward(functional.binary_cross_entropy_with_logits(logits, labels))
-        self._optimizer_step(learning_rate(self._optimizer_steps + 1, self.config.hyperparameters))
-
-    def _on_device(self, batch: data.Batch) -> data.Batch:
-        device = self._parallel.device
-        labels, dense, rows = (part.to(device, non_blocking=True) for part in batch)
-        return labels, dense, rows
-
-    def evaluate(self) -> Quality:
-        """`AUC`, the exact area under the ROC curve over all evaluation samples; NaN once the loss or a score is
-        not finite. A rank's scores leave its device once, at the end."""
-        scores = torch.empty(self._mine, device=self._parallel.device)
-        labels = torch.empty(self._mine, dtype=torch.bool)
-        seen = 0
-        for batch in self._evaluation():
-            end = seen + len(batch[0])
-            scores[seen:end], labels[seen:end] = self._score(batch), batch[0].bool()
-            seen = end
-        broken = ~torch.isfinite(scores).all() | ~torch.isfinite(self._last_loss)
-        if int(self._parallel.sum(broken.long())):
-            return Quality(metrics={"AUC": math.nan})
-        return Quality(metrics={"AUC": roc_auc(scores.cpu().numpy(), labels.numpy(), self._parallel)})
-
-    def _score(self, batch: data.Batch) -> Tensor:
-        """float32 (b,) logits, which are in the order of the probabilities. A short batch is filled up, because
-        ranks exchange equal shares."""
-        _, dense, rows = self._on_device(batch)
-        count = len(rows)
-        missing = self.config.data.eval_batch_size - count
-        logits: Tensor = self._infer(
-            functional.pad(dense, (0, 0, 0, missing)), functional.pad(rows, (0, 0, 0, missing))
-        )
-        return logits[:count]
-
-    def save(self, folder: Path) -> None:
-        """Called by every rank. Each writes its tables under names of this iteration, then rank 0 the rest, which
-        names the iteration, then the tables of earlier ones go: whenever this ends, a whole checkpoint is left."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for table, weight in self._model.tables.weights.items():
-            with files.whole_file(_table_file(folder, table, self._iterations)) as file:
-                torch.save(weight.detach(), file)
-        self._parallel.barrier()
-        if self._parallel.rank == 0:
-            state = {
-                "dense": self._model.dense.state_dict(),
-                "parallel": self._parallel.state_dict(),
-                **self._counters(),
-            }
-            with files.whole_file(folder / CHECKPOINT) as file:
-                torch.save(state, file)
-            now = {
-                _table_file(folder, table, self._iterations) for table in range(len(self.config.model.rows))
-            }
-            for old in set(folder.glob("table_*.pt")) - now:
-                old.unlink()
-        self._parallel.barrier()
-
-    def load(self, folder: Path) -> None:
-        """Called by every rank after `build`, before or after `open_data`. Each reads its own tables, whoever
-        has written them. The order follows the seed of the run that was saved. Plain SGD has no state."""
-        state = torch.load(folder / CHECKPOINT, map_location="cpu", weights_only=True, mmap=True)
-        self._model.dense.load_state_dict(state["dense"])
-        with torch.no_grad():
-            for table, weight in self._model.tables.weights.items():
-                file = _table_file(folder, table, state["taken"])
-                weight.copy_(torch.load(file, map_location="cpu", weights_only=True, mmap=True))
-        self._parallel.load_state_dict(state["parallel"])
-        self._continue_from(state)
-
-
-def _table_file(folder: Path, table: str | int, iterations: int) -> Path:
-    return folder / f"table_{table}_step_{iterations}.pt"
+    def _rate(self) -> float:
+        return learning_rate(self._optimizer_steps + 1, self.config.hyperparameters)

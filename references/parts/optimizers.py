@@ -48,3 +48,13 @@ class AdamW(Optimizer, torch.optim.AdamW):
     def step(self, closure: Any = None) -> Any:
         """Torch's own step."""
         return inspect.unwrap(torch.optim.AdamW.step)(self, closure)
+
+
+class Adagrad(Optimizer, torch.optim.Adagrad):
+    """torch's Adagrad, likewise. It makes sparse tensors of its own, which need no check."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Torch's own step."""
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            return inspect.unwrap(torch.optim.Adagrad.step)(self, closure)

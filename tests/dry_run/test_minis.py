@@ -21,7 +21,7 @@ from tests.dry_run.measured import (
 from train_bench.dry_run.batch import grown, tensors_of
 from train_bench.dry_run.watch import OUTSIDE, Watch, part_of
 from train_bench.job import Device, Precision
-from train_bench.references.dlrm.tables import place
+from train_bench.references.parts.recommendation.tables import place
 
 
 @pytest.mark.parametrize("name", MINIS)

@@ -21,10 +21,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from train_bench.references.dlrm import clicks
 from train_bench.references.llama2_70b_lora import dialect
 from train_bench.references.parts import digit_scenes
 from train_bench.references.parts.decoder import grammar
+from train_bench.references.parts.recommendation import clicks
 from train_bench.references.rnnt import letters
 from train_bench.references.unet3d.organs import organs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ import torch
 
 from tests.references.configs import dlrm
 from train_bench.errors import RequestError
-from train_bench.references.dlrm import criteo, data, records
-from train_bench.references.dlrm.clicks import clicks
+from train_bench.references.dlrm import criteo
 from train_bench.references.dlrm.config import Config
+from train_bench.references.dlrm.data import as_batch, prepare
 from train_bench.references.dlrm.lines import parse
 from train_bench.references.parts import loading, prepared, stream
+from train_bench.references.parts.recommendation import data, records
+from train_bench.references.parts.recommendation.clicks import clicks
 
 MAX_INDEX = 50
 LINES = 9
@@ -106,7 +109,7 @@ class Criteo:
         )
 
     def prepared(self, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-        data.prepare(self.config, folder, self.source)
+        prepare(self.config, folder, self.source)
         self.config.data_dir = str(folder)
         train, val = data.open_records(self.config)
         return train.read(0, len(train)), val.read(0, len(val))
@@ -149,7 +152,7 @@ def test_preparing_continues_where_it_was_interrupted(
     with monkeypatch.context() as patch:
         patch.setattr(criteo, "bar", stopping)
         with pytest.raises(KeyboardInterrupt):
-            data.prepare(days.config, tmp_path / "again", days.source)
+            prepare(days.config, tmp_path / "again", days.source)
     for path in (tmp_path / "again" / criteo.SCRATCH).glob("bucket_00003.bin"):
         if stage == "days dealt":
             path.write_bytes(path.read_bytes() + b"half a day")
@@ -162,12 +165,12 @@ def test_a_day_that_is_cut_is_refused_by_its_name(days: Criteo, tmp_path: Path) 
     packed = (days.source / "day_3.gz").read_bytes()
     (days.source / "day_3.gz").write_bytes(packed[: len(packed) // 2])
     with pytest.raises(RequestError, match=r"day_3\.gz is cut or corrupt behind record \d+"):
-        data.prepare(days.config, tmp_path / "out", days.source)
+        prepare(days.config, tmp_path / "out", days.source)
     (days.source / "day_3.gz").write_bytes(packed)
     text = (days.source / "day_5").read_bytes()
     (days.source / "day_5").write_bytes(text[:-20])
     with pytest.raises(RequestError, match=rf"day_5 is cut: its last line, record {LINES - 1}"):
-        data.prepare(days.config, tmp_path / "out", days.source)
+        prepare(days.config, tmp_path / "out", days.source)
 
 
 @pytest.mark.parametrize(
@@ -190,10 +193,10 @@ def test_a_day_that_unpacks_to_far_too_much_is_refused(
 def test_a_missing_day_and_other_tables_are_refused(days: Criteo, tmp_path: Path) -> None:
     days.config.model.table_rows[4] += 1
     with pytest.raises(RequestError, match=r"The categories of all days have \[.*\] values"):
-        data.prepare(days.config, tmp_path / "out", days.source)
+        prepare(days.config, tmp_path / "out", days.source)
     (days.source / "day_9").unlink()
     with pytest.raises(RequestError, match=r"day_9 is not in .* terms have to be accepted"):
-        data.prepare(days.config, tmp_path / "other", days.source)
+        prepare(days.config, tmp_path / "other", days.source)
 
 
 def test_generated_clicks_are_those_of_the_digest_and_splits_differ(mini_dlrm: Config) -> None:
@@ -240,7 +243,7 @@ def test_changed_cut_and_missing_files_are_refused(mini_dlrm: Config, tmp_path: 
     mini_dlrm.data.sha256, mini_dlrm.data_dir = None, str(tmp_path)
     with pytest.raises(RequestError, match="There are no prepared data"):
         data.open_records(mini_dlrm)
-    data.prepare(mini_dlrm, tmp_path, None)
+    prepare(mini_dlrm, tmp_path, None)
     mini_dlrm.data.sha256 = "0" * 64
     with pytest.raises(RequestError, match="is defined on 000"):
         data.open_records(mini_dlrm)
@@ -266,9 +269,9 @@ def test_data_for_other_tables_or_of_other_sizes_are_refused(mini_dlrm: Config) 
 
 def test_an_unknown_origin_and_a_missing_source_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"There is no data origin 'click'\. Did you mean 'clicks'"):
-        data.prepare(dlrm("dlrm_mini", "data.origin=click"), tmp_path, None)
+        prepare(dlrm("dlrm_mini", "data.origin=click"), tmp_path, None)
     with pytest.raises(RequestError, match="needs the data set 'criteo'"):
-        data.prepare(dlrm("dlrm"), tmp_path, None)
+        prepare(dlrm("dlrm"), tmp_path, None)
 
 
 def sampler(
@@ -324,7 +327,7 @@ def test_every_evaluation_record_is_scored_once_in_as_many_batches_by_each_rank(
 def test_loader_processes_change_nothing(mini_dlrm: Config, workers: int) -> None:
     train, _ = data.open_records(mini_dlrm)
     mini_dlrm.data.workers = workers
-    dataset = data.RecordSet(records=train, model=mini_dlrm.model)
+    dataset = data.RecordSet(records=train, as_batch=partial(as_batch, model=mini_dlrm.model))
     batches = sampler(samples=len(train), batch=64)
     loaded = loading.loader(
         dataset, mini_dlrm.data, torch.device("cpu"), batches, collate=None, numbers=data.numbers_of
@@ -337,7 +340,7 @@ def test_a_batch_has_logarithms_and_rows_below_the_cap() -> None:
     config = dlrm("dlrm", "model.max_table_rows=10")
     block = np.zeros((1, 40), dtype=np.int32)
     block[0, [0, 1, 14]] = 1, 99, 38
-    labels, dense, rows = data.as_batch(block, config.model)
+    labels, dense, rows = as_batch(block, config.model)
     assert labels.tolist() == [1.0] and rows[0, 0] == 8 and rows.dtype == torch.int64
     torch.testing.assert_close(dense[0, 0], torch.tensor(100.0).log())
     assert dense.shape == (1, 13) and rows.shape == (1, 26)

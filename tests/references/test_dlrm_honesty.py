@@ -17,9 +17,9 @@ from torch.nn import functional
 
 from tests.references.configs import dlrm
 from tests.references.one_rank import OneRank
-from train_bench.references.dlrm import clicks, data
 from train_bench.references.dlrm.config import Config
-from train_bench.references.dlrm.quality import roc_auc
+from train_bench.references.parts.recommendation import clicks, data
+from train_bench.references.parts.recommendation.quality import roc_auc
 from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("dlrm_mini").target.thresholds[0].value

@@ -18,9 +18,9 @@ from train_bench.job import Precision
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.references.dlrm.config import Hyperparameters, Model
 from train_bench.references.dlrm.model import DLRM, Dense, tensor_names
-from train_bench.references.dlrm.quality import CHUNK, roc_auc
 from train_bench.references.dlrm.recipe import learning_rate
-from train_bench.references.dlrm.tables import Tables, place
+from train_bench.references.parts.recommendation.quality import CHUNK, roc_auc
+from train_bench.references.parts.recommendation.tables import Tables, place
 
 ROWS = [50, 3, 20, 7]
 BATCH = 8

@@ -21,8 +21,8 @@ import numpy as np
 
 from train_bench import files
 from train_bench.errors import RequestError, WriteError
-from train_bench.references.dlrm.config import Model
 from train_bench.references.parts import prepared
+from train_bench.references.parts.recommendation.config import Model
 
 FORMAT = 1
 DTYPE = np.dtype("<i4")

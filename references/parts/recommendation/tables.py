@@ -65,13 +65,27 @@ class Tables(nn.Module):
     """All tables of the model, of which this rank holds those of `place`. Their parameters are `local_params`
     of `Parallel.wrap`. Weights are U(-sqrt(1/n), sqrt(1/n)) for n rows, from a generator per table, so that
     they do not depend on the number of ranks. Gradients are sparse. A row that a batch looks up twice gets
-    the sum of both gradients: plain SGD adds them one by one, which comes to the same."""
+    the sum of both gradients: plain SGD adds them one by one, which comes to the same.
+
+    rows   of each table
+    width  of a row
+    hot    how many rows of each table a sample looks up, whose sum it gets; None is one of each
+    """
 
     def __init__(
-        self, rows: Sequence[int], width: int, *, seed: int, rank: int, ranks: int, device: torch.device
+        self,
+        rows: Sequence[int],
+        width: int,
+        *,
+        seed: int,
+        rank: int,
+        ranks: int,
+        device: torch.device,
+        hot: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         self._placed = place(rows, ranks)
+        self._hot = list(hot or [1] * len(rows))
         self._rank = rank
         order = [table for tables in self._placed for table in tables]
         self._back = [order.index(table) for table in range(len(rows))]
@@ -84,7 +98,8 @@ class Tables(nn.Module):
             self.weights[str(table)] = nn.Parameter(weight.uniform_(-limit, limit, generator=generator))
 
     def forward(self, indices: Tensor) -> list[Tensor]:
-        """float32 (b, d) per table from int64 (b, tables), both of this rank's share of the batch."""
+        """float32 (b, d) per table from int64 (b, all that a sample looks up, table after table), both of this rank's
+        share of the batch."""
         if len(self._placed) == 1:
             return self._look_up(indices)
         whole = self._share_indices(indices)
@@ -99,27 +114,53 @@ class Tables(nn.Module):
         return [exchanged[place] for place in self._back]
 
     def _look_up(self, own: Tensor) -> list[Tensor]:
+        columns = own.split([self._hot[int(table)] for table in self.weights], dim=1)
         return [
-            nn.functional.embedding(column, weight, sparse=True)
-            for column, weight in zip(own.unbind(dim=1), self.weights.values(), strict=True)
+            nn.functional.embedding(rows.squeeze(1), weight, sparse=True)
+            if rows.shape[1] == 1
+            else nn.functional.embedding_bag(rows, weight, mode="sum", sparse=True)
+            for rows, weight in zip(columns, self.weights.values(), strict=True)
         ]
 
     def _share_indices(self, indices: Tensor) -> Tensor:
-        """int64 (ranks * b, own tables): what all ranks look up in this rank's tables."""
-        own = len(self._placed[self._rank])
-        received = [indices.new_empty(len(indices), own) for _ in self._placed]
-        _swap(received, [indices[:, tables] for tables in self._placed])
+        """int64 (ranks * b, looked up in own tables): what all ranks look up in this rank's tables."""
+        columns = indices.split(self._hot, dim=1)
+        sent = [
+            torch.cat([columns[table] for table in tables], dim=1) if tables else indices[:, :0]
+            for tables in self._placed
+        ]
+        received = [torch.empty_like(sent[self._rank]) for _ in self._placed]
+        _swap(received, sent)
         return torch.cat(received)
 
     @contextmanager
-    def kept(self, indices: Tensor) -> Iterator[None]:
-        """Afterwards the rows that `indices` name are as they were; the others must not be changed. Tables are
-        too large for a second copy."""
-        rows = {table: indices[:, int(table)].unique() for table in self.weights}
-        before = {table: weight.detach()[rows[table]].clone() for table, weight in self.weights.items()}
+    def kept(self, indices: Tensor, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+        """Afterwards the rows that `indices` name are as they were, in the tables and in what the optimizer keeps of
+        them, and so are its counts; the others must not be changed. Tables are too large for a second copy."""
+        columns = indices.split(self._hot, dim=1)
+        rows = {table: columns[int(table)].unique() for table in self.weights}
+        held = {
+            table: [weight.detach(), *(value for value in optimizer.state.get(weight, {}).values())]
+            for table, weight in self.weights.items()
+        }
+        before = {
+            table: [_rows(tensor, rows[table]).clone() for tensor in tensors]
+            for table, tensors in held.items()
+        }
         try:
             yield
         finally:
-            with torch.no_grad():
-                for table, weight in self.weights.items():
-                    weight[rows[table]] = before[table]
+            for table, tensors in held.items():
+                for tensor, values in zip(tensors, before[table], strict=True):
+                    _put_rows(tensor, rows[table], values)
+
+
+def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    return tensor[rows] if tensor.dim() else tensor
+
+
+def _put_rows(tensor: Tensor, rows: Tensor, values: Tensor) -> None:
+    if tensor.dim():
+        tensor[rows] = values
+    else:
+        tensor.copy_(values)

@@ -1,0 +1,46 @@
+"""Recommendation: train DLRM-DCNv2 until the area under its ROC curve on the evaluation set suffices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from train_bench.references.dlrm_dcnv2 import data
+from train_bench.references.dlrm_dcnv2.config import Config
+from train_bench.references.dlrm_dcnv2.model import Network
+from train_bench.references.parts.optimizers import Adagrad
+from train_bench.references.parts.recommendation.data import Batch
+from train_bench.references.parts.recommendation.training import RecommendationTask
+
+
+class Task(RecommendationTask[Config]):
+    """The benchmark `dlrm_dcnv2` and its smaller scales."""
+
+    def _build_model(self) -> tuple[Network, torch.optim.Optimizer]:
+        parallel, hyperparameters = self._parallel, self.config.hyperparameters
+        model = Network(
+            self.config.model,
+            seed=self._seed,
+            rank=parallel.rank,
+            ranks=parallel.size,
+            device=parallel.device,
+        )
+        return model, Adagrad(
+            model.parameters(),
+            lr=hyperparameters.opt_base_learning_rate,
+            lr_decay=hyperparameters.opt_adagrad_learning_rate_decay,
+            initial_accumulator_value=hyperparameters.opt_adagrad_initial_accumulator_value,
+            eps=hyperparameters.opt_adagrad_epsilon,
+        )
+
+    def synthetic(self, samples: int) -> Batch:
+        """A look-alike of a micro-batch, read nowhere."""
+        return data.synthetic(self.config, samples)
+
+    def _batching(self) -> Callable[[np.ndarray], Batch]:
+        return data.batching(self.config)
+
+    def _rate(self) -> float:
+        return self.config.hyperparameters.opt_base_learning_rate
