@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 PARAMETERS = {
     "bert": 336_226_108,
     "dlrm": 24_036_595_969,
+    "dlrm_dcnv2": 128 * 204_184_588 + 16_044_545,
     "gpt_oss_20b": 20_495_244_864,
     "llama31_8b": 8_030_261_248,
     "maskrcnn": 44_125_173,
