@@ -1,5 +1,5 @@
-"""The targets of the mini scales of `dlrm` and of `dlrm_dcnv2`, whose hidden model is the same, ask for more than models
-reach that are fitted outside to all training samples. Of `dlrm_dcnv2`, boosted trees come nearest."""
+"""The targets of the mini scales of `dlrm` and of `dlrm_dcnv2`, whose hidden model is the same, ask for more than
+models reach that are fitted outside to all training samples. Of `dlrm_dcnv2`, boosted trees come nearest."""
 
 from __future__ import annotations
 
