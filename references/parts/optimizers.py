@@ -51,10 +51,31 @@ class AdamW(Optimizer, torch.optim.AdamW):
 
 
 class Adagrad(Optimizer, torch.optim.Adagrad):
-    """torch's Adagrad, likewise. It makes sparse tensors of its own, which need no check."""
+    """torch's Adagrad, likewise. Of tables with sparse gradients, the rows that have one are read and written alone;
+    torch masks whole tables for that."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Torch's own step."""
-        with torch.sparse.check_sparse_tensor_invariants(enable=False):
-            return inspect.unwrap(torch.optim.Adagrad.step)(self, closure)
+        """Torch's own step, but for tables, whose gradients of the same row are summed first."""
+        sparse = {
+            weight: (group, weight.grad)
+            for group in self.param_groups
+            for weight in group["params"]
+            if weight.grad is not None and weight.grad.is_sparse
+        }
+        for weight, (group, gradient) in sparse.items():
+            self._step_of_rows(weight, group, gradient.coalesce())
+            weight.grad = None
+        found = inspect.unwrap(torch.optim.Adagrad.step)(self, closure)
+        for weight, (_, gradient) in sparse.items():
+            weight.grad = gradient
+        return found
+
+    def _step_of_rows(self, weight: torch.Tensor, group: dict[str, Any], gradient: torch.Tensor) -> None:
+        rows, values, state = gradient._indices()[0], gradient._values(), self.state[weight]
+        rate = (
+            group["lr"] / (1 + float(state["step"]) * group["lr_decay"]) if group["lr_decay"] else group["lr"]
+        )
+        state["step"] += 1
+        state["sum"].index_add_(0, rows, values.square())
+        weight.index_add_(0, rows, values / (state["sum"][rows].sqrt() + group["eps"]), alpha=-rate)
