@@ -11,7 +11,9 @@ from train_bench.references.dlrm import criteo
 from train_bench.references.dlrm.config import Config
 from train_bench.references.parts.recommendation import data
 from train_bench.references.parts.recommendation.config import Model
-from train_bench.references.parts.recommendation.data import Batch
+from train_bench.references.parts.recommendation.data import Batch, open_records
+
+__all__ = ["as_batch", "open_records", "prepare", "synthetic"]
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
@@ -31,6 +33,6 @@ def as_batch(block: np.ndarray, model: Model) -> Batch:
     return data.labels_of(block), torch.from_numpy(dense), torch.from_numpy(data.rows_of(block, model))
 
 
-def synthetic(config: Config, samples: int) -> Batch:
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
     """A look-alike of a batch, read nowhere."""
-    return as_batch(data.synthetic(config.model, samples), config.model)
+    return as_batch(data.synthetic(config.model, samples, seed=seed), config.model)

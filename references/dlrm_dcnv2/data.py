@@ -14,7 +14,9 @@ from train_bench.references.dlrm_dcnv2.config import Config
 from train_bench.references.dlrm_dcnv2.multi_hot import MultiHot, write
 from train_bench.references.parts import prepared
 from train_bench.references.parts.recommendation import data
-from train_bench.references.parts.recommendation.data import Batch
+from train_bench.references.parts.recommendation.data import Batch, open_records
+
+__all__ = ["as_batch", "batching", "open_records", "prepare", "synthetic"]
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
