@@ -84,14 +84,15 @@ class Baseline:
     def again(self, pair: compare.Pair, way: Way) -> compare.Pair:
         """With what `train-bench equivalent` records besides where a difference is near; that of A once."""
         if len(self.pair.twins) == len(TWINS):
-            more = [self._rounded(self._way, f"a {draw}", draw) for draw in DRAWS]
-            self.pair = replace(self.pair, twins=[*self.pair.twins, *more])
+            more = [self._rounded(self._way, f"a {draw}", draw=draw) for draw in DRAWS]
+            coarse = self._rounded(self._way, "coarse", unit=compare.COARSE * UNIT)
+            self.pair = replace(self.pair, twins=[*self.pair.twins, *more], coarse=[coarse])
         start = {"start": str(self._start)}
-        b_again = [self._rounded(way, f"b {draw}", draw, **start) for draw in DRAWS]
+        b_again = [self._rounded(way, f"b {draw}", draw=draw, **start) for draw in DRAWS]
         return replace(self.pair, b=pair.b, b_again=b_again)
 
-    def _rounded(self, way: Way, name: str, draw: int, **options: Any) -> recording.Recording:
-        self._record(way, name, unit=UNIT, draw=draw, **options)
+    def _rounded(self, way: Way, name: str, **options: Any) -> recording.Recording:
+        self._record(way, name, **{"unit": UNIT, **options})
         found = recording.read(self.folder / name)
         shutil.rmtree(self.folder / name)
         return found

@@ -50,6 +50,14 @@ def test_a_difference_that_is_near_what_may_be_is_measured_again_and_no_other_is
     assert not compare.is_near(compare.climb(pair(recorded(noise=2 * U, seed=3))))
 
 
+def test_coarse_rounding_says_what_may_be_of_gradients_and_what_follows_and_of_no_output():
+    coarse = [recorded(noise=2.0**-13, seed=5)]
+    for name, verdict in (("gradients__0__first.weight", EQUAL), ("forward__0.0__first", DIFFERENT)):
+        near = recorded(**{name: recorded().arrays[name.replace("__", "/")] * np.float32(1 + 5e-4)})
+        assert compare.verdict(compare.climb(pair(near))) == DIFFERENT
+        assert compare.verdict(compare.climb(pair(near, coarse=coarse))) == verdict
+
+
 def _off(share):
     return recorded().arrays["gradients/0/first.weight"] * np.float32(1 + share)
 

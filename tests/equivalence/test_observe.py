@@ -1,70 +1,45 @@
-"""What is seen of an evaluation."""
+"""Rounding in another order, as it is added to what layers give and get."""
 
 import pytest
 import torch
+from torch import nn
 
-from train_bench.check.one_rank import OneRank
-from train_bench.equivalence.observe import Notes, Observer
+from train_bench.equivalence import observe
 
-
-class Evaluated:
-    """A model that answers in batches, as a task asks it."""
-
-    def __init__(self, batches):
-        self.batches, self.asked = batches, 0
-        self.model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.observer = Observer(OneRank(), Notes())
-        self.observer.wrap(self.model, optimizer)
-        self.observer.begin({})
-
-    def evaluate(self):
-        self.model.eval()
-        for batch in self.batches:
-            with self.observer.inference():
-                self.model(batch)
-            self.asked += 1
-        self.observer.sum(torch.zeros(()))
-        self.asked = "all"
-
-    def noted(self, when):
-        return [name for name in self.observer.notes.arrays if name.startswith(f"evaluation/{when}/")]
+UNIT = 1e-6
 
 
-def test_a_glance_notes_the_first_batch_of_the_start_weights_and_asks_no_more():
-    task = Evaluated([torch.zeros(3, 2), torch.ones(3, 2)])
-    with task.observer.glance():
-        task.evaluate()
-    assert task.asked == 0
-    assert task.noted("start") == [f"evaluation/start/{name}" for name in ("(input):0", "0", "1", "(model)")]
-    task.observer.steps = 6
-    task.evaluate()
-    assert task.asked == "all"
-    assert len(task.noted("last")) == 4
-    assert len(task.noted("start")) == 4
-    given = task.observer.notes.arrays["evaluation/last/(input):0"]
-    assert not given.any()  # the first batch, not the last one
+def rounded(model, seed=1):
+    observe.round_otherwise(model, UNIT, seed, rank=0)
+    return model
 
 
-def test_a_rank_without_a_batch_of_the_evaluation_waits_for_nobody():
-    task = Evaluated([])
-    with task.observer.glance():
-        task.evaluate()
-    assert (task.asked, task.noted("start")) == (0, [])
-    task.evaluate()
-    assert task.asked == "all"
+def test_an_output_near_zero_is_off_by_the_size_of_its_tensor_and_a_zero_by_nothing():
+    given = torch.tensor([[0.0, 1e-9, 1.0, -2.0, float("inf")]], dtype=torch.float64)
+    found = rounded(nn.Sequential(nn.Identity()))(given)[0]
+    size = ((1e-18 + 1 + 4) / 4) ** 0.5  # of what is finite
+    off = (found - given[0]).abs()
+    assert found[0] == 0 and found[4] == float("inf")
+    assert off[1:4].tolist() == pytest.approx([UNIT * size, UNIT * size, UNIT * 2], rel=1e-6)
 
 
-def test_a_glance_leaves_every_module_in_the_mode_that_it_was_in():
-    task = Evaluated([torch.zeros(3, 2)])
-    norm, layer = task.model.train()
-    layer.eval()
-    with task.observer.glance():
-        task.evaluate()
-    assert (task.model.training, norm.training, layer.training) == (True, True, False)
+def test_the_error_of_a_sum_of_gradients_grows_with_their_number():
+    """As that of a sum that is added up one by one does; of independent signs it would grow with the root of it."""
+    samples = 10_000
+    model = rounded(nn.Sequential(nn.Linear(1, 3).double()))
+    model(torch.ones(samples, 1, dtype=torch.float64)).sum().backward()
+    off = (model[0].bias.grad / samples - 1).abs()
+    assert float(off.max()) == pytest.approx(UNIT, rel=0.05)
 
 
-def test_what_fails_in_an_evaluation_fails_at_a_glance_too():
-    task = Evaluated([torch.zeros(3, 5)])
-    with pytest.raises(RuntimeError), task.observer.glance():
-        task.evaluate()
+def test_weights_are_off_by_themselves_and_the_same_on_all_ranks():
+    ends = []
+    for rank in range(2):
+        model = nn.Linear(50, 20).double()
+        nn.init.ones_(model.weight)
+        nn.init.zeros_(model.bias)
+        observe.round_otherwise(model, UNIT, 7, rank)
+        ends.append(model.weight.detach())
+        assert not model.bias.detach().any()
+    assert torch.equal(*ends)
+    assert sorted(set(ends[0].flatten().tolist())) == [1 - UNIT, 1 + UNIT]

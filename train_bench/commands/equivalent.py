@@ -57,6 +57,8 @@ OF_B = ("revision", "model", "names")
 A, B = "a", "b"
 TWINS = ("rounding", "threads")
 DOUBLE = "double"
+COARSE = "coarse rounding"
+
 DRAWS = (1, 2, 3, 4)
 """Roundings with which both sides are recorded again where a difference is near."""
 
@@ -290,6 +292,7 @@ def _carried_out(
         return pair
     for draw in DRAWS:
         _record(planned, told | {"unit": coarser, "draw": draw}, folder / _again(A, draw))
+    _record(planned, told | {"unit": compare.COARSE * coarser}, folder / COARSE)
     if from_start is not None:
         with _checkout(b.revision) as checkout, _first_on_path(checkout):
             for draw in DRAWS:
@@ -327,6 +330,7 @@ def _pair(folder: Path, b: Path, unit: float) -> compare.Pair:
         b=recording.read(b),
         twins=twins,
         b_again=_there(folder, [_again(B, draw) for draw in DRAWS]),
+        coarse=_there(folder, (COARSE,)),
         double=recording.read(double) if recording.is_recording(double) else None,
         unit=unit or UNITS[Precision.fp32],
     )

@@ -7,7 +7,8 @@ value.
 Where the double recording is more than `ASTRAY` times as far from A as the twins are, it has not done the same (a
 decision fell otherwise), and distances are from A, as they are without one.
 Where all that differs follows from batches, and begins near what may be, whoever records takes both again with other
-roundings: those of A are twins, and B differs on a rung if it does so with every rounding.
+roundings: those of A are twins, and B differs on a rung if it does so with every rounding. A is also recorded `COARSE`
+times as roughly rounded, so that decisions fall otherwise: a twin for gradients and what follows from them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ FACTOR = 10.0
 ASTRAY = 10.0
 NEAR = 1000.0
 """How many times what may be the first difference may be that is measured again; behind it all may jump."""
+
+COARSE = 10.0
+"""How many times as roughly A rounds once, where a difference is near."""
 
 STEADY = 0.05
 """A trajectory is compared as long as A and its twins differ by no more than this share of the loss."""
@@ -65,13 +69,14 @@ class Rung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """What is compared: A, B under A's names, other recordings of A and of B, and the rounding of the coarser of the
-    two."""
+    """What is compared: A, B under A's names, other recordings of A and of B, that of A with coarse rounding, and the
+    rounding of the coarser of the two."""
 
     a: Recording
     b: Recording
     twins: Sequence[Recording] = ()
     b_again: Sequence[Recording] = ()
+    coarse: Sequence[Recording] = ()
     double: Recording | None = None
     unit: float = 2.0**-23
 
@@ -98,6 +103,8 @@ def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Rung]:
 
 
 def _with_every_rounding(name: str, rung: Callable[[Pair], Rung], pair: Pair) -> Rung:
+    if name in FROM_GRADIENTS:
+        pair = replace(pair, twins=[*pair.twins, *pair.coarse])
     found = rung(pair)
     for b in pair.b_again if name in FROM_BATCHES else ():
         if found.verdict != DIFFERENT:
@@ -474,7 +481,8 @@ RUNGS: Mapping[str, Callable[[Pair], Rung]] = {
 }
 """In the order in which one follows from another."""
 
-FROM_BATCHES = ("forward", "loss", "gradients", "step", "statistics", "trajectory", "evaluation")
+FROM_GRADIENTS = ("gradients", "step", "statistics", "trajectory", "evaluation")
+FROM_BATCHES = ("forward", "loss", *FROM_GRADIENTS)
 
 
 NOTHING = "nothing that both have was seen"

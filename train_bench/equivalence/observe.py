@@ -14,7 +14,7 @@ import torch
 
 from train_bench.equivalence.recording import LAST, START
 from train_bench.parallel import Parallel
-from train_bench.sharded_tensors import is_sharded, part
+from train_bench.sharded_tensors import is_sharded, own_part, part
 from train_bench.sharded_tensors import whole as whole_of
 
 KEPT = 1 << 15
@@ -356,25 +356,44 @@ def widen(model: torch.nn.Module) -> None:
 
 
 def round_otherwise(model: torch.nn.Module, unit: float, seed: int, rank: int) -> None:
-    """From now on every weight, and what every layer gives, is off by `unit` of itself up or down, as rounding in
-    another order would make it. Weights are the same on all ranks."""
+    """From now on every weight, and what every layer gives and gets as gradient, is off by `unit` up or down, as
+    rounding in another order would make it. Weights are off by that much of themselves, and the same on all ranks;
+    others of themselves or of the tensor's size, if that is more, because sums cancel. The elements of a gradient
+    lean to one side, because the errors of a long sum add up."""
     generator = torch.Generator().manual_seed(seed)
 
-    def off(value: Any) -> Any:
+    def signs(like: torch.Tensor) -> torch.Tensor:
+        drawn = torch.randint(2, like.shape, generator=generator, dtype=torch.int8) * 2 - 1
+        return part(drawn.to(like.device, like.dtype), like)
+
+    def errors(values: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
+        held = own_part(values)
+        held = held[held.isfinite()].double()
+        size = float(held.square().mean().sqrt()) if held.numel() else 0.0
+        found = unit * directions * values.abs().clamp(min=size)
+        return found.where((values != 0) & values.isfinite(), torch.zeros_like(found))
+
+    def off_gradient(gradient: torch.Tensor) -> torch.Tensor:
+        lean = int(torch.randint(2, (), generator=generator)) * 2 - 1
+        return gradient + errors(gradient, signs(gradient) + lean)
+
+    def off_output(value: Any) -> Any:
         if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
-            return type(value)(map(off, value))
+            return type(value)(map(off_output, value))
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
-        sign = torch.randint(2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
-        return value * part(1 + unit * sign.to(value.device, value.dtype), value)
+        found = value + errors(value.detach(), signs(value))
+        if found.requires_grad:
+            found.register_hook(off_gradient)
+        return found
 
     with torch.no_grad():
         for weight in model.parameters():
-            weight.copy_(off(weight))
+            weight.mul_(1 + unit * signs(weight))
     generator.manual_seed(seed + 1 + rank)
     for module in model.modules():
         if not list(module.children()):
-            module.register_forward_hook(lambda _module, _inputs, output: off(output))
+            module.register_forward_hook(lambda _module, _inputs, output: off_output(output))
 
 
 def numerics(double: bool) -> AbstractContextManager[Any]:
