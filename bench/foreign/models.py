@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tests.references.published_decoder import decoder
 from train_bench.references.dlrm import config as dlrm
+from train_bench.references.dlrm_dcnv2 import config as dlrm_dcnv2
 from train_bench.references.llama31_8b.config import Model
 
 
@@ -153,3 +154,31 @@ def torchrec_dlrm(config: Mapping[str, Any]) -> nn.Module:
 def torchrec_dlrm_as_it_is(config: Mapping[str, Any]) -> nn.Module:
     """The same with products in the order that torchrec has them in."""
     return _Recommender(dlrm.Model(**config["model"]))
+
+
+class _CrossRecommender(nn.Module):
+    """The layers of torchrec's DLRM with a cross network, its tables as bags of torch."""
+
+    def __init__(self, shape: dlrm_dcnv2.Model) -> None:
+        from torchrec.models.dlrm import DenseArch, InteractionDCNArch, OverArch
+        from torchrec.modules.crossnet import LowRankCrossNet
+
+        super().__init__()
+        width, wide = shape.bottom[-1], (len(shape.rows) + 1) * shape.bottom[-1]
+        self.multi_hot = shape.multi_hot
+        self.tables = nn.ModuleList([nn.EmbeddingBag(count, width, mode="sum") for count in shape.rows])
+        self.dense_arch = DenseArch(shape.dense_features, shape.bottom)
+        cross = LowRankCrossNet(wide, shape.cross_layers, shape.cross_rank)
+        self.inter_arch = InteractionDCNArch(len(shape.rows), cross)
+        self.over_arch = OverArch(wide, shape.top)
+
+    def forward(self, dense: Tensor, indices: Tensor) -> Tensor:
+        bags = indices.split(self.multi_hot, dim=1)
+        found = torch.stack([table(rows) for table, rows in zip(self.tables, bags, strict=True)], dim=1)
+        logits: Tensor = self.over_arch(self.inter_arch(self.dense_arch(dense), found))
+        return logits.squeeze(1)
+
+
+def torchrec_dlrm_dcnv2(config: Mapping[str, Any]) -> nn.Module:
+    """DLRM-DCNv2 of torchrec."""
+    return _CrossRecommender(dlrm_dcnv2.Model(**config["model"]))
