@@ -162,6 +162,9 @@ ROUNDS = {"5.1.0": "llama31_8b_bs96", "6.0.0": "llama31_8b_bs128", "6.1.0": "lla
         ("5.1.0", "llama2_70b_lora"),
         ("6.0.0", "llama2_70b_lora_bs128"),
         ("6.1.0", "llama2_70b_lora_bs16"),
+        ("3.0.0", "dlrm_dcnv2_bs135168"),
+        ("5.1.0", "dlrm_dcnv2_bs160000"),
+        ("6.0.0", "dlrm_dcnv2"),
     ],
 )
 def test_the_official_checker_accepts_a_log_of_the_full_benchmark(
@@ -178,7 +181,8 @@ def test_the_official_checker_accepts_a_log_of_the_full_benchmark(
     job = replace(plan.jobs[0], drop_caches=False)
     job = replace(job, announcement={**job.announcement, "submission_platform": "2x something"})
     (target,) = job.target.thresholds
-    task = Synthetic([7.0, target.value + 0.01, target.value])
+    sign = -1 if target.higher_is_better else 1
+    task = Synthetic([target.value + sign * missing for missing in (0.5, 0.01, 0.0)])
     task.metric, task.eval_samples = target.metric, job.config["eval_samples"]
     log = Log(tmp_path / "result_0.txt", task.clock)
     assert timed_run(task, job, QuietRank(), log) == "success"
