@@ -12,7 +12,7 @@ import numpy as np
 from train_bench.errors import RequestError
 from train_bench.progress_bar import bar
 from train_bench.references.dlrm_dcnv2.config import Config
-from train_bench.references.parts.recommendation import records
+from train_bench.references.parts.recommendation import data, records
 
 DAYS = 24
 BLOCK = 1 << 16
@@ -25,6 +25,7 @@ def pack(config: Config, folder: Path, source: Path) -> dict[str, Any]:
     days = [_day(source, day, config) for day in range(DAYS)]
     last = days.pop()
     half = -(-len(last["labels"]) // 2)
+    data.refuse_counts(config, source, sum(len(day["labels"]) for day in days), half)
     return {
         "train": records.write_split(
             folder,

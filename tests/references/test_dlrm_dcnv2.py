@@ -165,6 +165,13 @@ def test_what_is_wrong_with_a_day_is_said(
         prepare(of_days(tmp_path), tmp_path / "records", tmp_path / "days")
 
 
+def test_other_days_than_those_of_the_benchmark_are_refused_before_they_are_packed(tmp_path: Path) -> None:
+    write_days(tmp_path / "days")
+    with pytest.raises(RequestError, match=r"700 training and 15 evaluation samples; found 690 and 15"):
+        prepare(of_days(tmp_path, "train_samples=700"), tmp_path / "records", tmp_path / "days")
+    assert not (tmp_path / "records" / "train.bin").exists()
+
+
 def test_what_cannot_be_trained_is_refused() -> None:
     for override, reason in (
         ("hyperparameters.opt_name=sgd", "trains with adagrad"),

@@ -83,14 +83,17 @@ def _check(config: Any, folder: Path, manifest: dict) -> None:
     prepared_with = {key: manifest[key] for key in expected}
     prepared.check_preprocessing(config, folder, prepared_with, expected)
     records.verify(folder, manifest, contents=config.data.verify)
-    counts = {split: manifest["splits"][split]["samples"] for split in prepared.SPLITS}
-    wanted = {"train": config.train_samples, "val": config.eval_samples}
-    if counts != wanted:
-        raise RequestError(
-            f"{config.benchmark} has {wanted['train']} training and {wanted['val']} evaluation samples; "
-            f"found {counts['train']} and {counts['val']} in {folder}."
-        )
+    refuse_counts(config, folder, *(manifest["splits"][split]["samples"] for split in prepared.SPLITS))
     prepared.check_contents(config, folder, records.content_digest(manifest), config.data.sha256)
+
+
+def refuse_counts(config: Any, folder: Path, train: int, val: int) -> None:
+    """Refuse other numbers of samples than those of the benchmark."""
+    if (train, val) != (config.train_samples, config.eval_samples):
+        raise RequestError(
+            f"{config.benchmark} has {config.train_samples} training and {config.eval_samples} evaluation samples; "
+            f"found {train} and {val} in {folder}. Prepare those of this benchmark in another folder."
+        )
 
 
 def open_records(config: Any) -> tuple[records.Records, records.Records]:
