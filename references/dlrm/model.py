@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.references.parts.recommendation.config import Model
+from train_bench.references.parts.recommendation.network import logits_of, mlp
 from train_bench.references.parts.recommendation.tables import Tables
 
 
@@ -41,8 +41,8 @@ class Dense(nn.Module):
         super().__init__()
         vectors = tables + 1
         pairs = vectors * (vectors - 1) // 2
-        self.bottom = _mlp(bottom)
-        self.top = _mlp([bottom[-1] + pairs, *top[:-1]])
+        self.bottom = mlp(bottom, _linear)
+        self.top = mlp([bottom[-1] + pairs, *top[:-1]], _linear)
         self.last = _linear(top[-2], top[-1])
         rows, columns = torch.tril_indices(vectors, vectors, offset=-1)
         self.register_buffer("_pairs", rows * vectors + columns, persistent=False)
@@ -51,15 +51,12 @@ class Dense(nn.Module):
         self.register_buffer("_places", places.flatten(), persistent=False)
 
     def forward(self, dense: Tensor, embeddings: Sequence[Tensor]) -> Tensor:
-        """float32 logits (b,) from the dense features (b, features) and an embedding (b, d) per table. The last
-        layer is computed in fp32 whatever the numerics, because logits of 16 bits would be tied in the AUC."""
+        """float32 logits (b,) from the dense features (b, features) and an embedding (b, d) per table."""
         lowest = self.bottom(dense)
         vectors = torch.stack([lowest, *(vector.to(lowest.dtype) for vector in embeddings)], dim=1)
         products = _Products.apply(vectors, self._pairs, self._places)
         high = self.top(torch.cat([lowest, products], dim=1))
-        with torch.autocast(high.device.type, enabled=False):
-            logits = functional.linear(high.float(), self.last.weight, self.last.bias)
-        return logits.squeeze(1)
+        return logits_of(high, self.last)
 
 
 class _Products(torch.autograd.Function):
@@ -81,14 +78,6 @@ class _Products(torch.autograd.Function):
         count = vectors.shape[1]
         matrix = functional.pad(gradients[0], (0, 1)).index_select(1, places).view(-1, count, count)
         return torch.bmm(matrix, vectors), None, None
-
-
-def _mlp(sizes: Sequence[int]) -> nn.Sequential:
-    """Layers with a ReLU after each."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(sizes):
-        layers += [_linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers)
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

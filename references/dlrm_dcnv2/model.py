@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from train_bench.references.dlrm_dcnv2.config import Model
+from train_bench.references.parts.recommendation.network import logits_of, mlp
 from train_bench.references.parts.recommendation.tables import Tables
 
 
@@ -38,23 +37,20 @@ class Dense(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         width = (1 + len(model.rows)) * model.bottom[-1]
-        self.bottom = _mlp([model.dense_features, *model.bottom])
+        self.bottom = mlp([model.dense_features, *model.bottom])
         self.cross = nn.ModuleList(CrossLayer(width, model.cross_rank) for _ in range(model.cross_layers))
-        self.top = _mlp([width, *model.top[:-1]])
+        self.top = mlp([width, *model.top[:-1]])
         self.last = nn.Linear(model.top[-2], model.top[-1])
 
     def forward(self, dense: Tensor, embeddings: Sequence[Tensor]) -> Tensor:
-        """float32 logits (b,) from the dense features (b, features) and an embedding (b, d) per table. The last
-        layer is computed in fp32 whatever the numerics, because logits of 16 bits would be tied in the AUC."""
+        """float32 logits (b,) from the dense features (b, features) and an embedding (b, d) per table."""
         lowest = self.bottom(dense)
         first = torch.cat([lowest, *(vector.to(lowest.dtype) for vector in embeddings)], dim=1)
         crossed = first
         for layer in self.cross:
             crossed = layer(first, crossed)
         high = self.top(crossed)
-        with torch.autocast(high.device.type, enabled=False):
-            logits = functional.linear(high.float(), self.last.weight, self.last.bias)
-        return logits.squeeze(1)
+        return logits_of(high, self.last)
 
 
 class CrossLayer(nn.Module):
@@ -72,11 +68,3 @@ class CrossLayer(nn.Module):
     def forward(self, first: Tensor, inputs: Tensor) -> Tensor:
         """(b, width) from what the first layer is given and what this one is given."""
         return first * self.up(self.down(inputs)) + inputs
-
-
-def _mlp(sizes: Sequence[int]) -> nn.Sequential:
-    """Layers with a ReLU after each."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers)
