@@ -20,7 +20,8 @@ from train_bench.references.maskrcnn.proposals import (
     detect,
     propose,
 )
-from train_bench.references.maskrcnn.targets import BETWEEN, Objects, draw, inside, mask_targets, match
+from train_bench.references.maskrcnn.targets import Objects, draw, inside, mask_targets, match
+from train_bench.references.parts import matching
 
 RPN_ABOVE, RPN_BELOW, RPN_POSITIVE, RPN_BETA = 0.7, 0.3, 0.5, 1 / 9
 ROI_ABOVE, ROI_POSITIVE = 0.5, 0.25
@@ -91,7 +92,7 @@ class Detector(nn.Module):
         chosen_logits, truths, chosen_codes, wanted = [], [], [], []
         for image, (truth, size, generator) in enumerate(zip(objects, sizes, generators, strict=True)):
             matches = match(truth.boxes, anchors, above=RPN_ABOVE, below=RPN_BELOW, claim=True)
-            matches = torch.where(inside(anchors, *size), matches, BETWEEN)
+            matches = torch.where(inside(anchors, *size), matches, matching.BETWEEN)
             positive, negative = draw(matches, self.detection.anchors_sampled, RPN_POSITIVE, generator)
             chosen_logits.append(logits[image, torch.cat([positive, negative])])
             truths.append(logits.new_ones(len(positive)))

@@ -14,9 +14,7 @@ from torchvision import ops
 
 from train_bench.references.maskrcnn.boxes import as_edges, iou
 from train_bench.references.maskrcnn.model import MASK_SIDE
-
-BACKGROUND, BETWEEN = -1, -2
-"""Matches that are no object: background, and what is neither and makes no loss."""
+from train_bench.references.parts import matching
 
 Polygons = Sequence[Sequence[np.ndarray]]
 """Per object its polygons, each float64 (x, y, x, y, ...) in pixels of the image."""
@@ -55,22 +53,8 @@ class Objects:
 
 
 def match(truth: Tensor, boxes: Tensor, *, above: float, below: float, claim: bool) -> Tensor:
-    """int64 (boxes,): the object of `truth` that each box overlaps most if their IoU is at least `above`,
-    `BACKGROUND` if it is less than `below`, else `BETWEEN`.
-
-    With `claim`, the boxes with the highest IoU that an object has with any, ties included, are matched to
-    the object that they overlap most, however little that is ("low-quality matches").
-    """
-    if not len(truth):
-        return torch.full((len(boxes),), BACKGROUND, device=boxes.device)
-    overlap = iou(truth, boxes)
-    best, best_of = overlap.max(dim=0)
-    matches = torch.where(best >= above, best_of, BETWEEN)
-    matches = torch.where(best < below, BACKGROUND, matches)
-    if claim:
-        claimed = (overlap == overlap.amax(dim=1, keepdim=True)).any(dim=0)
-        matches = torch.where(claimed, best_of, matches)
-    return matches
+    """int64 (boxes,): the object of `truth` that each box stands for, by their IoU (`matching.match`)."""
+    return matching.match(iou(truth, boxes), above=above, below=below, claim=claim)
 
 
 def inside(anchors: Tensor, height: int, width: int) -> Tensor:
@@ -84,7 +68,7 @@ def draw(
 ) -> tuple[Tensor, Tensor]:
     """Indices of at most `count` examples: objects up to their share, then background; both at random."""
     positive = (matches >= 0).nonzero().squeeze(1)
-    negative = (matches == BACKGROUND).nonzero().squeeze(1)
+    negative = (matches == matching.BACKGROUND).nonzero().squeeze(1)
     positives = min(len(positive), int(count * positive_share))
     negatives = min(len(negative), count - positives)
     return _some(positive, positives, generator), _some(negative, negatives, generator)

@@ -94,10 +94,10 @@ class Annotations:
         return np.flatnonzero(np.diff(self.first) > 0)
 
 
-def read(path: Path, *, masks: bool = False) -> Annotations:
-    """The annotation file at `path`; with `masks`, their segmentations too, each checked against the size
-    of its image. Categories are numbered in the order of their ids."""
-    content = _parse(path, masks=masks)
+def read(path: Path, *, masks: bool = False, largest: int = LARGEST_FILE) -> Annotations:
+    """The annotation file at `path`, of `largest` bytes at most; with `masks`, their segmentations too, each checked
+    against the size of its image. Categories are numbered in the order of their ids."""
+    content = _parse(path, masks=masks, largest=largest)
     categories = sorted(_table(path, content, "categories"), key=lambda entry: entry["id"])
     category_ids = _unique(path, "categories", categories)
     images = _table(path, content, "images")
@@ -138,7 +138,7 @@ def read(path: Path, *, masks: bool = False) -> Annotations:
     )
 
 
-def _parse(path: Path, *, masks: bool) -> Mapping[str, Any]:
+def _parse(path: Path, *, masks: bool, largest: int) -> Mapping[str, Any]:
     """The file's content; without `masks`, segmentations are dropped while it is read, which are nearly all
     of it."""
 
@@ -147,7 +147,7 @@ def _parse(path: Path, *, masks: bool) -> Mapping[str, Any]:
         return entry
 
     try:
-        text = files.read_bytes(path, largest=LARGEST_FILE).decode("utf-8")
+        text = files.read_bytes(path, largest=largest).decode("utf-8")
         content = json.loads(text, object_hook=None if masks else without_mask)
     except OSError as error:
         raise RequestError(f"The annotation file {path} cannot be read: {error.strerror}.") from error

@@ -6,7 +6,6 @@ A prepared folder has, per split, an annotation file in COCO format, the same an
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +15,15 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references.parts import archives, coco, coco_2017, digit_scenes, prepared
-from train_bench.references.ssd import start_weights
+from train_bench.references.parts import (
+    archives,
+    backbone_weights,
+    coco,
+    coco_2017,
+    coco_folder,
+    digit_scenes,
+    prepared,
+)
 from train_bench.references.ssd.config import Config, Data
 from train_bench.references.ssd.images import for_evaluation, for_training
 from train_bench.references.ssd.priors import match, priors
@@ -57,20 +63,17 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
         raise UnknownName(what="data origin", name=origin, known=ORIGINS)
     file = config.start_weights_file()
     if file is not None:
-        start_weights.check(file)
+        backbone_weights.check(file)
     if origin == "digits":
         digit_scenes.write(folder, scenes(config))
     elif origin == "coco":
         coco_2017.prepare(folder, source)
-    elif not all(_places(config, folder, split)[0].exists() for split in prepared.SPLITS):
+    elif not all(_place(config, folder, split).file.exists() for split in prepared.SPLITS):
         _unpack_bccd(config, folder, source)
-    for split in prepared.SPLITS:
-        annotations, _, arrays = _places(config, folder, split)
-        if not arrays.exists() or arrays.stat().st_mtime_ns < annotations.stat().st_mtime_ns:
-            coco.save(coco.read(annotations), arrays)
+    coco_folder.keep_arrays(_place(config, folder, split) for split in prepared.SPLITS)
     splits = open_splits(config, folder)
     if origin != "coco" and not config.data.verify:
-        check_contents(config, splits)
+        coco_folder.check_contents(config, splits)
     coco.write_manifest(folder, origin, splits)
 
 
@@ -83,54 +86,29 @@ def _unpack_bccd(config: Config, folder: Path, source: Path | None) -> None:
     archives.unpack_zip(source / BCCD, folder)
 
 
-def _places(config: Config, folder: Path, split: str) -> tuple[Path, Path, Path]:
-    """Of a split: annotation file, folder of images, arrays of the annotations."""
+def _place(config: Config, folder: Path, split: str) -> coco_folder.Place:
     arrays = folder / f"{split}.npz"
     if config.data.origin == "coco":
-        return coco_2017.annotation_file(folder, split), coco_2017.image_folder(folder, split), arrays
+        file, images = coco_2017.annotation_file(folder, split), coco_2017.image_folder(folder, split)
+        return coco_folder.Place(file=file, arrays=arrays, images=images)
     images = folder / split if config.data.origin == "digits" else folder
-    return folder / f"instances_{split}.json", images, arrays
+    return coco_folder.Place(file=folder / f"instances_{split}.json", arrays=arrays, images=images)
 
 
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
-    """Training and evaluation split in `folder`: the first touch of the data set."""
-    train, val = (_split(config, folder, split) for split in prepared.SPLITS)
+    """Training and evaluation split in `folder`: the first touch of the data set. Images without a box train nobody,
+    and in an evaluation nothing is looked for in them, though they count as samples (reference of the benchmark)."""
+    train, val = (_place(config, folder, split) for split in prepared.SPLITS)
+    known, judged = (coco_folder.annotations_of(config, place) for place in (train, val))
+    used, shown = known.with_boxes(), judged.with_boxes()
+    every = len(judged.image_ids)
+    splits = (
+        coco_folder.split(config, train, known, used, counted=len(used), wanted=config.train_samples),
+        coco_folder.split(config, val, judged, shown, counted=every, wanted=config.eval_samples),
+    )
     if config.data.verify:
-        check_contents(config, (train, val))
-    return train, val
-
-
-def check_contents(config: Config, splits: tuple[Split, Split]) -> None:
-    """Decode every image, and compare pixels and boxes with the digest that is known."""
-    digest = hashlib.sha256()
-    for split in splits:
-        coco.update_digest(digest, split)
-    prepared.check_contents(config, splits[0].path.parent, digest.hexdigest(), config.data.sha256)
-
-
-def _split(config: Config, folder: Path, split: str) -> Split:
-    """Images of a split that have a box: those without train nobody, and in an evaluation nothing is looked for in
-    them, though they count as samples (reference of the benchmark)."""
-    path, images, arrays = _places(config, folder, split)
-    if not arrays.is_file():
-        raise prepared.not_there(config, folder)
-    annotations = coco.load(arrays)
-    used = annotations.with_boxes()
-    counted = len(used) if split == "train" else len(annotations.image_ids)
-    wanted = config.train_samples if split == "train" else config.eval_samples
-    if counted != wanted:
-        raise RequestError(
-            f"{path} has {counted} images that can be used; {config.benchmark} has {wanted} in '{split}'."
-        )
-    if len(annotations.category_ids) != config.model.num_classes:
-        raise RequestError(
-            f"{path} has {len(annotations.category_ids)} categories; model.num_classes of {config.benchmark} is "
-            f"{config.model.num_classes}."
-        )
-    missing = coco.missing_images(images, annotations)
-    if missing:
-        raise RequestError(f"{images} lacks {len(missing)} images, {missing[0]} the first of them.")
-    return Split(path=path, annotations=annotations, images=used, folder=images)
+        coco_folder.check_contents(config, splits)
+    return splits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,10 @@ import torch
 from torch import Tensor
 from torchvision.ops import nms
 
+from train_bench.references.parts.box_quality import Detections
 from train_bench.references.ssd.priors import decode
 
 MIN_SCORE, MAX_IOU, CANDIDATES, KEPT = 0.05, 0.5, 200, 200
-
-
-Detections = tuple[Tensor, Tensor, Tensor]
-"""Corners (n, 4) as shares of the image, scores (n,), classes int64 (n,)."""
 
 
 def detect(offsets: Tensor, logits: Tensor, prior: Tensor) -> Detections:

@@ -14,6 +14,9 @@ from train_bench.references.ssd.config import Model
 PREFIX = "ssd0_"
 BACKBONE = f"{PREFIX}resnetmlperf0_"
 
+UNUSED = ("layer4.", "fc.")
+"""What torchvision's ResNet-34 has besides the backbone."""
+
 
 class Backbone(nn.Module):
     """Stem and three stages; parameters are named as in torchvision's ResNet-34."""

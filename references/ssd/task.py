@@ -10,13 +10,13 @@ from pycocotools.coco import COCO
 from torch import Tensor, nn
 
 from train_bench.quality import Quality
-from train_bench.references.parts import coco_ap, loading, prepared, stream
+from train_bench.references.parts import backbone_weights, box_quality, coco_ap, loading, prepared, stream
 from train_bench.references.parts.training import TrainingTask
-from train_bench.references.ssd import data, quality, start_weights
+from train_bench.references.ssd import data
 from train_bench.references.ssd.config import Config
 from train_bench.references.ssd.detections import detect
 from train_bench.references.ssd.loss import multibox_loss
-from train_bench.references.ssd.model import SSD, tensor_names
+from train_bench.references.ssd.model import SSD, UNUSED, tensor_names
 from train_bench.references.ssd.priors import priors
 from train_bench.references.ssd.recipe import optimizer_of, schedule_of
 from train_bench.task import DataFacts
@@ -39,7 +39,7 @@ class Task(TrainingTask[Config, data.Batch]):
         self._tensor_names = tensor_names(network)  # 119 for the full model
         weights = config.start_weights_file()
         if weights is not None:
-            start_weights.load(network.backbone, weights)
+            backbone_weights.load(network.backbone, weights, unused=UNUSED)
         model = parallel.batch_norm(
             network.to(parallel.device).to(memory_format=self._layout),
             ranks=config.batch_norm_ranks(parallel.size),
@@ -107,8 +107,8 @@ class Task(TrainingTask[Config, data.Batch]):
                 if index < len(self._val.images):
                     boxes = detect(places, kinds, self._prior_there)
                     number = int(self._val.images[index])
-                    detections.append(quality.rows(boxes, self._val.annotations, number))
+                    detections.append(box_quality.rows(boxes, self._val.annotations, number))
         if self._parallel.sum(broken).item():
             return Quality(metrics={"mAP": math.nan})
-        precision = quality.average_precision(self._truth, detections, self._parallel)
+        precision = box_quality.average_precision(self._truth, detections, self._parallel)
         return Quality(metrics={"mAP": precision})

@@ -11,14 +11,13 @@ import torch
 from train_bench.references.maskrcnn.boxes import base_anchors, clip, decode, encode, grid_anchors, iou, nms
 from train_bench.references.maskrcnn.proposals import best_of_batch, paste, propose
 from train_bench.references.maskrcnn.targets import (
-    BACKGROUND,
-    BETWEEN,
     Objects,
     draw,
     inside,
     mask_targets,
     match,
 )
+from train_bench.references.parts.matching import BACKGROUND, BETWEEN
 
 
 def test_a_pixel_belongs_to_both_ends_of_a_box() -> None:

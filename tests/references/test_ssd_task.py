@@ -15,9 +15,10 @@ from tests.references.configs import ssd
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark
 from train_bench.errors import RequestError
-from train_bench.references.ssd import data, start_weights
+from train_bench.references.parts import backbone_weights
+from train_bench.references.ssd import data
 from train_bench.references.ssd.config import Config
-from train_bench.references.ssd.model import SSD
+from train_bench.references.ssd.model import SSD, UNUSED
 from train_bench.references.ssd.recipe import optimizer_of, schedule_of
 from train_bench.references.ssd.task import Task
 
@@ -130,9 +131,9 @@ def test_start_weights_are_those_of_the_file(tmp_path: Path) -> None:
     theirs = resnet34().state_dict()
     path = tmp_path / "resnet34.pth"
     torch.save(theirs, path)
-    start_weights.check(path)
+    backbone_weights.check(path)
     backbone = SSD(ssd("ssd").model).backbone
-    start_weights.load(backbone, path)
+    backbone_weights.load(backbone, path, unused=UNUSED)
     assert all(torch.equal(value, theirs[name]) for name, value in backbone.state_dict().items())
 
 
@@ -141,14 +142,14 @@ def test_start_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "resnet34-333f7ec4.pth"
     path.write_bytes(b"nothing")
     with pytest.raises(RequestError, match="should begin with 333f7ec4"):
-        start_weights.check(path)
+        backbone_weights.check(path)
     with pytest.raises(RequestError, match="does not hold the weights of this backbone"):
-        start_weights.load(backbone, path)
+        backbone_weights.load(backbone, path, unused=UNUSED)
     state = backbone.state_dict()
     state.pop("conv1.weight")
     torch.save(state, path)
     with pytest.raises(RequestError, match=r"Missing key\(s\) in state_dict: \"conv1\.weight\""):
-        start_weights.load(backbone, path)
+        backbone_weights.load(backbone, path, unused=UNUSED)
 
 
 FULL_STEP = """

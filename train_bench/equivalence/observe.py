@@ -4,6 +4,7 @@ the optimizer."""
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -367,11 +368,12 @@ def round_otherwise(model: torch.nn.Module, unit: float, seed: int, rank: int) -
         return part(drawn.to(like.device, like.dtype), like)
 
     def errors(values: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
-        held = own_part(values)
-        held = held[held.isfinite()].double()
-        size = float(held.square().mean().sqrt()) if held.numel() else 0.0
-        found = unit * directions * values.abs().clamp(min=size)
-        return found.where((values != 0) & values.isfinite(), torch.zeros_like(found))
+        size = _root_mean_square(own_part(values))
+        if not math.isfinite(size):
+            known = values.isfinite()
+            size = _root_mean_square(own_part(values)[own_part(known)].double())
+            return torch.where(known & (values != 0), unit * directions * values.abs().clamp(min=size), 0)
+        return unit * directions * values.abs().clamp(min=size) * (values != 0)
 
     def off_gradient(gradient: torch.Tensor) -> torch.Tensor:
         lean = int(torch.randint(2, (), generator=generator)) * 2 - 1
@@ -394,6 +396,11 @@ def round_otherwise(model: torch.nn.Module, unit: float, seed: int, rank: int) -
     for module in model.modules():
         if not list(module.children()):
             module.register_forward_hook(lambda _module, _inputs, output: off_output(output))
+
+
+def _root_mean_square(values: torch.Tensor) -> float:
+    wide = torch.promote_types(values.dtype, torch.float32)
+    return float(torch.linalg.vector_norm(values, dtype=wide)) / math.sqrt(max(1, values.numel()))
 
 
 def numerics(double: bool) -> AbstractContextManager[Any]:

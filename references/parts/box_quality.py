@@ -1,14 +1,17 @@
-"""From the detections of all ranks to the metric of the benchmark."""
+"""From the boxes that detectors find, as shares of the image, to the average precision of all ranks' together."""
 
 from __future__ import annotations
 
 import numpy as np
 from pycocotools.coco import COCO
+from torch import Tensor
 
 from train_bench.parallel import Parallel
 from train_bench.references.parts import coco_ap
 from train_bench.references.parts.coco import Annotations
-from train_bench.references.ssd.detections import Detections
+
+Detections = tuple[Tensor, Tensor, Tensor]
+"""Corners (n, 4) as shares of the image, scores (n,), classes int64 (n,) from 1."""
 
 COLUMNS = 7
 """image_id, x, y, width, height (pixels of the original image), score, category_id: the rows that pycocotools

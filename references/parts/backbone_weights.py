@@ -1,4 +1,4 @@
-"""Start weights of the backbone: torchvision's ResNet-34 on ImageNet, without its last stage and classifier."""
+"""Start weights of a backbone: files of torchvision, whose tensors have the names that the backbone's have."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import pickle
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from train_bench.errors import RequestError
 from train_bench.references.parts import prepared
-from train_bench.references.ssd.model import Backbone
-
-UNUSED = ("layer4.", "fc.")
 
 
 def check(path: Path) -> None:
@@ -28,12 +26,12 @@ def check(path: Path) -> None:
         raise RequestError(f"{path} has sha256 {digest}; it should begin with {wanted}. Fetch it again.")
 
 
-def load(backbone: Backbone, path: Path) -> None:
-    """Put the weights of `path`, a state dict with torchvision's names, into `backbone`. Reads tensors only
-    and runs no code."""
+def load(backbone: nn.Module, path: Path, *, unused: tuple[str, ...]) -> None:
+    """Put the weights of `path`, a state dict with torchvision's names, into `backbone`, but for those whose names
+    begin with one of `unused`. Reads tensors only and runs no code."""
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
-        kept = {name: value for name, value in weights.items() if not name.startswith(UNUSED)}
+        kept = {name: value for name, value in weights.items() if not name.startswith(unused)}
         # Files from before torch 0.4.1 do not count batches.
         counters = {name: value for name, value in backbone.state_dict().items() if "num_batches" in name}
         backbone.load_state_dict({**counters, **kept})

@@ -1,0 +1,177 @@
+"""The data of the object detection benchmark: preparing, opening, examples of a run, look-alikes.
+
+OpenImages lies as the script of the reference downloads it, and is used where it lies:
+
+    train/data/*.jpg        train/labels/openimages-mlperf.json
+    validation/data/*.jpg   validation/labels/openimages-mlperf.json
+
+Beside these are put the annotations as arrays (`train.npz`, `val.npz`) and, written last, the manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from train_bench.errors import RequestError, UnknownName
+from train_bench.references.parts import backbone_weights, coco, coco_folder, digit_scenes, prepared
+from train_bench.references.retinanet.config import Config, Data
+
+ORIGINS = ("openimages", "digits")
+LABELS = "openimages-mlperf.json"
+FOLDERS = {"train": "train", "val": "validation"}
+
+LARGEST_FILE = 8 << 30
+"""Bytes of an annotation file of OpenImages, whose size is not published."""
+
+Batch = tuple[list[Tensor], list[Tensor], list[Tensor]]
+"""Per image: uint8 (3, height, width), float32 (boxes, 4) corners in pixels of the image as the network sees it, int64
+(boxes,) classes from 1."""
+
+Split = coco.Split
+
+
+def scenes(config: Config) -> digit_scenes.Scenes:
+    """What the generated scenes of the mini scale look like."""
+    return digit_scenes.Scenes(
+        side=config.model.image_size,
+        train=config.train_samples or 0,
+        val=config.eval_samples or 0,
+        categories=config.model.num_classes,
+        objects=(1, 3),
+        enlarge=(3, 4),
+        crossed=True,
+    )
+
+
+def prepare(config: Config, folder: Path, source: Path | None) -> None:
+    """Make `folder` ready, once and for all. OpenImages has to lie there already: it is neither downloaded nor copied
+    (`source` is not asked)."""
+    origin = config.data.origin
+    if origin not in ORIGINS:
+        raise UnknownName(what="data origin", name=origin, known=ORIGINS)
+    file = config.start_weights_file()
+    if file is not None:
+        backbone_weights.check(file)
+    if origin == "digits":
+        digit_scenes.write(folder, scenes(config))
+    places = [_place(config, folder, split) for split in prepared.SPLITS]
+    absent = [place.file for place in places if not place.file.is_file()]
+    if absent:
+        raise RequestError(
+            f"There is no {absent[0]}. {config.benchmark} is prepared where the reference's script "
+            "download_openimages_mlperf.sh has put it; name that folder with data_dir=FOLDER."
+        )
+    coco_folder.keep_arrays(places, largest=LARGEST_FILE)
+    splits = open_splits(config, folder)
+    if origin == "digits" and not config.data.verify:
+        coco_folder.check_contents(config, splits)
+    coco.write_manifest(folder, origin, splits)
+
+
+def _place(config: Config, folder: Path, split: str) -> coco_folder.Place:
+    arrays = folder / f"{split}.npz"
+    if config.data.origin == "openimages":
+        lies = folder / FOLDERS[split]
+        return coco_folder.Place(file=lies / "labels" / LABELS, arrays=arrays, images=lies / "data")
+    return coco_folder.Place(file=folder / f"instances_{split}.json", arrays=arrays, images=folder / split)
+
+
+def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
+    """Training and evaluation split in `folder`: the first touch of the data set. Training is on images that have a
+    box of more than a pixel each way, an evaluation on all (reference of the benchmark)."""
+    train, val = (_place(config, folder, split) for split in prepared.SPLITS)
+    known, judged = (coco_folder.annotations_of(config, place) for place in (train, val))
+    large = np.flatnonzero((known.boxes[:, 2:] - known.boxes[:, :2] > 1).all(axis=1))
+    used = np.unique(np.searchsorted(known.first, large, side="right") - 1)
+    every = np.arange(len(judged.image_ids))
+    splits = (
+        coco_folder.split(config, train, known, used, counted=len(used), wanted=config.train_samples),
+        coco_folder.split(config, val, judged, every, counted=len(every), wanted=config.eval_samples),
+    )
+    if config.data.verify:
+        coco_folder.check_contents(config, splits)
+    return splits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet(Dataset):
+    """Images with their boxes, by (index, position); the position decides whether one is flipped."""
+
+    split: Split
+    data: Data
+    side: int
+    seed: int
+
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        index, position = item
+        number, owner = int(self.split.images[index]), self._owner(index)
+        annotations = self.split.annotations
+        rows = annotations.rows(owner)
+        height, width = annotations.sizes[owner]
+        boxes = annotations.boxes[rows].astype(np.float64) / [width, height, width, height]
+        pixels = self.split.pixels(number)
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        if rng.random() < self.data.flip:
+            pixels = pixels[:, ::-1]
+            boxes = np.stack([1.0 - boxes[:, 2], boxes[:, 1], 1.0 - boxes[:, 0], boxes[:, 3]], axis=1)
+        corners = torch.from_numpy((self.side * boxes).astype(np.float32))
+        return channels_first(pixels), corners, torch.from_numpy(annotations.labels[rows])
+
+    def _owner(self, index: int) -> int:
+        """The image whose boxes an image has: itself, or with `permute_labels` the next one."""
+        return int(self.split.images[(index + self.data.permute_labels) % len(self.split.images)])
+
+    @property
+    def stored(self) -> Split:
+        """Where they lie."""
+        return self.split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSet(Dataset):
+    """Images with their index; an index beyond the end is padding."""
+
+    split: Split
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        number = int(self.split.images[index % len(self.split.images)])
+        return channels_first(self.split.pixels(number)), index
+
+    @property
+    def stored(self) -> Split:
+        """Where they lie."""
+        return self.split
+
+
+def channels_first(pixels: np.ndarray) -> Tensor:
+    """uint8 (height, width, 3) -> uint8 (3, height, width)."""
+    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+def lists(examples: list[tuple[object, ...]]) -> tuple[list[object], ...]:
+    """A batch of examples, which may differ in size: a list of each of their parts."""
+    return tuple(list(part) for part in zip(*examples, strict=True))
+
+
+def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
+    """Look-alike of a batch, from a generator of its own: bright squares, one per image, whose colour is
+    their class; these can be learnt. Reads nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    side, classes = config.model.image_size, config.model.num_classes
+    colours = torch.randint(120, 256, (classes, 3, 1, 1), generator=generator, dtype=torch.uint8)
+    images = torch.randint(0, 100, (samples, 3, side, side), generator=generator, dtype=torch.uint8)
+    boxes, labels = [], []
+    for image in images:
+        label = int(torch.randint(classes, (1,), generator=generator))
+        extent = int(torch.randint(side // 4, side // 2, (1,), generator=generator))
+        top, left = torch.randint(0, side - extent, (2,), generator=generator).tolist()
+        image[:, top : top + extent, left : left + extent] = colours[label]
+        boxes.append(torch.tensor([[left, top, left + extent, top + extent]], dtype=torch.float32))
+        labels.append(torch.tensor([label + 1]))
+    return list(images), boxes, labels
