@@ -23,19 +23,24 @@ def focal_loss(
     codes (samples, anchors, 4), logits (samples, anchors, classes); per image boxes (n, 4) and labels int64 (n,) from
     1; prior (anchors, 4). Anchors between object and background are in neither sum.
     """
+    wanted, targets, found, counted = (
+        torch.stack(parts)
+        for parts in zip(*(_asked(*truth, prior) for truth in zip(boxes, labels, strict=True)), strict=True)
+    )
     kinds = torch.arange(1, logits.shape[2] + 1, device=logits.device)
-    losses = []
-    for places, scores, truth, names in zip(codes, logits, boxes, labels, strict=True):
-        matches = match(truth, prior)
-        found, counted = matches >= 0, matches != matching.BETWEEN
-        count = found.sum().clamp(min=1)
-        wanted = torch.zeros_like(scores)
-        distance = scores.new_zeros(())
-        if len(truth):
-            taken = matches.clamp(min=0)
-            wanted = ((names[taken][:, None] == kinds) & found[:, None]).to(scores.dtype)
-            apart = functional.l1_loss(places, encode(truth[taken], prior), reduction="none")
-            distance = (apart * found[:, None]).sum()
-        focal = sigmoid_focal_loss(scores, wanted, alpha=ALPHA, gamma=GAMMA)
-        losses.append(((focal * counted[:, None]).sum() + distance) / count)
-    return torch.stack(losses).mean()
+    focal = sigmoid_focal_loss(
+        logits, (wanted[:, :, None] == kinds).to(logits.dtype), alpha=ALPHA, gamma=GAMMA
+    )
+    distance = functional.l1_loss(codes, targets, reduction="none")
+    sums = (focal * counted[:, :, None]).sum(dim=(1, 2)) + (distance * found[:, :, None]).sum(dim=(1, 2))
+    return (sums / found.sum(dim=1).clamp(min=1)).mean()
+
+
+def _asked(boxes: Tensor, labels: Tensor, prior: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of the anchors of an image: class, 0 for none, and codes; which are objects; which count for the classes."""
+    matches = match(boxes, prior)
+    found = matches >= 0
+    if not len(boxes):
+        return torch.zeros_like(matches), torch.zeros_like(prior), found, ~found
+    taken = matches.clamp(min=0)
+    return labels[taken] * found, encode(boxes[taken], prior), found, matches != matching.BETWEEN
