@@ -16,10 +16,10 @@ RANKS = (f"{PARTS}=2", f"{TWO} {PARTS}=1")
 
 MATRIX = {
     "two ranks": (*RANKS, ("bert", "dlrm", "unet3d", "gpt_oss_20b")),
-    "horovod": (TWO, "launcher=horovod", ("resnet", "rnnt")),
+    "horovod": (TWO, "launcher=horovod", ("resnet", "rnnt", "minigo")),
     "deepspeed": (TWO, "launcher=deepspeed", ("bert", "ssd")),
     "ZeRO 2": (TWO, "launcher=deepspeed launcher.zero_stage=2", ("unet3d",)),
-    "divided weights": (TWO, "launcher.shard=fsdp", ("llama31_8b", "maskrcnn")),
+    "divided weights": (TWO, "launcher.shard=fsdp", ("llama31_8b", "llama2_70b_lora", "maskrcnn")),
     "compiled": ("", "benchmark.compile=true", ("resnet", "dlrm")),
     "layout": ("", "benchmark.model.channels_last=false", ("resnet",)),
 }

@@ -165,6 +165,8 @@ ROUNDS = {"5.1.0": "llama31_8b_bs96", "6.0.0": "llama31_8b_bs128", "6.1.0": "lla
         ("3.0.0", "dlrm_dcnv2_bs135168"),
         ("5.1.0", "dlrm_dcnv2_bs160000"),
         ("6.0.0", "dlrm_dcnv2"),
+        ("5.0.0", "retinanet_bs2560"),
+        ("5.1.0", "retinanet"),
     ],
 )
 def test_the_official_checker_accepts_a_log_of_the_full_benchmark(
