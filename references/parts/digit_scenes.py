@@ -51,6 +51,19 @@ class Scenes:
     seed: int = 0
 
 
+def crossed(config: Any) -> Scenes:
+    """Those that detectors of boxes are trained on, in the sizes of a benchmark's configuration."""
+    return Scenes(
+        side=config.model.image_size,
+        train=config.train_samples or 0,
+        val=config.eval_samples or 0,
+        categories=config.model.num_classes,
+        objects=(1, 3),
+        enlarge=(3, 4),
+        crossed=True,
+    )
+
+
 def write(folder: Path, scenes: Scenes) -> str:
     """Images in `folder/<split>/`, annotations in `folder/instances_<split>.json`; returns the sha256 of all
     pixels and annotations. Does nothing if they are there already."""

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.parts import backbone_weights, coco, coco_folder, digit_scenes, prepared
+from train_bench.references.parts.bright_squares import bright_squares
 from train_bench.references.retinanet.config import Config, Data
 
 ORIGINS = ("openimages", "digits")
@@ -36,19 +37,6 @@ Batch = tuple[list[Tensor], list[Tensor], list[Tensor]]
 Split = coco.Split
 
 
-def scenes(config: Config) -> digit_scenes.Scenes:
-    """What the generated scenes of the mini scale look like."""
-    return digit_scenes.Scenes(
-        side=config.model.image_size,
-        train=config.train_samples or 0,
-        val=config.eval_samples or 0,
-        categories=config.model.num_classes,
-        objects=(1, 3),
-        enlarge=(3, 4),
-        crossed=True,
-    )
-
-
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
     """Make `folder` ready, once and for all. OpenImages has to lie there already: it is neither downloaded nor copied
     (`source` is not asked)."""
@@ -59,7 +47,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     if file is not None:
         backbone_weights.check(file)
     if origin == "digits":
-        digit_scenes.write(folder, scenes(config))
+        digit_scenes.write(folder, digit_scenes.crossed(config))
     places = [_place(config, folder, split) for split in prepared.SPLITS]
     absent = [place.file for place in places if not place.file.is_file()]
     if absent:
@@ -160,18 +148,7 @@ def lists(examples: list[tuple[object, ...]]) -> tuple[list[object], ...]:
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, from a generator of its own: bright squares, one per image, whose colour is
-    their class; these can be learnt. Reads nothing."""
-    generator = torch.Generator().manual_seed(seed)
-    side, classes = config.model.image_size, config.model.num_classes
-    colours = torch.randint(120, 256, (classes, 3, 1, 1), generator=generator, dtype=torch.uint8)
-    images = torch.randint(0, 100, (samples, 3, side, side), generator=generator, dtype=torch.uint8)
-    boxes, labels = [], []
-    for image in images:
-        label = int(torch.randint(classes, (1,), generator=generator))
-        extent = int(torch.randint(side // 4, side // 2, (1,), generator=generator))
-        top, left = torch.randint(0, side - extent, (2,), generator=generator).tolist()
-        image[:, top : top + extent, left : left + extent] = colours[label]
-        boxes.append(torch.tensor([[left, top, left + extent, top + extent]], dtype=torch.float32))
-        labels.append(torch.tensor([label + 1]))
-    return list(images), boxes, labels
+    """Look-alike of a batch, which can be learnt. Reads nothing."""
+    shape = config.model
+    images, boxes, labels = bright_squares(shape.image_size, shape.num_classes, samples, seed=seed)
+    return list(images), list(boxes[:, None]), list(labels[:, None])

@@ -24,6 +24,7 @@ from train_bench.references.parts import (
     digit_scenes,
     prepared,
 )
+from train_bench.references.parts.bright_squares import bright_squares
 from train_bench.references.ssd.config import Config, Data
 from train_bench.references.ssd.images import for_evaluation, for_training
 from train_bench.references.ssd.priors import match, priors
@@ -40,19 +41,6 @@ Batch = tuple[Tensor, Tensor, Tensor]
 Split = coco.Split
 
 
-def scenes(config: Config) -> digit_scenes.Scenes:
-    """What the generated scenes of the mini scale look like."""
-    return digit_scenes.Scenes(
-        side=config.model.image_size,
-        train=config.train_samples or 0,
-        val=config.eval_samples or 0,
-        categories=config.model.num_classes,
-        objects=(1, 3),
-        enlarge=(3, 4),
-        crossed=True,
-    )
-
-
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
     """Put the data set into `folder`, once and for all; verified and resumable. Never downloads.
 
@@ -65,7 +53,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     if file is not None:
         backbone_weights.check(file)
     if origin == "digits":
-        digit_scenes.write(folder, scenes(config))
+        digit_scenes.write(folder, digit_scenes.crossed(config))
     elif origin == "coco":
         coco_2017.prepare(folder, source)
     elif not all(_place(config, folder, split).file.exists() for split in prepared.SPLITS):
@@ -171,20 +159,7 @@ class EvaluationSet(Dataset):
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, from a generator of its own: bright squares, one per image, whose colour is
-    their class; these can be learnt. Reads nothing."""
-    generator = torch.Generator().manual_seed(seed)
-    side, classes = config.model.image_size, config.model.num_classes
-    colours = torch.randint(120, 256, (classes, 3, 1, 1), generator=generator, dtype=torch.uint8)
-    images = torch.randint(0, 100, (samples, 3, side, side), generator=generator, dtype=torch.uint8)
-    boxes, labels = [], []
-    for image in images:
-        label = int(torch.randint(classes, (1,), generator=generator))
-        extent = int(torch.randint(side // 4, side // 2, (1,), generator=generator))
-        top, left = torch.randint(0, side - extent, (2,), generator=generator).tolist()
-        image[:, top : top + extent, left : left + extent] = colours[label]
-        boxes.append([left, top, left + extent, top + extent])
-        labels.append(label + 1)
-    return images, *match(
-        torch.tensor(boxes) / side, torch.tensor(labels), [1] * samples, priors(config.model)
-    )
+    """Look-alike of a batch, which can be learnt. Reads nothing."""
+    shape = config.model
+    images, boxes, labels = bright_squares(shape.image_size, shape.num_classes, samples, seed=seed)
+    return images, *match(boxes / shape.image_size, labels, [1] * samples, priors(shape))
