@@ -53,7 +53,6 @@ LARGEST = (
     "dlrm_bs71680",
     "llama31_8b_bs128",
     "maskrcnn_bs272",
-    "retinanet_bs4096",
     "resnet_bs65536",
     "rnnt_bs6144",
     "ssd_bs4096",

@@ -15,17 +15,14 @@ RANKS = (f"{PARTS}=2", f"{TWO} {PARTS}=1")
 """Two micro-batches of one rank, and one of each of two: batch norms see the same."""
 
 MATRIX = {
-    "two ranks": (*RANKS, ("bert", "dlrm", "dlrm_dcnv2", "unet3d", "gpt_oss_20b", "retinanet")),
-    "horovod": (TWO, "launcher=horovod", ("resnet", "rnnt", "minigo")),
+    "two ranks": (*RANKS, ("bert", "dlrm", "dlrm_dcnv2", "unet3d", "gpt_oss_20b")),
+    "horovod": (TWO, "launcher=horovod", ("resnet", "rnnt")),
     "deepspeed": (TWO, "launcher=deepspeed", ("bert", "ssd")),
     "ZeRO 2": (TWO, "launcher=deepspeed launcher.zero_stage=2", ("unet3d",)),
-    "divided weights": (TWO, "launcher.shard=fsdp", ("llama31_8b", "llama2_70b_lora", "maskrcnn")),
+    "divided weights": (TWO, "launcher.shard=fsdp", ("llama31_8b", "maskrcnn", "retinanet")),
     "compiled": ("", "benchmark.compile=true", ("resnet", "dlrm")),
     "layout": ("", "benchmark.model.channels_last=false", ("resnet",)),
 }
-
-OWN = {"llama2_70b_lora": "benchmark.start_weights=null"}
-"""Adapters beside random weights do the same, too, and nothing has to be trained for them first."""
 
 
 @pytest.mark.parametrize(
@@ -37,7 +34,6 @@ def test_a_reference_does_the_same_in_every_way(way, reference, tmp_path):
         if package in b and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     common = f"benchmark={reference}_mini launcher.threads_per_rank=1 seed=1 data_dir={tmp_path / 'data'}"
-    common = f"{common} {OWN.get(reference, '')}"
     file = tmp_path / "said.json"
     short = ("--steps", "4", "--seeds", "2", "--to", str(file))
     answer = train_bench("equivalent", f"{common} {a}", b, *short, timeout=800)
