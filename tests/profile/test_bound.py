@@ -47,6 +47,7 @@ def test_layout_and_type_tell_bricks_apart():
         (aten.embedding.default, (torch.ones(3, 4), torch.tensor([2, 0]))),
         (aten.embedding_dense_backward.default, (torch.ones(2, 4), torch.tensor([2, 0]), 3, -1, False)),
         (aten.nll_loss_forward.default, (torch.ones(2, 3), torch.tensor([2, 0]), None, 1, -100)),
+        (aten._embedding_bag.default, (torch.ones(3, 4), torch.tensor([2, 0]), torch.tensor([0, 1]))),
         (aten.index.Tensor, (torch.ones(3, 2), [torch.tensor([0, 1])])),
         (aten.gather.default, (torch.ones(3, 2), 1, torch.tensor([[1], [0], [1]]))),
         (aten._foreach_add_.List, ([torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)])),
@@ -56,9 +57,40 @@ def test_values_are_made_up_that_an_operator_takes(operator, given):
     calls = Calls()
     calls.add("", "forward", operator, given, {})
     (brick,) = calls.bricks.values()
-    measured = bricks.measure(brick, CPU)
-    assert measured.least > 0
-    assert measured.in_a_step > 0
+    assert bricks.measure(brick, CPU).least > 0
+    assert bricks.measure_in_a_step(brick, CPU, 2) > 0
+
+
+@pytest.mark.parametrize(
+    ("operator", "given", "below"),
+    [
+        (aten.nll_loss_forward.default, ([4, 3], "labels", None, 1, -100), 3),
+        (aten.nll_loss2d_backward.default, ([], [2, 3, 1, 9], "labels", None, 0, -100, []), 3),
+        (aten.embedding.default, ([3, 9], "labels"), 3),
+        (aten.embedding_dense_backward.default, ([2, 9], "labels", 3, -1, False), 3),
+        (aten._embedding_bag.default, ([3, 9], "labels", [2]), 3),
+        (aten._embedding_bag_dense_backward.default, ([9, 4], "labels"), 1),
+        (aten.gather.default, ([9, 3], 1, "labels"), 3),
+        (aten.index.Tensor, ([9, 3], ["labels"]), 3),
+    ],
+)
+def test_an_index_that_is_made_up_names_what_there_is(operator, given, below):
+    """Kernels do not check all of them, and write elsewhere."""
+    shapes = [
+        Like(tuple(one), (), torch.float32) if isinstance(one, list) and "labels" not in one else one
+        for one in given
+    ]
+    assert bricks._values(Brick(operator, tuple(shapes), {})) == below
+
+
+def test_a_brick_has_as_many_copies_of_its_values_as_a_step_touches_between_two_calls():
+    brick = Brick(aten.relu.default, (Like((256, 1024), (1024, 1), torch.float32),), {})
+    assert brick.bytes == 2**20
+    assert bricks.copies_of(brick, footprint=6 * 2**20, calls=2) == 3
+    assert bricks.copies_of(brick, footprint=6 * 2**20, calls=100) == 1
+    assert bricks.copies_of(brick, footprint=2**40, calls=1) == bricks.COPIES
+    large = Brick(aten.relu.default, (Like((2**24,), (1,), torch.float32),), {})
+    assert bricks.copies_of(large, footprint=2**40, calls=1) == 1
 
 
 def test_what_cannot_be_called_alone_is_told_and_counts_nothing():

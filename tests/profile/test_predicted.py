@@ -3,15 +3,18 @@
 import json
 
 import pytest
+import torch
 
 from tests.dry_run.measured import mini
 from tests.run.fakes import job
 from train_bench.check.one_rank import OneRank
 from train_bench.job import Device
 from train_bench.plan import discover
-from train_bench.profile import predicted
+from train_bench.profile import bricks, predicted
 from train_bench.profile.predicted import Known
 from train_bench.report.profile import _of_prediction
+
+CPU = torch.device("cpu")
 
 
 def prediction(folder, *overrides):
@@ -71,8 +74,9 @@ def test_bricks_of_another_machine_are_not_taken_and_a_damaged_file_is_written_a
     there.write()
     assert len(list(tmp_path.iterdir())) == 2
     for file in tmp_path.iterdir():
-        file.write_text('{"bricks": {"mm": 1}}')
-    assert Known(tmp_path, {"processor": "here"}).of == {}
+        file.write_text('{"bricks": {"mm": [1]}}')
+    brick = (bricks.NOTHING, 1)
+    assert Known(tmp_path, {"processor": "here"}).measure([brick], CPU) == 0
 
 
 def test_what_does_not_fit_into_memory_is_not_tried(tmp_path, monkeypatch):

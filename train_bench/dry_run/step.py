@@ -274,15 +274,16 @@ def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig
     changes: dict[str, Any] = {"hyperparameters": hyperparameters, "compile": False}
     if "warm_up_steps" in {field.name for field in fields(config)}:
         changes["warm_up_steps"] = 0
-    changed: BenchmarkConfig = _starting_anew(replace(config, **changes))
+    changed: BenchmarkConfig = starting_anew(replace(config, **changes))
     return changed, micro_batches
 
 
-def _starting_anew(value: Any) -> Any:
+def starting_anew(value: Any) -> Any:
+    """A configuration, or part of one, whose network starts from random weights instead of a file."""
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changes = {
-        field.name: None if field.name == START_WEIGHTS else _starting_anew(getattr(value, field.name))
+        field.name: None if field.name == START_WEIGHTS else starting_anew(getattr(value, field.name))
         for field in fields(value)
         if field.init
     }

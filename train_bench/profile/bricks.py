@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -23,11 +24,15 @@ from train_bench.profile.classes import class_of
 WITHOUT_TIME = ("views, allocation", "communication", "synchronisation")
 """Classes whose operators compute nothing."""
 
-SECONDS, CALLS = 0.02, 50
-"""A brick is called until either is reached, and at least four times."""
+SECONDS, CALLS, FEWEST = 0.02, 50, 4
+"""A brick is called until either is reached, and at least so often."""
 
-IN_A_STEP, BETWEEN_BYTES = 5, 2**20
-"""And as a step would call it: as often, each time after so many bytes have passed through the caches."""
+CALLS_IN_A_STEP, BETWEEN_BYTES = 6, 2**20
+"""Of a brick that is called as a step would call it, if they take less than `SECONDS`; before each, so much passes
+through the caches."""
+
+CACHE_BYTES, COPIES = 2**26, 8
+"""No cache holds more than this, and small values are no further away in more copies than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +126,9 @@ def _without_values(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Seconds of a call: the fastest of each half of the calls in a row, and the median of those as in a step."""
+    """Seconds of a call: the fastest of each half of the calls in a row."""
 
     fastest: tuple[float, float]
-    in_a_step: float
 
     @property
     def least(self) -> float:
@@ -133,34 +137,60 @@ class Measured:
 
 
 def measure(brick: Brick, device: torch.device) -> Measured | None:
-    """Call it on values that are made up; None for what cannot be called so."""
+    """Call it time after time on values that are made up; None for what cannot be called so."""
+    with _callable(brick, device) as called:
+        if called is None:
+            return None
+        times: list[float] = []
+        until = time.perf_counter() + SECONDS
+        while len(times) < FEWEST or (time.perf_counter() < until and len(times) < CALLS):
+            times.append(called())
+    half = len(times) // 2
+    return Measured(fastest=(min(times[:half]), min(times[half:])))
+
+
+def measure_in_a_step(brick: Brick, device: torch.device, copies: int) -> float | None:
+    """Seconds of a call, the median of some with one of the `copies` of its values after the other (`copies_of`); None
+    for what cannot be called."""
+    with _callable(brick, device, copies) as called:
+        if called is None:
+            return None
+        passing = torch.zeros(BETWEEN_BYTES // 4, device=device)
+        times: list[float] = []
+        while sum(times) < SECONDS and len(times) < CALLS_IN_A_STEP:
+            passing.add_(1.0)
+            times.append(called())
+    return statistics.median(times)
+
+
+def copies_of(brick: Brick, footprint: int, calls: float) -> int:
+    """How many copies of a brick's values fill the caches as a step of `footprint` bytes does between two of its calls:
+    its code is at hand then, and its values have left the caches as far as they have in the step."""
+    passing = min(footprint / calls, CACHE_BYTES)
+    return max(1, min(COPIES, round(passing / max(1, brick.bytes))))
+
+
+@contextmanager
+def _callable(brick: Brick, device: torch.device, copies: int = 1) -> Iterator[Callable[[], float] | None]:
+    """What calls it, with one copy of its values after the other, and says how many seconds that took."""
     with torch.no_grad(), _library(brick.library):
         try:
-            args, kwargs = _with_values(brick, device)
+            values = cycle([_with_values(brick, device) for _ in range(copies)])
+            args, kwargs = next(values)
             brick.operator(*args, **kwargs)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-            return None
+            yield None
+            return
 
         def called() -> float:
+            args, kwargs = next(values)
             _wait(device)
             began = time.perf_counter()
             brick.operator(*args, **kwargs)
             _wait(device)
             return time.perf_counter() - began
 
-        times: list[float] = []
-        until = time.perf_counter() + SECONDS
-        while len(times) < 4 or (time.perf_counter() < until and len(times) < CALLS):
-            times.append(called())
-        in_a_step = times
-        if min(times) < SECONDS:  # what takes longer is larger than any cache
-            between = torch.zeros(BETWEEN_BYTES // 4, device=device)
-            in_a_step = []
-            while len(in_a_step) < IN_A_STEP:
-                between.add_(1.0)
-                in_a_step.append(called())
-    half = len(times) // 2
-    return Measured(fastest=(min(times[:half]), min(times[half:])), in_a_step=statistics.median(in_a_step))
+        yield called
 
 
 def _wait(device: torch.device) -> None:
@@ -195,7 +225,11 @@ def _with_values(brick: Brick, device: torch.device) -> Any:
             memory.random_(0, min(many, torch.iinfo(value.dtype).max))
         return memory.as_strided(value.shape, value.stride)
 
-    return tree_map(made, (brick.args, dict(brick.kwargs)))
+    args, kwargs = tree_map(made, (brick.args, dict(brick.kwargs)))
+    if brick.operator.overloadpacket.__name__ == "_embedding_bag":  # each bag has as many indices
+        offsets = args[2]
+        torch.arange(len(offsets), out=offsets).mul_(len(args[1]) // max(1, len(offsets)))
+    return args, kwargs
 
 
 def _values(brick: Brick) -> int:
@@ -203,10 +237,11 @@ def _values(brick: Brick) -> int:
     name, args = brick.operator.overloadpacket.__name__.removesuffix("_"), brick.args
     if name == "embedding_dense_backward":
         return int(args[2])
-    if name == "embedding" or name.startswith("_embedding_bag"):
+    if name in ("embedding", "_embedding_bag"):
         return int(args[0].shape[0])
-    if name.startswith("nll_loss"):
-        return int(args[name.endswith("backward")].shape[-1])
+    if name.startswith("nll_loss"):  # classes are the second dimension of a batch
+        shape = args[name.endswith("backward")].shape
+        return int(shape[min(1, len(shape) - 1)])
     if name in ("gather", "scatter", "scatter_add", "index_select") and args[0].shape:
         return int(args[0].shape[args[1]])
     if name in ("index", "index_put", "_unsafe_index"):

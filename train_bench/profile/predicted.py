@@ -7,7 +7,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ from typing import Any
 import torch
 
 from train_bench import __version__, files
-from train_bench.dry_run.step import MICRO_BATCHES, step_of
+from train_bench.dry_run.step import MICRO_BATCHES, Step, step_of
 from train_bench.errors import TrainBenchError, WriteError
 from train_bench.job import Job
 from train_bench.parallel import Parallel
 from train_bench.profile import bricks
-from train_bench.profile.bricks import Brick, Calls, Measured
+from train_bench.profile.bricks import Brick, Calls
 from train_bench.profile.document import VERSION
 from train_bench.run import system
 
@@ -31,42 +32,59 @@ WITHOUT_WORK = "operators that compute nothing"
 ROOM = 3
 """What a brick is given, times this, has to be free: what it returns and what its kernel needs is not known before."""
 
+ROUNDS, ROUNDS_SECONDS = 8, 10.0
+"""Bricks are measured in turn, so often or until so much time has passed, and the fastest round of each counts: where
+others have the processor, too, they have it for seconds at a time."""
+
 DEAREST = 20
 
 
 class Known:
-    """Measured bricks of one kind of machine with one torch, in a file below `folder`."""
+    """Seconds of a call in a step, by brick and copies of its values (`bricks.copies_of`), of one kind of machine with
+    one torch, in a file below `folder`."""
 
     def __init__(self, folder: Path, machine: Mapping[str, Any]) -> None:
         digest = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
         self._path, self._machine = folder / f"{digest}.json", machine
-        self.of: dict[str, Measured] = {}
-        self.reused = 0
+        self._seconds: dict[str, float] = {}
         try:
             kept = files.read_json(self._path)["bricks"]
-            self.of = {
-                key: Measured(fastest=(float(one), float(two)), in_a_step=float(typical))
-                for key, (one, two, typical) in kept.items()
-            }
+            self._seconds = {key: float(seconds) for key, seconds in kept.items()}
         except (OSError, TrainBenchError, KeyError, TypeError, ValueError, AttributeError):
             pass  # there is none yet, or it is damaged and written anew
 
-    def measured(self, key: str, brick: Brick, device: torch.device) -> Measured | None:
-        """As it was measured before, or now."""
-        if key in self.of:
-            self.reused += 1
-            return self.of[key]
-        fits = device.type != "cpu" or ROOM * brick.bytes < _free_bytes()
-        measured = bricks.measure(brick, device) if fits else None
-        if measured is not None:
-            self.of[key] = measured
-        return measured
+    def seconds(self, brick: Brick, copies: int) -> float | None:
+        """Of a call, if it was measured."""
+        return self._seconds.get(_key(brick, copies))
+
+    def measure(self, wanted: Iterable[tuple[Brick, int]], device: torch.device) -> int:
+        """Bricks with their copies, those that are not known. How many were."""
+        wanted = list(wanted)
+        new = [one for one in wanted if self.seconds(*one) is None]
+        fitting = [
+            (brick, copies)
+            for brick, copies in new
+            if device.type != "cpu" or ROOM * brick.bytes < _free_bytes()
+        ]
+        began = time.perf_counter()
+        for turn in range(ROUNDS):
+            if turn and time.perf_counter() - began > ROUNDS_SECONDS:
+                break
+            for brick, copies in fitting:
+                seconds = bricks.measure_in_a_step(brick, device, copies)
+                if seconds is not None:
+                    key = _key(brick, copies)
+                    self._seconds[key] = min(seconds, self._seconds.get(key, seconds))
+        return len(wanted) - len(new)
 
     def write(self) -> None:
         """For the next time; where that cannot be, it is measured anew."""
-        kept = {key: [*one.fastest, one.in_a_step] for key, one in self.of.items()}
         with suppress(WriteError):
-            files.write_json(self._path, {"machine": self._machine, "bricks": kept})
+            files.write_json(self._path, {"machine": self._machine, "bricks": self._seconds})
+
+
+def _key(brick: Brick, copies: int) -> str:
+    return f"{brick.key} in {copies} copies"
 
 
 def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
@@ -90,16 +108,17 @@ def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
     parallel.barrier()
     began = time.perf_counter()
     nothing = bricks.measure(bricks.NOTHING, parallel.device)
-    measured = {key: known.measured(key, brick, parallel.device) for key, brick in calls.bricks.items()}
+    copies = _copies(calls, step)
+    reused = known.measure(((brick, copies[key]) for key, brick in calls.bricks.items()), parallel.device)
     rows: list[dict[str, Any]] = []
     seconds: dict[str, float] = {}
     for (_, phase), keys in calls.of.items():
         times = 1.0 if phase == "optimizer" else repeated
         for key, count in keys.items():
-            one = measured[key]
-            took = 0.0 if one is None else one.in_a_step * count * times
+            brick = calls.bricks[key]
+            took = (known.seconds(brick, copies[key]) or 0.0) * count * times
             seconds[phase] = seconds.get(phase, 0.0) + took
-            kind = calls.bricks[key].kind
+            kind = brick.kind
             rows.append(
                 {"brick": key, "class": kind, "phase": phase, "calls": count * times, "seconds": took}
             )
@@ -131,18 +150,25 @@ def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
         "phases": [{"name": name, "seconds": value} for name, value in seconds.items()],
         "operators": operators,
         "unique": len(calls.bricks),
-        "reused": known.reused,
+        "reused": reused,
         "measuring_seconds": measuring,
         "memory_bytes": sum(step.peak.values()),
         "dearest": sorted(rows, key=lambda row: -row["seconds"])[:DEAREST],
         "not_measured": sorted(
             {
-                calls.bricks[key].operator.overloadpacket.__name__
-                for key, one in measured.items()
-                if one is None
+                brick.operator.overloadpacket.__name__
+                for key, brick in calls.bricks.items()
+                if known.seconds(brick, copies[key]) is None
             }
         ),
     }
+
+
+def _copies(calls: Calls, step: Step) -> dict[str, int]:
+    """By key of a brick."""
+    counts: Counter[str] = sum(calls.of.values(), Counter())
+    footprint = sum(step.peak.values()) * min(step.micro_batches, MICRO_BATCHES)
+    return {key: bricks.copies_of(brick, footprint, counts[key]) for key, brick in calls.bricks.items()}
 
 
 def _free_bytes() -> int:
