@@ -33,6 +33,7 @@ from train_bench.job import Precision
 from train_bench.plan import discover
 from train_bench.profile import bound
 from train_bench.profile.bricks import Calls
+from train_bench.profile.graph import Graph
 
 SAMPLES = {"resnet": 8, "ssd": 4, "unet3d": 1, "bert": 2, "rnnt": 2}
 """Of networks at full size; those that are not here do not fit a machine of 24 GB, or need files that are fetched."""
@@ -141,7 +142,7 @@ def _print_torchvision(samples: int) -> None:
     watch.told = lambda phase, *call: calls.add("", phase, *call)
     with watch:
         step()
-    told = bound.measure(calls, 1, torch.device("cpu"), Precision.fp32)
+    told = bound.measure(calls, Graph(), 1, torch.device("cpu"), Precision.fp32)
     least = sum(seconds for phases in told["layers"].values() for seconds in phases.values())
     print(
         f"torchvision's resnet50, {samples} samples: bound {least * 1000:.2f} ms of {measured * 1000:.2f} ms, ratio "

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import cattrs
 import torch
-from planned import one_run
+from planned import first, one_run
 from rich.console import Console
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -60,7 +60,7 @@ def main() -> None:
     epochs = int(sys.argv[2]) if len(sys.argv) > 2 else 4
     with tempfile.TemporaryDirectory() as scratch:
         overrides = [f"benchmark={VARIANT}", "device=cpu", f"output={scratch}/none"]
-        plan = one_run(overrides, lambda marks: marks[:epochs])
+        plan = one_run(overrides, first(epochs))
         job = replace(plan.jobs[0], folder=Path(scratch))
         config = cattrs.structure(job.config, Config)
         if TRACKERS:
