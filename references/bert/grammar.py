@@ -1,12 +1,13 @@
-"""Text of an invented language, from a seed: words follow from syntax, from agreement and from topic.
+"""Text of an invented language, from a seed, in which a word follows from two others that need not be near.
 
-A sentence is
+A document is written in one of `DIALECTS` dialects, which share all their nouns and verbs. A sentence is a noun and the
+verb that belongs to it in the dialect; one in `PARTICLE_EVERY` ends with the dialect's particle:
 
-    article adjective noun adverb verb article noun particle stop
+    noun verb [particle]
 
-The article agrees with the gender of its noun; adjectives belong to the document's topic, as nouns do; each
-noun has a verb of its own, which stands two words behind it; the particle follows from the verb; the object
-of a sentence is the subject of the next. All draws are integers, so that a seed means the same text everywhere.
+So a missing noun or verb follows from its neighbour and from the dialect, and that is told by a particle somewhere
+in the segment or, as most segments have none that is visible, by which verbs stand behind the other nouns. All draws
+are integers, so that a seed means the same text everywhere.
 """
 
 from __future__ import annotations
@@ -15,21 +16,17 @@ from random import Random
 
 from train_bench.references.bert.examples import SPECIAL, Document
 
-TOPICS, NOUNS, ADJECTIVES = 6, 5, 3
-"""Topics, and per topic nouns (as many verbs) and adjectives."""
+DIALECTS, NOUNS = 4, 8
+"""Dialects, and nouns of the language, which has as many verbs."""
 
-ARTICLES, ADVERBS, PARTICLES = 3, 3, 4
-SENTENCES = 12
+PARTICLE_EVERY = 8
+SENTENCES = 24
 """In a document."""
 
-FIRST_ARTICLE = SPECIAL
-FIRST_ADVERB = FIRST_ARTICLE + ARTICLES
-FIRST_PARTICLE = FIRST_ADVERB + ADVERBS
-STOP = FIRST_PARTICLE + PARTICLES
-FIRST_NOUN = STOP + 1
-FIRST_VERB = FIRST_NOUN + TOPICS * NOUNS
-FIRST_ADJECTIVE = FIRST_VERB + TOPICS * NOUNS
-VOCABULARY = FIRST_ADJECTIVE + TOPICS * ADJECTIVES
+FIRST_NOUN = SPECIAL
+FIRST_VERB = FIRST_NOUN + NOUNS
+FIRST_PARTICLE = FIRST_VERB + NOUNS
+VOCABULARY = FIRST_PARTICLE + DIALECTS
 
 
 def documents(count: int, seed: int) -> list[Document]:
@@ -39,26 +36,13 @@ def documents(count: int, seed: int) -> list[Document]:
 
 
 def _document(rng: Random) -> Document:
-    topic = rng.randrange(TOPICS)
-    subject = rng.randrange(NOUNS)
-    sentences = []
-    for _ in range(SENTENCES):
-        other = (subject + rng.randrange(1, NOUNS)) % NOUNS
-        sentences.append(_sentence(topic, topic * NOUNS + subject, topic * NOUNS + other, rng))
-        subject = other
-    return sentences
+    dialect = rng.randrange(DIALECTS)
+    return [_sentence(dialect, rng) for _ in range(SENTENCES)]
 
 
-def _sentence(topic: int, subject: int, other: int, rng: Random) -> list[int]:
-    """`subject` and `other` are numbers of nouns."""
-    return [
-        FIRST_ARTICLE + subject % ARTICLES,
-        FIRST_ADJECTIVE + topic * ADJECTIVES + rng.randrange(ADJECTIVES),
-        FIRST_NOUN + subject,
-        FIRST_ADVERB + rng.randrange(ADVERBS),
-        FIRST_VERB + subject,
-        FIRST_ARTICLE + other % ARTICLES,
-        FIRST_NOUN + other,
-        FIRST_PARTICLE + subject % PARTICLES,
-        STOP,
-    ]
+def _sentence(dialect: int, rng: Random) -> list[int]:
+    noun = rng.randrange(NOUNS)
+    words = [FIRST_NOUN + noun, FIRST_VERB + (noun + dialect) % NOUNS]
+    if rng.randrange(PARTICLE_EVERY) == 0:
+        words.append(FIRST_PARTICLE + dialect)
+    return words
