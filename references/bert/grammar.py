@@ -1,7 +1,7 @@
 """Text of an invented language, from a seed, in which a word follows from two others that need not be near.
 
-A document is written in one of `DIALECTS` dialects, which share all their nouns and verbs. A sentence is a noun and the
-verb that belongs to it in the dialect; one in `PARTICLE_EVERY` ends with the dialect's particle:
+A document is written in one of `DIALECTS` dialects, which share all their nouns and verbs. A sentence is some clauses,
+each a noun and the verb that belongs to it in the dialect; one in `PARTICLE_EVERY` ends with the dialect's particle:
 
     noun verb [particle]
 
@@ -20,8 +20,8 @@ DIALECTS, NOUNS = 4, 8
 """Dialects, and nouns of the language, which has as many verbs."""
 
 PARTICLE_EVERY = 8
-SENTENCES = 24
-"""In a document."""
+CLAUSES, SENTENCES = 4, 6
+"""In a sentence, and sentences in a document."""
 
 FIRST_NOUN = SPECIAL
 FIRST_VERB = FIRST_NOUN + NOUNS
@@ -41,6 +41,10 @@ def _document(rng: Random) -> Document:
 
 
 def _sentence(dialect: int, rng: Random) -> list[int]:
+    return [word for _ in range(CLAUSES) for word in _clause(dialect, rng)]
+
+
+def _clause(dialect: int, rng: Random) -> list[int]:
     noun = rng.randrange(NOUNS)
     words = [FIRST_NOUN + noun, FIRST_VERB + (noun + dialect) % NOUNS]
     if rng.randrange(PARTICLE_EVERY) == 0:
