@@ -19,7 +19,7 @@ from train_bench.references.bert.examples import SPECIAL, Document
 DIALECTS, NOUNS = 4, 8
 """Dialects, and nouns of the language, which has as many verbs."""
 
-PARTICLE_EVERY = 8
+PARTICLE_EVERY = 6
 CLAUSES, SENTENCES = 4, 6
 """In a sentence, and sentences in a document."""
 

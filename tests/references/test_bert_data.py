@@ -277,7 +277,7 @@ def test_a_second_segment_that_follows_is_the_text_that_follows(mini_bert: Confi
 
 def test_the_generated_language_keeps_its_grammar() -> None:
     """In one document every noun has one verb, which all other dialects give to another noun; about one clause in
-    eight ends with the dialect's particle."""
+    six ends with the dialect's particle."""
     verbs: dict[int, dict[int, int]] = {}
     clauses = particles = 0
     for document in grammar.documents(200, seed=1):
@@ -294,7 +294,7 @@ def test_the_generated_language_keeps_its_grammar() -> None:
     assert len(verbs) == grammar.DIALECTS
     for noun in range(grammar.FIRST_NOUN, grammar.FIRST_VERB):
         assert len({of[noun] for of in verbs.values()}) == grammar.DIALECTS
-    assert particles / clauses == pytest.approx(1 / 8, abs=0.02)
+    assert particles / clauses == pytest.approx(1 / grammar.PARTICLE_EVERY, abs=0.02)
 
 
 def test_generated_text_is_the_same_everywhere_and_other_text_for_evaluation(language_folder: Path) -> None:

@@ -98,10 +98,6 @@ INPUTS = (2 * REACH + 1) * SIZE
 MODELS: dict[str, tuple[Callable[[], nn.Module], float]] = {
     "linear model": (lambda: nn.Linear(INPUTS, SIZE), 0.2),
     "model of pairs": (lambda: Pairs(INPUTS, 128), 0.5),
-    "one hidden layer": (
-        lambda: nn.Sequential(nn.Linear(INPUTS, 128), nn.ReLU(), nn.Linear(128, SIZE)),
-        0.5,
-    ),
 }
 """How each is built, and what it reaches at least once it is fitted."""
 
