@@ -23,7 +23,7 @@ import torch
 from tests.launchers import faults as of_launchers
 from tests.references.tasks import opening
 from train_bench.job import read_job
-from train_bench.references.parts import lamb, stream, training
+from train_bench.references.parts import lamb, optimizers, stream, training
 from train_bench.run import rank
 
 PLANTED = ExitStack()
@@ -33,7 +33,6 @@ NO_AUGMENTATION: dict[str, dict[str, Any]] = {
     "resnet": {"crop_area": [1.0, 1.0], "crop_aspect": [1.0, 1.0], "flip": 0.0},
     "unet3d": {"flip": 0.0, "brightness": 0.0, "noise": 0.0},
     "ssd": {"flip": 0.0, "brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0},
-    "maskrcnn": {"flip": 0.0},
 }
 
 
@@ -116,7 +115,7 @@ def no_value(reference: str, launcher: str) -> None:
 
 def no_restore(reference: str, launcher: str) -> None:
     """The warm-up's momenta stay in the optimizer."""
-    torch.optim.Optimizer.load_state_dict = lambda self, state: None  # type: ignore[method-assign, assignment]
+    optimizers.Optimizer.load_state_dict = lambda self, state: None  # type: ignore[method-assign, assignment]
 
 
 def other_seed(reference: str, launcher: str) -> None:
