@@ -102,7 +102,7 @@ def matrix() -> Iterator[Row]:
             launcher = "torchrun" if fault == "other-seed" else "inline"
             yield Row(fault=fault, benchmark=benchmark, launcher=launcher)
     for benchmark in WITH_WARM_UP:
-        yield Row(fault="no-warm-up", benchmark=benchmark, launcher="inline", whole=True)
+        yield Row(fault="no-warm-up", benchmark=benchmark, launcher="inline")
     for benchmark in ("resnet_mini", "unet3d_mini", "ssd_mini"):
         yield Row(fault="no-augmentation", benchmark=benchmark, launcher="inline", whole=True)
     for benchmark in ("bert_mini", "rnnt_mini"):

@@ -179,6 +179,19 @@ class SamplesTaken:
     evaluation: Sequence[np.ndarray] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningRates:
+    """With which learning rates training took its steps. Where parameter groups have rates of their own, the lowest
+    of them is that of the step.
+
+    first    of the first step of the run; None: a run that was continued does not know
+    highest  of all steps
+    """
+
+    first: float | None
+    highest: float
+
+
 class Task(Protocol):
     """One benchmark, as seen by the harness: `references/<name>/task.py` has a class `Task` that is
     constructed with its own typed configuration, then called in this order, once each, except for
@@ -226,6 +239,13 @@ class KeepingTask(Task, Protocol):
         """By name, what `evaluate` evaluates, and whatever else of training it depends on: tensors of the task itself,
         which are read once time has stopped, and written into after `build` and `open_data`. Each is the same on every
         rank, or whole on one."""
+
+
+class RatedTask(Task, Protocol):
+    """What a run tells of learning rates besides; one without it can be run all the same, and tells nothing."""
+
+    def learning_rates(self) -> LearningRates | None:
+        """With which rates this rank has trained, once the clock has stopped; None before the first step."""
 
 
 class DryTask(Task, Protocol):

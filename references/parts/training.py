@@ -35,7 +35,7 @@ from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
 from train_bench.seeds import derive
-from train_bench.task import DataFacts, DataFingerprint, Hyperparameters, SamplesTaken
+from train_bench.task import DataFacts, DataFingerprint, Hyperparameters, LearningRates, SamplesTaken
 from train_bench.warm_up import without_trace
 
 
@@ -70,6 +70,8 @@ class TrainingTask(ABC, Generic[C, B]):
     _last_loss           () the loss of the latest micro-batch, 0 before the first
     _iterations          global batches that were taken
     _optimizer_steps     iterations but for those whose step was skipped for an overflow
+    _first_rate          the learning rate of the first of these, None before it
+    _highest_rate        of all of these
     """
 
     _seed: int
@@ -86,6 +88,8 @@ class TrainingTask(ABC, Generic[C, B]):
         self.config = config
         self._iterations = 0
         self._optimizer_steps = 0
+        self._first_rate: float | None = None
+        self._highest_rate: float | None = None
         self._train: loading.Loader | None = None
         self._eval: loading.Loader | None = None
         self._batches: Iterator[B] | None = None
@@ -135,6 +139,7 @@ class TrainingTask(ABC, Generic[C, B]):
             with self._without_trace():
                 self._warm_up()
         self._iterations = self._optimizer_steps = 0
+        self._first_rate = self._highest_rate = None
         self._last_loss = torch.zeros((), device=parallel.device)
 
     def initialized_tensors(self) -> Sequence[str]:
@@ -157,6 +162,13 @@ class TrainingTask(ABC, Generic[C, B]):
         """Which samples this rank has trained and evaluated on."""
         assert self._train is not None and self._eval is not None, "open_data comes first"
         return loading.samples_taken(self._train, self._eval)
+
+    def learning_rates(self) -> LearningRates | None:
+        """With which rates this rank has trained; the warm-up before the clock does not count."""
+        if self._highest_rate is None:
+            return None
+        first = None if self._first_rate is None else float(self._first_rate)
+        return LearningRates(first=first, highest=float(self._highest_rate))
 
     def weights(self) -> Mapping[str, Tensor]:
         """Parameters and buffers of the model that this rank has."""
@@ -248,9 +260,22 @@ class TrainingTask(ABC, Generic[C, B]):
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
         stepped = self._parallel.step(clip_norm=clip_norm)
+        if stepped:
+            self._note_rate()
         self._iterations += 1
         self._optimizer_steps += int(stepped)
         return stepped
+
+    def _note_rate(self) -> None:
+        """Called before a step that was taken is counted. A rate that is a tensor is not asked for its value."""
+        rates = [group["lr"] for group in self._optimizer.param_groups]
+        if any(isinstance(rate, Tensor) for rate in rates):
+            return
+        rate = min(rates)
+        if self._optimizer_steps == 0:
+            self._first_rate = rate
+        if self._highest_rate is None or rate > self._highest_rate:
+            self._highest_rate = rate
 
     def _evaluation(self) -> Iterator[Any]:
         """This rank's batches of the evaluation set, with the model in evaluation mode and batch-norm statistics
@@ -278,14 +303,24 @@ class TrainingTask(ABC, Generic[C, B]):
         """A seed for `purpose` that follows from the run's."""
         return derive(self._seed, purpose, *numbers)
 
-    def _counters(self) -> dict[str, int]:
+    def _counters(self) -> dict[str, Any]:
         """What a checkpoint holds beside weights and state."""
-        return {"seed": self._seed, "step": self._optimizer_steps, "taken": self._iterations}
+        return {
+            "seed": self._seed,
+            "step": self._optimizer_steps,
+            "taken": self._iterations,
+            "first_rate": self._first_rate,
+            "highest_rate": self._highest_rate,
+        }
 
-    def _continue_from(self, counters: dict[str, int]) -> None:
-        """Go on as the run with these counters would."""
+    def _continue_from(self, counters: Mapping[str, Any]) -> None:
+        """Go on as the run with these counters would. A checkpoint that was written before rates were in it leaves
+        the first one unknown, and the highest is that of the steps from here on."""
         self._seed, self._optimizer_steps, self._iterations = (
             counters[name] for name in ("seed", "step", "taken")
+        )
+        self._first_rate, self._highest_rate = (
+            counters.get(f"{which}_rate") for which in ("first", "highest")
         )
         if self._batches is not None:
             self.open_data()

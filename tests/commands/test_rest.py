@@ -34,7 +34,7 @@ def test_a_campaign_that_goes_on_says_when_it_is_expected_to_end(two_of_five):
     job = two_of_five.jobs[2]
     lines = two_of_five.jobs[0].result_file.read_text().splitlines()
     growing = [line for line in lines if "order_fingerprint" not in line and '"run_stop"' not in line]
-    job.growing_file.write_text("\n".join(growing[:-4]) + "\n")
+    job.growing_file.write_text("\n".join(growing[:-5]) + "\n")
     with lock.held(job.ranks_folder.with_suffix(".lock"), "Run 3"):
         told = rest.of_entry(judged(two_of_five))
     assert told.startswith("The campaign goes on and is expected to end ")

@@ -17,6 +17,7 @@ import torch
 
 from tests.references import configs
 from tests.references.one_rank import OneRank
+from tests.references.schedules import schedule_of
 from tests.references.tasks import opening, same, synthetic, weights
 from tests.run.fakes import job
 from train_bench.errors import RequestError
@@ -24,7 +25,7 @@ from train_bench.plan import discover
 from train_bench.progress import Mark
 from train_bench.run.order import order_fingerprint
 from train_bench.run.weights import keep, put_back
-from train_bench.task import SamplesTaken
+from train_bench.task import LearningRates, SamplesTaken
 
 ROOT = Path(__file__).parents[2]
 
@@ -241,6 +242,17 @@ def test_training_twice_advances_by_whole_batches(mini: Mini) -> None:
     assert task.train_until(mini.mark(3)).samples == 3 * mini.batch
     assert not same(first, weights(task))
     task.close()
+
+
+def test_the_rates_that_are_told_are_those_of_the_schedule_without_the_warm_up_before_the_clock(
+    mini: Mini,
+) -> None:
+    task = mini.built("warm_up_steps=2")
+    assert task.learning_rates() is None
+    task.skip(3)
+    schedule = schedule_of(task.config)
+    highest = max(schedule(step) for step in range(3))
+    assert task.learning_rates() == LearningRates(first=schedule(0), highest=highest)
 
 
 def test_a_skipped_step_holds_the_schedule_and_not_the_data(mini: Mini) -> None:

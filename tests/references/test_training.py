@@ -18,7 +18,7 @@ from train_bench.errors import RequestError
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
 from train_bench.references.parts.training import TrainingTask
-from train_bench.task import DataFacts, Hyperparameters
+from train_bench.task import DataFacts, Hyperparameters, LearningRates
 
 Batch = tuple[Tensor, Tensor]
 
@@ -162,6 +162,70 @@ def test_without_a_rate_the_groups_keep_theirs() -> None:
     for places, values in task._micro_batches(iter([(torch.ones(4, 1), torch.ones(4, 1))])):
         task._backward(nn.functional.mse_loss(task._forward(places), values))
     assert task._optimizer_step() and same(before, weights(task))
+
+
+def test_it_tells_the_first_and_the_highest_rate_of_the_run(tmp_path: Path) -> None:
+    """Not those of the warm-up, whose step 0 comes before the run's."""
+
+    class Rising(Task):
+        def _optimizer_step(self, rate: float | None = None, *, clip_norm: float | None = None) -> bool:
+            rate = (0.1, 0.3, 0.2)[min(self._optimizer_steps, 2)]
+            return super()._optimizer_step(rate, clip_norm=clip_norm)
+
+    task = Rising(Config())
+    task.build(1, OneRank())
+    assert task.learning_rates() is None
+    task.open_data()
+    task.train_until(mark(4))
+    assert task.learning_rates() == LearningRates(first=0.1, highest=0.1)
+    task.train_until(mark(20))
+    assert task.learning_rates() == LearningRates(first=0.1, highest=0.3)
+
+
+def test_a_step_that_was_skipped_has_no_rate() -> None:
+    class Overflowing(OneRank):
+        def step(self, *, clip_norm: float | None = None) -> bool:
+            return False
+
+    task = built(parallel=Overflowing())
+    task.train_until(mark(8))
+    assert task.learning_rates() is None
+
+
+def test_of_groups_with_rates_of_their_own_the_lowest_is_told() -> None:
+    task = built()
+    task._optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.0})
+    task._optimizer.param_groups[0]["lr"] = 0.5
+    task._optimizer_step()
+    assert task.learning_rates() == LearningRates(first=0.0, highest=0.0)
+
+
+def test_rates_that_are_tensors_are_not_told() -> None:
+    task = built()
+    task._optimizer.param_groups[0]["lr"] = torch.tensor(0.5)
+    task._optimizer_step()
+    assert task.learning_rates() is None
+
+
+def test_a_continued_run_tells_the_rates_of_the_whole_run(tmp_path: Path) -> None:
+    saved, resumed = built(), built()
+    saved.train_until(mark(400))
+    saved.save(tmp_path)
+    resumed.load(tmp_path)
+    resumed.train_until(mark(404))
+    assert resumed._optimizer.param_groups[0]["lr"] == 0.1
+    assert resumed.learning_rates() == LearningRates(first=0.4, highest=0.4)
+
+
+def test_a_checkpoint_without_rates_leaves_the_first_one_unknown(tmp_path: Path) -> None:
+    """As they were written before."""
+    saved, resumed = built(), built()
+    saved.train_until(mark(400))
+    without = {name: value for name, value in saved._counters().items() if not name.endswith("_rate")}
+    checkpoint.save(tmp_path, saved._parallel, saved._model, saved._optimizer, without)
+    resumed.load(tmp_path)
+    resumed.train_until(mark(404))
+    assert resumed.learning_rates() == LearningRates(first=None, highest=0.1)
 
 
 def test_what_is_continued_is_what_would_have_been(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from train_bench.progress import Unit
 from train_bench.quality import Quality
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
+from train_bench.task import LearningRates
 
 
 def run(tmp_path, task, **changes):
@@ -56,8 +57,22 @@ def test_events_come_in_the_order_that_the_rules_demand(tmp_path):
         "run_stop",
         "processor_wait",
         "order_fingerprint",
+        "learning_rates",
         "replicas",
     ]
+
+
+def test_learning_rates_are_told_by_a_task_that_knows_them_and_by_no_other(tmp_path):
+    class Rated(FakeTask):
+        def learning_rates(self):
+            return LearningRates(first=0.0, highest=0.5)
+
+    folders = (tmp_path / "fake", tmp_path / "rated")
+    for folder in folders:
+        folder.mkdir()
+    told = [run(folder, kind([0.95]))[1] for folder, kind in zip(folders, (FakeTask, Rated), strict=True)]
+    values = [only(events, "learning_rates")[0]["value"] for events in told]
+    assert values == [None, {"first": 0.0, "highest": 0.5}]
 
 
 def test_the_model_is_built_before_the_clock_and_data_are_opened_after_it_started(tmp_path):
@@ -147,7 +162,7 @@ def test_blocks_and_evaluations_agree_on_their_epochs(tmp_path):
 @pytest.mark.parametrize(("qualities", "used"), [([0.5, 0.95], 200), ([0.1, 0.2, 0.3, 0.4], 400)])
 def test_samples_that_training_took_are_logged_once_behind_the_last_evaluation(tmp_path, qualities, used):
     _, events = run(tmp_path, FakeTask(qualities, train_samples=None), unit=Unit.SAMPLE)
-    assert keys(events)[-6:-3] == ["eval_stop", "train_samples", "run_stop"]
+    assert keys(events)[-7:-4] == ["eval_stop", "train_samples", "run_stop"]
     assert [event["value"] for event in only(events, "train_samples")] == [used]
 
 

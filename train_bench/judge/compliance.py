@@ -18,6 +18,7 @@ from train_bench.judge.against_plan import Planned, against_each_other, of_the_r
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, WAIVED, Finding
 from train_bench.judge.log import NO_CONTENT, Log
 from train_bench.judge.ranks import ranks
+from train_bench.judge.rates import rates
 from train_bench.judge.record import DIED, SUCCESS, RunRecord
 from train_bench.judge.restarts import FAILED, RESTORED
 from train_bench.judge.review import CLOSED, OPEN, finding, review
@@ -72,6 +73,7 @@ def judge_run(
         *review(record, log, rules),
         *ranks(record, log, rules, world_size, of_command=of_command),
         *samples(record, log, rules, planned=world_size is not None and not of_command),
+        *rates(record, log, rules),
         *_restarted(record, log, rules),
         *(unknown.of_log(record, log, rules) if of_command else ()),
         *planned_otherwise,

@@ -200,6 +200,10 @@ class Log:
         """Which samples all ranks have trained and evaluated on, see `order.gather`."""
         self._point("order_fingerprint", seen)
 
+    def learning_rates(self, seen: Mapping[str, Any] | None) -> None:
+        """With which learning rates training took its steps, see `rates.told_by`; None where the task does not tell."""
+        self._point("learning_rates", seen)
+
     def kept_weights(self, seen: Mapping[str, Any] | None) -> None:
         """Which files hold the weights, see `weights.keep`."""
         self._point(KEPT_WEIGHTS, seen)

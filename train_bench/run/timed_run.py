@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from train_bench.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Unit
-from train_bench.run import caches, order, processors, replicas, weights
+from train_bench.run import caches, order, processors, rates, replicas, weights
 from train_bench.run.clock import Clock
 from train_bench.run.events import Log
 from train_bench.task import Task
@@ -70,6 +70,7 @@ def timed_run(
     stopped()
     log.processor_wait(processors.gather(parallel, seen))
     log.order(order.gather(parallel, task.samples_taken()))
+    log.learning_rates(rates.told_by(task))
     log.replicas(replicas.compare(parallel))
     if kept is not None:
         log.kept_weights(weights.keep(kept, job, parallel))

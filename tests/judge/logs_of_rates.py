@@ -1,0 +1,24 @@
+"""Logs that say no more than hyperparameters and the learning rates of their run."""
+
+import json
+
+from train_bench.judge.log import read
+from train_bench.judge.rates import rates
+from train_bench.judge.record import read_record
+
+
+def log_of(folder, **values):
+    """A log with a line for each value that is given."""
+    lines = [
+        {"namespace": "", "time_ms": 1000 + number, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+        for number, (key, value) in enumerate(values.items())
+    ]
+    path = folder / "result_0.txt"
+    path.write_text("".join(f":::MLLOG {json.dumps(line | {'metadata': {}})}\n" for line in lines))
+    return path
+
+
+def messages_of(path, rules):
+    """What is found of the learning rates of a log."""
+    record, _ = read_record(path, rules)
+    return [item.message for item in rates(record, read(path), rules)]
