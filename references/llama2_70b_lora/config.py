@@ -68,21 +68,28 @@ class Data(data_config.ArrayData):
 class Config(data_config.ArrayConfig):
     """Fine-tuning by adapters at any scale.
 
-    start_weights  folder or file of the weights that adapters are trained for, in `data_dir` unless absolute, in the
-                   format of `parts/decoder/weights.py`; those of the small scale are made by `prepare`, in a folder
-                   within for each shape
+    start_weights         folder or file of the weights that adapters are trained for, in `data_dir` unless absolute, in
+                          the format of `parts/decoder/weights.py`; for the dialect, without a folder it is a file of
+                          this reference's own
+    start_weights_sha256  digest that the file must have; None: not checked
     """
 
     hyperparameters: Hyperparameters
     model: Model
     data: Data
     start_weights: str | None = None
+    start_weights_sha256: str | None = None
 
     TUNABLE: ClassVar[tuple[str, ...]] = (*data_config.ArrayConfig.TUNABLE, "start_weights", "ruleset")
     """Rounds 5.1 to 6.1 define the same task."""
 
     def refuse(self) -> str | None:
         """What is missing, as a sentence."""
+        if self.start_weights is None and self.start_weights_sha256 is not None:
+            return (
+                f"{self.benchmark} starts from the weights with sha256 {self.start_weights_sha256}, and "
+                "benchmark.start_weights names none. Leave benchmark.start_weights out."
+            )
         if self.start_weights is None:
             return (
                 f"{self.benchmark} starts from pretrained weights, and benchmark.start_weights names none. Fetch Llama "
@@ -95,4 +102,7 @@ class Config(data_config.ArrayConfig):
         """Where the start weights lie."""
         if self.start_weights is None:
             return None
-        return Path(os.path.normpath(Path(self.data_dir or ".") / self.start_weights))
+        given = Path(self.start_weights)
+        if self.data.origin == "dialect" and given.parent == Path():
+            return Path(__file__).parent / given
+        return Path(os.path.normpath(Path(self.data_dir or ".") / given))

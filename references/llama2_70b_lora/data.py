@@ -17,13 +17,13 @@ from torch import Tensor
 
 from train_bench import files
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references.llama2_70b_lora import dialect, start_weights
+from train_bench.references.llama2_70b_lora import dialect
 from train_bench.references.llama2_70b_lora.config import Config
 from train_bench.references.parts import arrays, prepared
 from train_bench.references.parts.arrays import open_splits
 from train_bench.references.parts.decoder import grammar
 
-__all__ = ["NOT_COUNTED", "open_splits", "prepare", "synthetic"]
+__all__ = ["NOT_COUNTED", "open_splits", "prepare", "start_weights_file", "synthetic"]
 
 NOT_COUNTED = -100
 """The label of a token that is not predicted."""
@@ -35,21 +35,16 @@ PATTERNS = {"train": "train*.jsonl", "val": "validation*.jsonl"}
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Write all sequences into `folder`, once and for all, and at the small scale the start weights where
-    `config.start_weights` says; verified.
+    """Write all sequences into `folder`, once and for all; verified.
 
     `source` holds the packed sequences (not needed for generated text). All of them are in memory. Returns at once if
-    everything is there. Never downloads; refuses published start weights that are not there.
+    everything is there. Never downloads; refuses start weights that are not there.
     """
-    if config.data.origin == "dialect":
-        if config.model.vocabulary != grammar.VOCABULARY:
-            raise RequestError(
-                f"model.vocabulary is {config.model.vocabulary}; the generated text has {grammar.VOCABULARY} tokens."
-            )
-        if config.start_weights is not None:
-            start_weights.make(config)
-    else:
-        start_weights.find(config)
+    if config.data.origin == "dialect" and config.model.vocabulary != grammar.VOCABULARY:
+        raise RequestError(
+            f"model.vocabulary is {config.model.vocabulary}; the generated text has {grammar.VOCABULARY} tokens."
+        )
+    start_weights_file(config)
     if arrays.is_written(config, folder):
         return
     if config.data.origin == "dialect":
@@ -60,6 +55,33 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
     else:
         raise UnknownName(what="data origin", name=config.data.origin, known=["packed", "dialect"])
     arrays.write(config, folder, splits)
+
+
+def start_weights_file(config: Config) -> Path | None:
+    """Where the start weights lie, None if they are random.
+
+    Raises RequestError if nothing is there, or another file than the benchmark is defined with.
+    """
+    path, wanted = config.start_weights_path(), config.start_weights_sha256
+    if path is None:
+        return None
+    if wanted is None:
+        if not path.exists():
+            raise RequestError(
+                f"benchmark.start_weights={config.start_weights} is {path}, where nothing is. Fetch the weights that "
+                f"{config.benchmark} starts from to there, or give an absolute path or one that begins in data_dir "
+                f"({config.data_dir})."
+            )
+        return path
+    next_step = "Leave benchmark.start_weights out; if it was, install train-bench again."
+    if not path.is_file():
+        raise RequestError(f"{config.benchmark}: there is no file {path} to start from. {next_step}")
+    digest = prepared.digest(path)
+    if digest != wanted:
+        raise RequestError(
+            f"The start weights {path} have sha256 {digest}; {config.benchmark} starts from {wanted}. {next_step}"
+        )
+    return path
 
 
 def _generated(config: Config) -> dict[str, dict[str, np.ndarray]]:

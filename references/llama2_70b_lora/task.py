@@ -11,11 +11,12 @@ from torch.nn import functional
 
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
-from train_bench.references.llama2_70b_lora import data, start_weights
+from train_bench.references.llama2_70b_lora import data
 from train_bench.references.llama2_70b_lora.config import Config
 from train_bench.references.llama2_70b_lora.model import Decoder, add_adapters
 from train_bench.references.llama2_70b_lora.recipe import optimizer_of, schedule_of
 from train_bench.references.parts.array_task import ArrayTask, Batch
+from train_bench.references.parts.decoder.weights import load_start_weights
 
 
 class Task(ArrayTask[Config]):
@@ -28,8 +29,9 @@ class Task(ArrayTask[Config]):
             raise RequestError(f"hyperparameters.lora_rank is {given.lora_rank}; allowed are 1 and more.")
         self._schedule = schedule_of(given)
         model = Decoder(config.model)
-        if config.start_weights is not None:
-            start_weights.load(model, config)
+        start = data.start_weights_file(config)
+        if start is not None:
+            load_start_weights(model, start)
         add_adapters(model, rank=given.lora_rank, alpha=given.lora_alpha, dropout=config.model.lora_dropout)
         model.to(self._parallel.device)
         self._tensor_names = [name for name, one in model.named_parameters() if one.requires_grad]

@@ -215,6 +215,7 @@ def test_a_benchmark_that_starts_from_nothing_takes_no_start_weights(variant):
 @pytest.mark.parametrize(
     ("variant", "option"),
     [
+        ("llama2_70b_lora_mini", "start_weights_sha256"),
         ("maskrcnn_mini", "model.start_weights"),
         ("minigo_mini", "opponent_sha256"),
         ("ssd_mini", "model.start_weights"),

@@ -35,8 +35,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def folder_of(reference: str) -> Path:
         folder = tmp_path_factory.mktemp(reference)
         config = getattr(configs, reference)(f"{reference}_mini")
-        if hasattr(config, "start_weights"):  # no data: whoever needs them makes them
-            config.start_weights = None
         importlib.import_module(f"train_bench.references.{reference}.data").prepare(config, folder, None)
         return folder
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 from tests.references.configs import llama2_70b_lora
+from tests.references.one_rank import OneRank
 from train_bench.errors import RequestError
-from train_bench.references.llama2_70b_lora import data, dialect, start_weights
+from train_bench.references.llama2_70b_lora import data, dialect
 from train_bench.references.llama2_70b_lora.config import Config
 from train_bench.references.llama2_70b_lora.model import Decoder
+from train_bench.references.llama2_70b_lora.task import Task
 from train_bench.references.parts.decoder import grammar
+from train_bench.references.parts.decoder.weights import load_start_weights, save_weights
 
 LENGTH = 6
 
@@ -119,85 +119,55 @@ def test_in_the_dialect_subjects_have_the_verbs_of_their_neighbours() -> None:
     assert seen > 200
 
 
-@pytest.fixture
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    """The mini benchmark with a narrow layer that is hardly pretrained."""
-    monkeypatch.setattr(start_weights, "STEPS", 3)
-    monkeypatch.setattr(start_weights, "WARMUP", 1)
-    config: Config = llama2_70b_lora(
-        "llama2_70b_lora_mini",
-        *("model.layers=1", "model.width=16", "model.head_size=4", "model.intermediate=16"),
-        *(f"data_dir={tmp_path / 'data'}", "train_samples=40", "eval_samples=20"),
-    )
+def small(*overrides: str) -> Config:
+    config: Config = llama2_70b_lora("llama2_70b_lora_mini", *overrides)
     return config
 
 
-def test_start_weights_are_made_beside_the_data_and_only_once(quick: Config, tmp_path: Path) -> None:
-    drawn = torch.random.get_rng_state()
-    data.prepare(quick, tmp_path / "data", None)
-    assert torch.equal(torch.random.get_rng_state(), drawn)
-    (file,) = (tmp_path / "llama2_pretrained").glob("*/model.safetensors")
-    made = file.stat().st_mtime_ns
-    data.prepare(quick, tmp_path / "data", None)
-    assert file.stat().st_mtime_ns == made
-    decoder = Decoder(quick.model)
-    start_weights.load(decoder, quick)
+def test_the_small_scale_starts_from_a_file_of_the_reference_which_prepare_checks(tmp_path: Path) -> None:
+    config = small("train_samples=40", "eval_samples=20", f"data_dir={tmp_path / 'data'}")
+    file = data.start_weights_file(config)
+    assert file is not None and file.parent == Path(data.__file__).parent
+    assert file.stat().st_size < 500_000
+    decoder = Decoder(config.model)
+    load_start_weights(decoder, file)
     assert torch.equal(decoder.lm_head.weight, load_file(file)["lm_head.weight"])
+    data.prepare(config, tmp_path / "data", None)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    with pytest.raises(
+        RequestError, match=r"have sha256 c7f9901b.*starts from 0000\. Leave benchmark\.start"
+    ):
+        data.prepare(small("start_weights_sha256='0000'"), tmp_path / "other", None)
+    assert not (tmp_path / "other").exists()
 
 
-def test_corrupt_start_weights_are_refused_and_made_anew(quick: Config) -> None:
-    start_weights.make(quick)
-    file = start_weights.made_file(quick)
-    first = file.read_bytes()
-    file.write_bytes(first[:-1] + bytes([first[-1] ^ 1]))
-    with pytest.raises(RequestError, match=r"model\.safetensors is corrupt: its sha256 is not the one"):
-        start_weights.load(Decoder(quick.model), quick)
-    start_weights.make(quick)
-    assert file.read_bytes() == first
+def test_a_changed_byte_of_the_start_weights_is_refused_by_its_digest(tmp_path: Path) -> None:
+    shipped = data.start_weights_file(small())
+    assert shipped is not None
+    content, copy = shipped.read_bytes(), tmp_path / "copy.safetensors"
+    config = small(f"start_weights={copy}", f"data_dir={tmp_path}")
+    copy.write_bytes(content)
+    Task(config).build(1, OneRank())
+    copy.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(
+        RequestError, match=rf"{copy} have sha256 \w+; llama2_70b_lora_mini starts from c7f9901b"
+    ):
+        Task(config).build(1, OneRank())
 
 
-def test_start_weights_of_another_version_shape_or_length_lie_beside_those_that_are_there(
-    quick: Config, monkeypatch: pytest.MonkeyPatch
+def test_start_weights_of_the_small_scale_may_lie_elsewhere_and_missing_ones_are_named(
+    tmp_path: Path,
 ) -> None:
-    start_weights.make(quick)
-    file = start_weights.made_file(quick)
-    first, now = file.read_bytes(), start_weights.VERSION
-    wider = replace(quick, model=replace(quick.model, width=24))
-    shorter = replace(quick, data=replace(quick.data, sequence_length=32))
-    for version, other in ((now + 1, quick), (now, wider), (now, shorter)):
-        with monkeypatch.context() as patched:
-            patched.setattr(start_weights, "VERSION", version)
-            with pytest.raises(RequestError, match=r"no start weights .*make them with `train-bench prepare"):
-                start_weights.load(Decoder(other.model), other)
-            start_weights.make(other)
-            start_weights.load(Decoder(other.model), other)
-    start_weights.load(Decoder(quick.model), quick)
-    assert file.read_bytes() == first
-
-
-def test_of_two_that_want_the_same_start_weights_one_makes_them_and_the_other_waits(
-    quick: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each prepares data of its own, so that the locks on these do not keep them apart."""
-    making, may_go_on, made = threading.Event(), threading.Event(), []
-
-    def pretrain(_decoder: torch.nn.Module, length: int) -> None:
-        made.append(length)
-        making.set()
-        assert may_go_on.wait(60)
-
-    monkeypatch.setattr(start_weights, "_pretrain", pretrain)
-    other = replace(quick, data_dir=str(tmp_path / "other"))
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(data.prepare, quick, tmp_path / "data", None)
-        assert making.wait(60)
-        second = pool.submit(data.prepare, other, tmp_path / "other", None)
-        assert not wait([second], timeout=0.5).done
-        may_go_on.set()
-        first.result(60)
-        second.result(60)
-    assert made == [64]
-    start_weights.load(Decoder(other.model), other)
+    (tmp_path / "start").mkdir()
+    save_weights(Decoder(small().model), tmp_path / "start" / "model.safetensors")
+    folder = small("start_weights=../start", "start_weights_sha256=null", f"data_dir={tmp_path / 'data'}")
+    assert data.start_weights_file(folder) == tmp_path / "start"
+    Task(folder).build(1, OneRank())
+    absent = rf"llama2_70b_lora_mini: there is no file {Path(data.__file__).parent}/absent\.safetensors"
+    with pytest.raises(RequestError, match=f"{absent} to start from.*Leave benchmark"):
+        data.prepare(small("start_weights=absent.safetensors"), tmp_path / "data", None)
+    with pytest.raises(RequestError, match=r"there is no file \S*/start to start from"):
+        data.start_weights_file(small(f"start_weights={tmp_path / 'start'}"))
 
 
 def test_published_start_weights_that_are_not_there_are_refused_before_anything_is_read(
@@ -210,15 +180,3 @@ def test_published_start_weights_that_are_not_there_are_refused_before_anything_
     ):
         data.prepare(packed(tmp_path, "start_weights=weights"), folder, distributed(tmp_path))
     assert not folder.exists()
-
-
-def test_pretraining_lowers_the_loss(quick: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From what a network says that has not learnt: all tokens alike."""
-    monkeypatch.setattr(start_weights, "STEPS", 60)
-    torch.manual_seed(0)
-    decoder = Decoder(quick.model)
-    start_weights._pretrain(decoder, 64)
-    tokens = torch.from_numpy(dialect.sequences(32, 64, 5, grammar.VERB_OF)).long()
-    with torch.no_grad():
-        logits = decoder(tokens[:, :-1])
-    assert float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())) < 3.5

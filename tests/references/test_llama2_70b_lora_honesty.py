@@ -15,11 +15,12 @@ from tests.references.configs import llama2_70b_lora
 from tests.references.fitted_to_tokens import MARGIN, linear, n_grams
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark
-from train_bench.references.llama2_70b_lora import data, dialect, start_weights
+from train_bench.references.llama2_70b_lora import data, dialect
 from train_bench.references.llama2_70b_lora.config import Config
 from train_bench.references.llama2_70b_lora.model import Decoder
 from train_bench.references.llama2_70b_lora.task import Task
 from train_bench.references.parts.decoder import grammar
+from train_bench.references.parts.decoder.weights import load_start_weights
 from train_bench.rules import ruleset
 
 TARGET = ruleset.load("mini-1.0").benchmark("llama2_70b_lora_mini").target.thresholds[0].value
@@ -68,14 +69,10 @@ def test_a_linear_model_of_tokens_in_their_places_stays_above_the_target(
     assert found > TARGET + MARGIN
 
 
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory, prepared: Callable[[str], Path]) -> Config:
-    """The mini benchmark with its start weights."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    config: Config = llama2_70b_lora(
-        "llama2_70b_lora_mini", f"data_dir={prepared('llama2_70b_lora')}", f"start_weights={folder}"
-    )
-    start_weights.make(config)
+@pytest.fixture
+def mini(prepared: Callable[[str], Path]) -> Config:
+    """The mini benchmark, told where its data lie."""
+    config: Config = llama2_70b_lora("llama2_70b_lora_mini", f"data_dir={prepared('llama2_70b_lora')}")
     return config
 
 
@@ -88,14 +85,16 @@ def loss_of(decoder: torch.nn.Module, rows: np.ndarray) -> float:
 
 @pytest.mark.full
 def test_the_target_lies_between_the_start_and_what_is_reached_where_every_weight_is_trained(
-    pretrained: Config, splits: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture[str]
+    mini: Config, splits: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The start knows the language, as well as one would ask of the dialect."""
-    decoder = Decoder(pretrained.model)
-    start_weights.load(decoder, pretrained)
+    decoder = Decoder(mini.model)
+    file = data.start_weights_file(mini)
+    assert file is not None
+    load_start_weights(decoder, file)
     known = loss_of(decoder, dialect.sequences(512, LENGTH, 1, grammar.VERB_OF).astype(np.int64))
     start = loss_of(decoder, splits[1])
-    task = Task(pretrained)
+    task = Task(mini)
     task.build(1, OneRank())
     task._model.requires_grad_(True)
     task._optimizer.add_param_group(
@@ -113,9 +112,9 @@ def test_the_target_lies_between_the_start_and_what_is_reached_where_every_weigh
 
 
 @pytest.mark.full
-def test_labels_of_other_sequences_do_not_lead_to_the_target(pretrained: Config) -> None:
-    pretrained.data.permute_labels = True
-    task = Task(pretrained)
+def test_labels_of_other_sequences_do_not_lead_to_the_target(mini: Config) -> None:
+    mini.data.permute_labels = True
+    task = Task(mini)
     task.build(1, OneRank())
     task.open_data()
     found = []
@@ -123,5 +122,4 @@ def test_labels_of_other_sequences_do_not_lead_to_the_target(pretrained: Config)
         task.train_until(mark(samples))
         found.append(task.evaluate().metrics["eval_loss"])
     task.close()
-    pretrained.data.permute_labels = False
     assert min(found) > TARGET + 1.0

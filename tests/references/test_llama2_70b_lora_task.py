@@ -166,7 +166,11 @@ def test_start_weights_have_fused_projections_and_others_are_refused(tiny: Confi
         ("model.key_value_heads=3", "heads 4 cannot be divided among 3 heads of keys and values"),
         ("model.head_size=5", "head_size is 5; rotary positions need an even number"),
         ("hyperparameters.lora_rank=0", "lora_rank is 0; allowed are 1 and more"),
-        ("start_weights=elsewhere", r"There are no start weights of llama2_70b_lora_mini in \S*elsewhere"),
+        (
+            "start_weights=there/elsewhere",
+            r"llama2_70b_lora_mini: there is no file \S*/there/elsewhere to start from",
+        ),
+        ("model.width=32", r"embed_tokens\.weight has the shape \(69, 64\); the model's is \(69, 32\)"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, override: str, message: str) -> None:
@@ -179,3 +183,8 @@ def test_a_benchmark_without_start_weights_says_what_to_fetch() -> None:
     assert "starts from pretrained weights" in refused and "benchmark.start_weights=FOLDER" in refused
     assert "data_dir (/fast/reports)" in refused
     assert llama2_70b_lora("llama2_70b_lora_mini").refuse() is None
+    refused = str(llama2_70b_lora("llama2_70b_lora_mini", "start_weights=null").refuse())
+    assert (
+        "starts from the weights with sha256 c7f9901b" in refused
+        and "Leave benchmark.start_weights out" in refused
+    )

@@ -57,7 +57,7 @@ SPECIAL = {
         ),
     ),
     "llama2_70b_lora": Case(
-        overrides=("start_weights=null", "model.lora_dropout=0.1"),
+        overrides=("model.lora_dropout=0.1",),
         eager=(
             "hyperparameters.opt_learning_rate_warmup_steps=0",
             "hyperparameters.opt_base_learning_rate=0.03",
