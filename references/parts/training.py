@@ -211,7 +211,8 @@ class TrainingTask(ABC, Generic[C, B]):
 
     def iterate(self, batch: B) -> None:
         """One iteration, each of whose micro-batches is this one."""
-        self._forward.train()
+        if not self._forward.training:  # setting it visits every module, which steps of a run do not wait for
+            self._forward.train()
         self._train_step(iter([batch] * self._microbatches))
 
     def skip(self, iterations: int) -> None:

@@ -56,7 +56,6 @@ def test_reference_runs_do_not_all_need_the_same(name):
 
 @pytest.mark.parametrize("variant", [name for name in discover.variants() if "_mini" in name])
 def test_a_run_is_given_about_twice_what_the_slowest_reference_run_needed(variant):
-    """Except where the learning rate is 0 before that (BERT)."""
     described = discover.describe_variant(variant)
     config = getattr(configs, described["reference"])(variant)
     rule = rules_of(variant).schedule_at(config.hyperparameters.global_batch_size)
@@ -64,7 +63,7 @@ def test_a_run_is_given_about_twice_what_the_slowest_reference_run_needed(varian
         if record["BS"] == config.hyperparameters.global_batch_size:
             start = getattr(rule, "start", 0)
             allowed = (config.evaluation.until - start) / (max(values_of(record)) - start)
-            assert (1.25 if described["reference"] == "bert" else 1.9) <= allowed <= 2.1
+            assert 1.9 <= allowed <= 2.1
 
 
 @pytest.mark.parametrize("name", MINI)
