@@ -1,5 +1,8 @@
 """A step is bounded by its bricks: unique operators, each measured alone."""
 
+import weakref
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -81,6 +84,31 @@ def test_an_index_that_is_made_up_names_what_there_is(operator, given, below):
         for one in given
     ]
     assert bricks._values(Brick(operator, tuple(shapes), {})) == below
+
+
+class Alive:
+    """An operator that counts which of its answers are still there."""
+
+    def __init__(self) -> None:
+        self.overloadpacket = SimpleNamespace(__name__="relu")
+        self.most, self._alive = 0, weakref.WeakSet()
+
+    def __call__(self, given: torch.Tensor) -> torch.Tensor:
+        answer = torch.relu(given)
+        self._alive.add(answer)
+        self.most = max(self.most, len(self._alive))
+        return answer
+
+
+def test_in_a_step_as_many_answers_of_a_brick_stay_as_it_has_copies_and_in_a_bound_none():
+    """What a step computes stays for its backward pass, so the next answer is not written where the last one was."""
+    for copies in (1, 3):
+        in_a_step = Alive()
+        bricks.measure_in_a_step(Brick(in_a_step, (Like((4,), (1,), torch.float32),), {}), CPU, copies)
+        assert in_a_step.most == copies + 1
+    alone = Alive()
+    bricks.measure(Brick(alone, (Like((4,), (1,), torch.float32),), {}), CPU)
+    assert alone.most <= 2
 
 
 def test_a_brick_has_as_many_copies_of_its_values_as_a_step_touches_between_two_calls():

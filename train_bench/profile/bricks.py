@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -152,7 +152,7 @@ def measure(brick: Brick, device: torch.device) -> Measured | None:
 def measure_in_a_step(brick: Brick, device: torch.device, copies: int) -> float | None:
     """Seconds of a call, the median of some with one of the `copies` of its values after the other (`copies_of`); None
     for what cannot be called."""
-    with _callable(brick, device, copies) as called:
+    with _callable(brick, device, copies, kept=copies) as called:
         if called is None:
             return None
         passing = torch.zeros(BETWEEN_BYTES // 4, device=device)
@@ -171,8 +171,11 @@ def copies_of(brick: Brick, footprint: int, calls: float) -> int:
 
 
 @contextmanager
-def _callable(brick: Brick, device: torch.device, copies: int = 1) -> Iterator[Callable[[], float] | None]:
-    """What calls it, with one copy of its values after the other, and says how many seconds that took."""
+def _callable(
+    brick: Brick, device: torch.device, copies: int = 1, kept: int = 0
+) -> Iterator[Callable[[], float] | None]:
+    """What calls it, with one copy of its values after the other, and says how many seconds that took. The last `kept`
+    answers stay, so that the next is written to memory that the caches have as little of as of the values."""
     with torch.no_grad(), _library(brick.library):
         try:
             values = cycle([_with_values(brick, device) for _ in range(copies)])
@@ -182,13 +185,17 @@ def _callable(brick: Brick, device: torch.device, copies: int = 1) -> Iterator[C
             yield None
             return
 
+        returned: deque[Any] = deque(maxlen=kept)
+
         def called() -> float:
             args, kwargs = next(values)
             _wait(device)
             began = time.perf_counter()
-            brick.operator(*args, **kwargs)
+            answer = brick.operator(*args, **kwargs)
             _wait(device)
-            return time.perf_counter() - began
+            took = time.perf_counter() - began
+            returned.append(answer)
+            return took
 
         yield called
 

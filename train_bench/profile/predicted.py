@@ -29,8 +29,9 @@ PHASES = {"forward": "forward", "backward": "backward", "update": "optimizer", "
 
 WITHOUT_WORK = "operators that compute nothing"
 
-ROOM = 3
-"""What a brick is given, times this, has to be free: what it returns and what its kernel needs is not known before."""
+ROOM = 4
+"""What a brick is given, times this, has to be free: what it returns, twice, and what its kernel needs is not known
+before."""
 
 ROUNDS, ROUNDS_SECONDS = 8, 10.0
 """Bricks are measured in turn, so often or until so much time has passed, and the fastest round of each counts: where
