@@ -311,7 +311,14 @@ def _tfrecords(folder: Path) -> Callable[[Path, Path], None]:
         distributed.tfrecords(folder / name, [a_record()])
     small = ("data.origin=wikipedia", "data.sequence_length=8", "data.predictions=3", "train_samples=null")
     return _preparing(
-        configs.bert("bert_mini", *small, "eval_samples=1", "data.sha256=null", "data.eval_file_bytes=null")
+        configs.bert(
+            "bert_mini",
+            *small,
+            "model.vocabulary=94",
+            "eval_samples=1",
+            "data.sha256=null",
+            "data.eval_file_bytes=null",
+        )
     )
 
 

@@ -61,12 +61,11 @@ def test_an_honest_run_of_any_length_has_no_finding(name: str, tmp_path: Path) -
 def test_a_run_without_the_warm_up_that_is_named_is_found_whatever_its_length(
     name: str, tmp_path: Path
 ) -> None:
+    """And none is where the log names no warm-up that lowers a rate."""
     config = composed(name)
-    if not any(lengths(config).values()) or name in BY_EPOCHS:
-        pytest.skip(f"{name} names no warm-up that lowers a rate")
+    named = any(lengths(config).values()) and name not in BY_EPOCHS
     for messages in said_of(tmp_path, config, without_warm_up(config)):
-        (message,) = messages
-        assert "begins below the base rate" in message
+        assert ["begins below the base rate" in message for message in messages] == [True] * named
 
 
 def test_of_one_epoch_of_a_rate_that_changes_between_epochs_a_warm_up_is_not_told() -> None:
