@@ -85,7 +85,7 @@ class Known:
 
 
 def _key(brick: Brick, copies: int) -> str:
-    return f"{brick.key} in {copies} copies"
+    return f"{brick.key} in {copies} copies with their answers"
 
 
 def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
