@@ -6,7 +6,7 @@ import hashlib
 import io
 import struct
 import wave
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +31,8 @@ MOST_SECONDS = 600
 PIECES = (2, 3, 4, 3)
 """Spoken digits per utterance, over and over."""
 
-PAUSE = (0.05, 0.2)
-"""Seconds before a spoken digit."""
-
-HUM = 40
-"""Loudest sample of a pause. Digital silence would be so far below speech that little else were left of it
-after normalisation."""
+OVERLAP = (0.02, 0.12)
+"""Seconds before the end of a spoken digit at which the next one begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +165,7 @@ def read_flac(path: Path, sample_rate: int) -> np.ndarray:
 
 def digits(config: Config, root: Path) -> Source:
     """The Free Spoken Digit Dataset as one zip file of `recordings/DIGIT_SPEAKER_TAKE.wav`. Utterances are two
-    to four digits of one speaker, drawn without replacement until all are used, then again."""
+    to four digits of one speaker without pauses, drawn without replacement until all are used, then again."""
     read = _Takes(root)
     takes: dict[str, list[str]] = {}
     for member in sorted(read.names):
@@ -191,17 +187,27 @@ def digits(config: Config, root: Path) -> Source:
 
     def utterance(name: str) -> Utterance:
         members = spoken[name]
-        rng = np.random.Generator(np.random.Philox(key=derive(0, "pauses", name)))
-        parts = []
-        for member in members:
-            pause = round(rng.uniform(*PAUSE) * config.data.sample_rate)
-            hum = rng.integers(-HUM, HUM, pause, dtype=np.int16, endpoint=True)
-            parts += [hum, read.wave(member, config.data.sample_rate)]
+        rng = np.random.Generator(np.random.Philox(key=derive(0, "overlaps", name)))
+        overlaps = (round(rng.uniform(*OVERLAP) * config.data.sample_rate) for _ in members)
+        samples = joined([read.wave(member, config.data.sample_rate) for member in members], overlaps)
         words = [WORDS[int(Path(member).stem.split("_")[0])] for member in members]
         text = transcript_of(" ".join(words), config.data.alphabet, name)
-        return Utterance(name=name, samples=np.concatenate(parts), transcript=text)
+        return Utterance(name=name, samples=samples, transcript=text)
 
     return Source(train=train, val=val, read=utterance)
+
+
+def joined(sounds: Iterable[np.ndarray], overlaps: Iterable[int]) -> np.ndarray:
+    """int16 (n,): one after the other, each beginning so many samples before the end of those before it, and the
+    samples of both added there."""
+    whole = np.zeros(0, np.int64)
+    for sound, overlap in zip(sounds, overlaps, strict=True):
+        start = max(0, len(whole) - overlap)
+        longer = np.zeros(max(len(whole), start + len(sound)), np.int64)
+        longer[: len(whole)] += whole
+        longer[start : start + len(sound)] += sound
+        whole = longer
+    return np.clip(whole, -32768, 32767).astype(np.int16)
 
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

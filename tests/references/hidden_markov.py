@@ -1,13 +1,14 @@
-"""Letters that are told frame by frame and put together by a hidden Markov model, fitted to the training utterances.
+"""What is told frame by frame and put together by a hidden Markov model, fitted to the training utterances.
 
-Its states are letters, or vowels behind each consonant. They begin equally long, and are aligned by the model that was
-fitted before; logistic regression says how likely a state is in a frame, and the transcripts which may follow another.
+Its states are letters, vowels behind each consonant, or parts of words. They begin equally long, and are aligned by the
+model that was fitted before; logistic regression says how likely a state is in a frame, and the transcripts which may
+follow another.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -20,6 +21,9 @@ CHANGE = 9.0
 
 REACH = 4
 
+PARTS = 5
+"""States of a word."""
+
 
 def windows(frames: np.ndarray) -> np.ndarray:
     """Every second frame of as many before and behind each, side by side."""
@@ -27,15 +31,34 @@ def windows(frames: np.ndarray) -> np.ndarray:
     return np.concatenate([padded[start:][: len(frames)] for start in range(0, 2 * REACH + 1, 2)], axis=1)
 
 
-def states(text: str, *, in_context: bool) -> list[str]:
-    """Silence, letters, and silence; vowels with the consonant before them."""
-    letters = text.replace(" ", "")
-    pairs = zip(" " + letters, letters, strict=False)
+def letters(text: str, *, in_context: bool) -> list[str]:
+    """Silence, the letters of the invented language, and silence; vowels with the consonant before them."""
+    said = text.replace(" ", "")
+    pairs = zip(" " + said, said, strict=False)
     return [
         " ",
         *(letter + before if in_context and letter in VOWELS else letter for before, letter in pairs),
         " ",
     ]
+
+
+def written_letters(path: Sequence[str]) -> str:
+    """Words begin with the consonants that only they begin with; a letter that goes on is written once."""
+    once = "".join(
+        state[0] for before, state in zip(["", *path], path, strict=False) if state not in (before, " ")
+    )
+    return re.sub(f"(?<!^)([{CONSONANTS[0]}])", r" \1", once)
+
+
+def parts(text: str) -> list[str]:
+    """Silence, the parts of each word, and silence."""
+    return [" ", *(f"{word} {part}" for word in text.split() for part in range(PARTS)), " "]
+
+
+def written_words(path: Sequence[str]) -> str:
+    """A word begins with its first part."""
+    pairs = zip(["", *path], path, strict=False)
+    return " ".join(state[:-2] for before, state in pairs if state != before and state.endswith(" 0"))
 
 
 def best_path(scores: np.ndarray, moves: np.ndarray, *, to_the_last: bool = False) -> list[int]:
@@ -54,15 +77,13 @@ def best_path(scores: np.ndarray, moves: np.ndarray, *, to_the_last: bool = Fals
 
 def heard(
     known: Sequence[np.ndarray],
-    transcripts: Sequence[str],
+    said: Sequence[Sequence[str]],
     unknown: Sequence[np.ndarray],
-    *,
-    in_context: bool,
+    written: Callable[[Sequence[str]], str],
 ) -> tuple[list[str], list[str]]:
-    """Transcripts of unknown spectra: of the likeliest states frame by frame, those of three frames or more; and of the
-    likeliest path."""
+    """Transcripts of unknown spectra, where `said` has the states of the known ones: of the likeliest states frame by
+    frame, those of three frames or more; and of the likeliest path."""
     known, unknown = ([windows(frames) for frames in split] for split in (known, unknown))
-    said = [states(text, in_context=in_context) for text in transcripts]
     kinds = sorted({state for one in said for state in one})  # silence is the first
     numbers = [np.array([kinds.index(state) for state in one]) for one in said]
     labels = [
@@ -88,8 +109,8 @@ def heard(
     np.fill_diagonal(moves, 0)
     likely = [model.predict_log_proba(frames) for frames in unknown]
     return (
-        [_written([kinds[state] for state in _lasting(scores.argmax(axis=1))]) for scores in likely],
-        [_written([kinds[state] for state in best_path(scores - often, moves)]) for scores in likely],
+        [written([kinds[state] for state in _lasting(scores.argmax(axis=1))]) for scores in likely],
+        [written([kinds[state] for state in best_path(scores - often, moves)]) for scores in likely],
     )
 
 
@@ -103,10 +124,3 @@ def _lasting(path: np.ndarray, shortest: int = 3) -> np.ndarray:
     runs = np.split(path, np.flatnonzero(np.diff(path)) + 1)
     return np.array([run[0] for run in runs if len(run) >= shortest], dtype=int)
 
-
-def _written(path: Sequence[str]) -> str:
-    """Words begin with the consonants that only they begin with; a letter that goes on is written once."""
-    once = "".join(
-        state[0] for before, state in zip(["", *path], path, strict=False) if state not in (before, " ")
-    )
-    return re.sub(f"(?<!^)([{CONSONANTS[0]}])", r" \1", once)

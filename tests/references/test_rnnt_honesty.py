@@ -183,8 +183,9 @@ def test_no_fitted_answer_comes_near_the_mini_target(
     }
     spectra_of = [spectra(split, mini_rnnt) for split in (train, val)]
     for name, in_context in (("letters", False), ("letters in context", True)):
-        answers = hidden_markov.heard(spectra_of[0], known, spectra_of[1], in_context=in_context)
-        rates[f"{name}, frame by frame"], rates[name] = (rate(said.__getitem__, wanted) for said in answers)
+        said = [hidden_markov.letters(text, in_context=in_context) for text in known]
+        answers = hidden_markov.heard(spectra_of[0], said, spectra_of[1], hidden_markov.written_letters)
+        rates[f"{name}, frame by frame"], rates[name] = (rate(one.__getitem__, wanted) for one in answers)
     with capsys.disabled():
         listed = ", ".join(f"{name} {value:.4f}" for name, value in rates.items())
         print(f"\nWER of {listed}, target {TARGET}")  # noqa: T201
