@@ -123,4 +123,3 @@ def _lasting(path: np.ndarray, shortest: int = 3) -> np.ndarray:
     """The states of a path that stay so long."""
     runs = np.split(path, np.flatnonzero(np.diff(path)) + 1)
     return np.array([run[0] for run in runs if len(run) >= shortest], dtype=int)
-
