@@ -354,7 +354,7 @@ def test_the_verb_says_how_sure_points_are_and_runs_nothing(tmp_path, monkeypatc
             "has no point at batch size 17; its points: 32, 64, 128",
         ),
         (["benchmark=resnet", "ruleset=9.9"], "There is no ruleset '9.9'"),
-        (["benchmark=ssd_bccd"], "ssd_bccd of mini-1.0 has no reference convergence points"),
+        (["benchmark=resnet_midi"], "resnet_midi of mini-1.0 has no reference convergence points"),
     ],
 )
 def test_what_the_verb_cannot_say_is_refused_in_a_sentence(arguments, sentence):

@@ -70,8 +70,8 @@ def test_a_bound_with_padding_says_so_until_the_share_of_real_tokens_is_stated(c
 
 
 def test_a_benchmark_without_points_is_counted_by_epoch(capsys):
-    one = as_json(capsys, "benchmark=ssd_bccd", "--peak-tflops=1")
-    assert one["training"]["samples"] == composed("ssd_bccd").samples_per_epoch
+    one = as_json(capsys, "benchmark=resnet_midi", "--peak-tflops=1")
+    assert one["training"]["samples"] == composed("resnet_midi").samples_per_epoch
     assert "One epoch is counted" in one["training"]["message"]
     assert one["training"]["minutes"] > 0
 
