@@ -21,7 +21,7 @@ import torch
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName, WriteError
 from train_bench.references.parts import loading, prepared, stream
-from train_bench.references.rnnt import data, letters, recordings, tokens
+from train_bench.references.rnnt import data, letters, recordings, sources, tokens
 from train_bench.references.rnnt.config import Config
 from train_bench.references.rnnt.quality import word_errors
 
@@ -311,8 +311,9 @@ def digits_config(*overrides: str) -> Config:
 
 
 def test_digits_become_utterances_of_one_speaker_and_the_held_out_one_evaluates(tmp_path: Path) -> None:
+    quiet = round(sources.OVERLAP[1] * 8000)  # no voice is in what is added to the next digit
     takes = {
-        f"{digit}_{speaker}_{take}": wav(np.full(800 + 100 * digit, 1000 + 10 * digit + person, np.int16))
+        f"{digit}_{speaker}_{take}": wav(np.pad(np.full(800, 1000 + 10 * digit + person, np.int16), (0, quiet)))
         for digit, (person, speaker), take in itertools.product(
             range(10), enumerate(("ann", "bob", "theo")), range(2)
         )
@@ -324,10 +325,26 @@ def test_digits_become_utterances_of_one_speaker_and_the_held_out_one_evaluates(
     for split, speakers in ((train, (0, 1, 0, 1)), (val, (2, 2))):
         for index, person in enumerate(speakers):
             said = split.samples(index)
-            voices = said[np.flatnonzero(np.diff((said > 900).astype(int)) > 0) + 1]
+            voices = said[np.flatnonzero(np.diff((said > 900).astype(int), prepend=0) > 0)]
             assert {int(voice) % 10 for voice in voices} == {person}
             digits = [tokens.text_of(split.tokens[index], symbols).split()]
             assert len(digits[0]) == len(voices) == (2, 3)[index // len({*speakers})]
+
+
+@pytest.mark.parametrize(
+    ("sounds", "overlaps", "whole"),
+    [
+        ([[1, 1, 1], [2, 2]], [0, 1], [1, 1, 3, 2]),
+        ([[1, 1], [2]], [7, 0], [1, 1, 2]),
+        ([[1], [2, 2, 2]], [0, 5], [3, 2, 2]),
+        ([[5, 5, 5, 5], [2], [1]], [0, 3, 0], [5, 7, 5, 5, 1]),
+        ([[-30000, 30000], [30000]], [0, 1], [-30000, 32767]),
+    ],
+)
+def test_joined_sounds_are_added_where_they_overlap(sounds, overlaps, whole) -> None:
+    found = sources.joined([np.array(sound, np.int16) for sound in sounds], overlaps)
+    assert found.dtype == np.int16
+    assert found.tolist() == whole
 
 
 @pytest.mark.parametrize(
