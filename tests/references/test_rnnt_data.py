@@ -313,7 +313,9 @@ def digits_config(*overrides: str) -> Config:
 def test_digits_become_utterances_of_one_speaker_and_the_held_out_one_evaluates(tmp_path: Path) -> None:
     quiet = round(sources.OVERLAP[1] * 8000)  # no voice is in what is added to the next digit
     takes = {
-        f"{digit}_{speaker}_{take}": wav(np.pad(np.full(800, 1000 + 10 * digit + person, np.int16), (0, quiet)))
+        f"{digit}_{speaker}_{take}": wav(
+            np.pad(np.full(800, 1000 + 10 * digit + person, np.int16), (0, quiet))
+        )
         for digit, (person, speaker), take in itertools.product(
             range(10), enumerate(("ann", "bob", "theo")), range(2)
         )
