@@ -94,10 +94,10 @@ class Model:
 class Data:
     """Where the utterances come from and what is done to them on the clock.
 
-    origin           "librispeech", "digits" (spoken) or "letters" (generated): what `prepare` knows how to read
-    train_subsets    folders of LibriSpeech that train
-    eval_subsets     folders of LibriSpeech that evaluate
-    held_out         the speaker of the spoken digits who evaluates
+    origin           "librispeech", "joined_digits" (spoken) or "letters" (generated): what `prepare` knows how to read
+    train_subsets    folders of LibriSpeech, or speakers of the digits, that train
+    eval_subsets     those that evaluate
+    takes            recordings of each digit by each speaker: the first so many
     alphabet         characters that a transcript may have, beside the space
     tokenizer        "unigram" (SentencePiece, trained on the training transcripts) or "characters"
     md5              lines as md5sum prints them, for archives whose digest is known
@@ -121,7 +121,7 @@ class Data:
     origin: str
     train_subsets: list[str] = field(default_factory=list)
     eval_subsets: list[str] = field(default_factory=list)
-    held_out: str | None = None
+    takes: int | None = None
     alphabet: str
     tokenizer: str
     md5: list[str] = field(default_factory=list)

@@ -77,7 +77,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
 def _source(config: Config, folder: Path, source: Path | None) -> sources.Source:
     distributed = {
         "librispeech": lambda config, root: sources.librispeech(config, root, folder / SCRATCH),
-        "digits": sources.digits,
+        "joined_digits": sources.joined_digits,
     }
     return prepared.chosen_source(config, source, distributed, {"letters": sources.generated})
 

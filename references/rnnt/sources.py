@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import struct
 import wave
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,9 @@ MOST_SECONDS = 600
 
 PIECES = (2, 3, 4, 3)
 """Spoken digits per utterance, over and over."""
+
+TAKE = re.compile(r"[0-9]_[^_]+_[0-9]{1,4}")
+"""Names of recordings of spoken digits: digit, speaker, number."""
 
 OVERLAP = (0.02, 0.12)
 """Seconds before the end of a spoken digit at which the next one begins."""
@@ -163,27 +167,25 @@ def read_flac(path: Path, sample_rate: int) -> np.ndarray:
     return samples[:, 0]
 
 
-def digits(config: Config, root: Path) -> Source:
+def joined_digits(config: Config, root: Path) -> Source:
     """The Free Spoken Digit Dataset as one zip file of `recordings/DIGIT_SPEAKER_TAKE.wav`. Utterances are two
     to four digits of one speaker without pauses, drawn without replacement until all are used, then again."""
     read = _Takes(root)
-    takes: dict[str, list[str]] = {}
+    wanted, each = [*config.data.train_subsets, *config.data.eval_subsets], config.data.takes or 0
+    takes: dict[str, list[str]] = {speaker: [] for speaker in wanted}
     for member in sorted(read.names):
-        takes.setdefault(Path(member).stem.split("_")[1], []).append(member)
-    held_out = config.data.held_out
-    if held_out is None or held_out not in takes:
-        raise RequestError(f"data.held_out is {held_out}; the speakers of {root} are {', '.join(takes)}.")
-    speakers = [speaker for speaker in takes if speaker != held_out]
-    few = next((speaker for speaker in takes if len(takes[speaker]) < max(PIECES)), None)
-    if not speakers or few is not None:
-        counted = ", ".join(f"{speaker} {len(takes[speaker])}" for speaker in takes)
-        raise RequestError(
-            f"{root} has these recordings by speaker: {counted}; needed are {max(PIECES)} or more of each, and "
-            f"another speaker than {held_out}. Fetch it again."
-        )
+        _, speaker, take = Path(member).stem.split("_")
+        if speaker in takes and int(take) < each:
+            takes[speaker].append(member)
+    for speaker, members in takes.items():
+        if len(members) != len(WORDS) * each:
+            raise RequestError(
+                f"{root} has {len(members)} recordings of {speaker} with numbers below {each}; {config.benchmark} has "
+                f"{len(WORDS) * each} of each of {', '.join(wanted)}. Fetch it again."
+            )
     spoken: dict[str, list[str]] = {}
-    train = _sentences(takes, speakers, config.train_samples or 0, spoken)
-    val = _sentences(takes, [held_out], config.eval_samples or 0, spoken)
+    train = _sentences(takes, config.data.train_subsets, config.train_samples or 0, spoken)
+    val = _sentences(takes, config.data.eval_subsets, config.eval_samples or 0, spoken)
 
     def utterance(name: str) -> Utterance:
         members = spoken[name]
@@ -242,7 +244,7 @@ class _Takes:
         self._path = archives_here[0]
         self._archive = archives.Zip(self._path)
         self.names = [name for name in self._archive.names if name.endswith(".wav")]
-        strange = [name for name in self.names if not _is_digit(Path(name).stem.split("_"))]
+        strange = [name for name in self.names if not TAKE.fullmatch(Path(name).stem)]
         if strange:
             raise RequestError(f"{self._path} has {strange[0]}; allowed is DIGIT_SPEAKER_TAKE.wav.")
 
@@ -263,10 +265,6 @@ class _Takes:
         if len(samples) != 2 * promised:
             raise RequestError(f"{where} is cut: it has {len(samples) // 2} of {promised} samples.")
         return np.frombuffer(samples, dtype="<i2")
-
-
-def _is_digit(parts: list[str]) -> bool:
-    return len(parts) == 3 and len(parts[0]) == 1 and parts[0].isdecimal()
 
 
 def generated(config: Config) -> Source:

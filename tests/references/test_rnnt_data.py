@@ -306,18 +306,19 @@ def wav(samples: np.ndarray, rate: int = 8000) -> bytes:
 
 
 def digits_config(*overrides: str) -> Config:
-    small = ("train_samples=4", "eval_samples=2", "hyperparameters.global_batch_size=2")
-    return rnnt("rnnt_fsdd", *small, "data.tokenizer=characters", "model.labels=28", *overrides)
+    small = ("train_samples=4", "eval_samples=2", "hyperparameters.global_batch_size=2", "data.sha256=null")
+    speakers = ("data.train_subsets=[ann,bob]", "data.eval_subsets=[theo]", "data.takes=2")
+    return rnnt("rnnt_fsdd", *small, *speakers, "data.tokenizer=characters", "model.labels=28", *overrides)
 
 
-def test_digits_become_utterances_of_one_speaker_and_the_held_out_one_evaluates(tmp_path: Path) -> None:
+def test_digits_become_utterances_of_one_speaker_and_those_of_others_evaluate(tmp_path: Path) -> None:
     quiet = round(sources.OVERLAP[1] * 8000)  # no voice is in what is added to the next digit
     takes = {
         f"{digit}_{speaker}_{take}": wav(
-            np.pad(np.full(800, 1000 + 10 * digit + person, np.int16), (0, quiet))
+            np.pad(np.full(800, 1000 + 100 * take + 10 * digit + person, np.int16), (0, quiet))
         )
         for digit, (person, speaker), take in itertools.product(
-            range(10), enumerate(("ann", "bob", "theo")), range(2)
+            range(10), enumerate(("ann", "bob", "theo", "zoe")), range(3)
         )
     }
     spoken_digits(tmp_path / "source", takes)
@@ -329,8 +330,10 @@ def test_digits_become_utterances_of_one_speaker_and_the_held_out_one_evaluates(
             said = split.samples(index)
             voices = said[np.flatnonzero(np.diff((said > 900).astype(int), prepend=0) > 0)]
             assert {int(voice) % 10 for voice in voices} == {person}
-            digits = [tokens.text_of(split.tokens[index], symbols).split()]
-            assert len(digits[0]) == len(voices) == (2, 3)[index // len({*speakers})]
+            assert max(voices) < 1200, "further recordings of a speaker are left out"
+            digits = tokens.text_of(split.tokens[index], symbols).split()
+            assert digits == [sources.WORDS[int(voice) // 10 % 10] for voice in voices]
+            assert len(digits) == (2, 3)[index // len({*speakers})]
 
 
 @pytest.mark.parametrize(
@@ -356,35 +359,38 @@ def test_joined_sounds_are_added_where_they_overlap(sounds, overlaps, whole) -> 
         ("1_theo_0", wav(np.ones(900, np.int16))[:-400], "is cut: it has 700 of 900 samples"),
         ("1_theo_0", b"RIFF", "cannot be read as WAV"),
         ("one_theo_0", b"", r"has recordings/one_theo_0\.wav; allowed is DIGIT_SPEAKER_TAKE"),
+        ("1_theo_last", b"", r"has recordings/1_theo_last\.wav; allowed is DIGIT_SPEAKER_TAKE"),
+        ("1_theo_" + 5000 * "1", b"", r"allowed is DIGIT_SPEAKER_TAKE"),
     ],
-    ids=range(4),
+    ids=range(6),
 )
 def test_a_bad_digit_is_named_and_refused(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
-    good = {f"{digit}_{who}_0": wav(np.ones(900, np.int16)) for digit in range(10) for who in ("ann", "theo")}
+    good = {
+        f"{digit}_{who}_0": wav(np.ones(900, np.int16))
+        for digit in range(10)
+        for who in ("ann", "bob", "theo")
+    }
     spoken_digits(tmp_path / "source", {**good, name: content})
     with pytest.raises(RequestError, match=sentence):
-        data.prepare(digits_config("eval_samples=4"), tmp_path / "prepared", tmp_path / "source")
-
-
-@pytest.mark.parametrize(
-    ("speakers", "sentence"),
-    [
-        ({"theo": 4}, "theo 4; needed are 4 or more of each, and another speaker than theo"),
-        ({"ann": 3, "theo": 4}, "ann 3, theo 4; needed are 4 or more of each"),
-        ({"ann": 4, "theo": 3}, "ann 4, theo 3; needed are 4 or more of each"),
-    ],
-)
-def test_too_few_digits_or_speakers_are_refused(
-    tmp_path: Path, speakers: dict[str, int], sentence: str
-) -> None:
-    spoken = wav(np.ones(900, np.int16))
-    spoken_digits(
-        tmp_path / "source", {f"{take}_{who}_0": spoken for who in speakers for take in range(speakers[who])}
-    )
-    with pytest.raises(RequestError, match=sentence):
         data.prepare(
-            digits_config("train_samples=8", "eval_samples=8"), tmp_path / "prepared", tmp_path / "source"
+            digits_config("data.takes=1", "eval_samples=4"), tmp_path / "prepared", tmp_path / "source"
         )
+
+
+@pytest.mark.parametrize("missing", ["5_ann_1", "0_theo_0"])
+def test_recordings_that_are_not_there_are_counted_and_refused(tmp_path: Path, missing: str) -> None:
+    names = (
+        f"{digit}_{who}_{take}"
+        for digit, who, take in itertools.product(range(10), ("ann", "bob", "theo"), range(2))
+    )
+    spoken_digits(
+        tmp_path / "source", {name: wav(np.ones(900, np.int16)) for name in names if name != missing}
+    )
+    speaker = missing.split("_")[1]
+    with pytest.raises(
+        RequestError, match=rf"19 recordings of {speaker} .* below 2; rnnt_fsdd has 20 of each"
+    ):
+        data.prepare(digits_config(), tmp_path / "prepared", tmp_path / "source")
 
 
 def test_a_bad_folder_of_digits_is_refused(tmp_path: Path) -> None:
@@ -393,8 +399,8 @@ def test_a_bad_folder_of_digits_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(b"PK")
     with pytest.raises(RequestError, match=r"a\.zip cannot be read"):
         data.prepare(digits_config(), tmp_path / "prepared", tmp_path)
-    spoken_digits(tmp_path / "source", {"1_ann_0": b""})
-    with pytest.raises(RequestError, match=r"data\.held_out is theo; the speakers of .* are ann"):
+    spoken_digits(tmp_path / "source", {"1_zoe_0": b""})
+    with pytest.raises(RequestError, match=r"0 recordings of ann .* each of ann, bob, theo"):
         data.prepare(digits_config(), tmp_path / "prepared", tmp_path / "source")
 
 
