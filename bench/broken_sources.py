@@ -261,8 +261,11 @@ def _spoken(folder: Path) -> Callable[[Path, Path], None]:
                 file.setparams((1, 2, 8000, 0, "NONE", ""))
                 file.writeframes(np.ones(900, np.int16).tobytes())
             archive.writestr(f"recordings/{digit}_{speaker}_0.wav", content.getvalue(), zipfile.ZIP_DEFLATED)
-    small = ("train_samples=4", "eval_samples=2", "hyperparameters.global_batch_size=2")
-    return _preparing(configs.rnnt("rnnt_fsdd", *small, "data.tokenizer=characters", "model.labels=28"))
+    small = ("train_samples=4", "eval_samples=2", "hyperparameters.global_batch_size=2", "data.sha256=null")
+    speakers = ("data.train_subsets=[ann]", "data.eval_subsets=[theo]", "data.takes=1")
+    return _preparing(
+        configs.rnnt("rnnt_fsdd", *small, *speakers, "data.tokenizer=characters", "model.labels=28")
+    )
 
 
 def _kits19(folder: Path) -> Callable[[Path, Path], None]:
