@@ -80,9 +80,12 @@ def heard(
     said: Sequence[Sequence[str]],
     unknown: Sequence[np.ndarray],
     written: Callable[[Sequence[str]], str],
+    *,
+    tolerance: float = 1e-4,
 ) -> tuple[list[str], list[str]]:
     """Transcripts of unknown spectra, where `said` has the states of the known ones: of the likeliest states frame by
-    frame, those of three frames or more; and of the likeliest path."""
+    frame, those of three frames or more; and of the likeliest path. Regressions are fitted until no gradient is above
+    `tolerance`."""
     known, unknown = ([windows(frames) for frames in split] for split in (known, unknown))
     kinds = sorted({state for one in said for state in one})  # silence is the first
     numbers = [np.array([kinds.index(state) for state in one]) for one in said]
@@ -90,7 +93,7 @@ def heard(
         one[np.arange(len(frames)) * len(one) // len(frames)]
         for one, frames in zip(numbers, known, strict=True)
     ]
-    model = LogisticRegression(max_iter=200, C=0.1, warm_start=True)
+    model = LogisticRegression(max_iter=200, tol=tolerance, C=0.1, warm_start=True)
     for alignment in range(ALIGNMENTS + 1):
         everywhere = np.concatenate(labels)
         model.fit(np.concatenate(known)[::4], everywhere[::4])
