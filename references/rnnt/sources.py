@@ -170,8 +170,15 @@ def read_flac(path: Path, sample_rate: int) -> np.ndarray:
 def joined_digits(config: Config, root: Path) -> Source:
     """The Free Spoken Digit Dataset as one zip file of `recordings/DIGIT_SPEAKER_TAKE.wav`. Utterances are two
     to four digits of one speaker without pauses, drawn without replacement until all are used, then again."""
+    asked = config.data
+    wanted, each = [*asked.train_subsets, *asked.eval_subsets], asked.takes or 0
+    if each < 1 or not asked.train_subsets or not asked.eval_subsets or len({*wanted}) < len(wanted):
+        raise RequestError(
+            f"data.train_subsets is {asked.train_subsets}, data.eval_subsets {asked.eval_subsets} and data.takes "
+            f"{asked.takes}; spoken digits need a speaker who trains, another one who evaluates, nobody twice, and 1 "
+            "take or more."
+        )
     read = _Takes(root)
-    wanted, each = [*config.data.train_subsets, *config.data.eval_subsets], config.data.takes or 0
     takes: dict[str, list[str]] = {speaker: [] for speaker in wanted}
     for member in sorted(read.names):
         _, speaker, take = Path(member).stem.split("_")
@@ -184,8 +191,8 @@ def joined_digits(config: Config, root: Path) -> Source:
                 f"{len(WORDS) * each} of each of {', '.join(wanted)}. Fetch it again."
             )
     spoken: dict[str, list[str]] = {}
-    train = _sentences(takes, config.data.train_subsets, config.train_samples or 0, spoken)
-    val = _sentences(takes, config.data.eval_subsets, config.eval_samples or 0, spoken)
+    train = _sentences(takes, asked.train_subsets, config.train_samples or 0, spoken)
+    val = _sentences(takes, asked.eval_subsets, config.eval_samples or 0, spoken)
 
     def utterance(name: str) -> Utterance:
         members = spoken[name]

@@ -393,6 +393,23 @@ def test_recordings_that_are_not_there_are_counted_and_refused(tmp_path: Path, m
         data.prepare(digits_config(), tmp_path / "prepared", tmp_path / "source")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "data.takes=0",
+        "data.takes=null",
+        "data.train_subsets=[]",
+        "data.eval_subsets=[]",
+        "data.eval_subsets=[bob]",
+    ],
+)
+def test_speakers_and_takes_that_make_no_data_are_refused(tmp_path: Path, words: str) -> None:
+    with pytest.raises(
+        RequestError, match="spoken digits need a speaker who trains, another one who evaluates"
+    ):
+        data.prepare(digits_config(words), tmp_path / "prepared", tmp_path)
+
+
 def test_a_bad_folder_of_digits_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="has 0 zip files"):
         data.prepare(digits_config(), tmp_path / "prepared", tmp_path)
