@@ -25,7 +25,7 @@ def clean(folder):
 
 def tries(folder):
     """Profiles one after the other: work beside one may put a fault into it, or hide one, though hardly into all."""
-    return (small_task.profiled(folder / str(number)) for number in range(4))
+    return (small_task.profiled(folder / str(number)) for number in range(8))
 
 
 def test_nothing_is_found_in_a_benchmark_without_a_fault(tmp_path):
