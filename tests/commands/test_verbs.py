@@ -164,14 +164,16 @@ def test_plan_prints_one_object_for_programs():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"), [([], "about 12 s a run, as in"), (["device=cpu"], "no campaign like it")]
+    ("overrides", "said"),
+    [([], "about 12 s a run, as in"), (["device=cpu"], "no campaign like it")],
 )
 def test_plan_tells_how_long_a_campaign_like_it_took(begun, monkeypatch, overrides, said):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     folder = begun.jobs[0].folder
     runs = [{"converged": True, "minutes": 0.2}, {"converged": True, "minutes": 0.1}, {"converged": False}]
     (folder / "score.json").write_text(json.dumps({"runs": [*runs, {"converged": True, "minutes": 9}]}))
-    answer = typed("plan", f"output={folder.parent / 'next'}", *overrides)
+    same = "benchmark.threads_per_rank=null"  # the campaign was planned without a number of threads
+    answer = typed("plan", same, f"output={folder.parent / 'next'}", *overrides)
     assert said in answer.stdout
 
 

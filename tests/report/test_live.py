@@ -78,7 +78,7 @@ def two_runs(watcher, clock):
 
 def test_in_a_pipe_a_short_run_is_one_line():
     assert watched(terminal=False, story=two_runs).splitlines() == [
-        f"run {number} of 3: seed 7, finished, epoch 2: 0.9500 (target top1 >= 0.9), 0:30 in all"
+        f"run {number} of 3: finished, epoch 2: 0.9500 (target top1 >= 0.9), 0:30 in all, seed 7"
         for number in (1, 2)
     ]
 
@@ -106,7 +106,7 @@ def test_in_a_pipe_every_end_of_a_run_says_when_all_is_expected_to_end():
     assert len(lines) == 2
     for line in lines:
         assert line.endswith(
-            "0:30 in all; expected to end at 14:05 (80 %: 13:58 to 14:20); the chance that its reference check passes "
+            "0:30 in all, seed 7; expected to end at 14:05 (80 %: 13:58 to 14:20); the chance that its reference check passes "
             "is 93 %"
         )
 
@@ -187,7 +187,7 @@ def test_campaigns_that_share_a_terminal_tell_plain_lines_with_their_names():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, legacy_windows=False)
     two_runs(Terminal(console, clock := Seconds(), side="job 3: ", alone=False), clock)
-    assert "job 3: run 1 of 3: seed 7, finished, epoch 2: 0.9500 (target top1 >= 0.9), 0:30" in screen.getvalue()
+    assert "job 3: run 1 of 3: finished, epoch 2: 0.9500 (target top1 >= 0.9), 0:30" in screen.getvalue()
     assert "\x1b" not in screen.getvalue()
 
 

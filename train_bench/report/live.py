@@ -177,7 +177,7 @@ class Terminal:
         self._job = None
         self._clear()
         outcome = f"failed ({failure})" if failure else "finished"
-        said = f"{self._name(job)}: seed {job.seed}, {outcome}, {self._doing}, {duration} in all"
+        said = f"{self._name(job)}: {outcome}, {self._doing}, {duration} in all, seed {job.seed}"
         self._say(f"{said}{self._expectation()}")
 
     def campaign_ended(self) -> None:
