@@ -2,19 +2,25 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test full check honesty bench horovod deepspeed slurm-local slurm-local-stop clean
+.PHONY: demo smoke test full check honesty bench horovod deepspeed slurm-local slurm-local-stop clean
 
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini seed=2
 
-# There are more threads than processors then, so those that wait have to give way.
-test: export OMP_WAIT_POLICY := PASSIVE
-test: .venv/installed-dev   ## all tests but `full`, four files at a time: many of them wait for limits of time to pass
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not full'
+smoke: .venv/installed      ## under a minute: imports, list, an epoch, judge, report
+	$(BIN)/python bench/smoke.py
 
-full: export OMP_WAIT_POLICY := PASSIVE
+# Tests of a file share what takes long to make, so a file stays in one process.
+# There are more threads than processors, so those that wait have to give way. TESTS adds options of pytest.
+PYTEST = $(BIN)/python -m pytest -p no:cacheprovider --dist loadfile --no-loadscope-reorder --durations 15
+test full: export OMP_NUM_THREADS := 1
+test full: export OMP_WAIT_POLICY := PASSIVE
+
+test: .venv/installed-dev   ## all tests but `full`, four files at a time: many of them wait for limits of time to pass
+	$(PYTEST) --numprocesses 4 -m 'not full' $(TESTS)
+
 full: .venv/installed-dev   ## networks at full size, whole campaigns, fitted models: they take gigabytes and minutes
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m full
+	$(PYTEST) --numprocesses 2 -m full $(TESTS)
 
 check: .venv/installed-dev  ## lint, format, types
 	$(BIN)/ruff check .

@@ -1,19 +1,78 @@
-"""In which order tests run."""
+"""The session: an environment of its own, the order of tests, one failure per cause, and a summary that tells what was
+skipped and what took long."""
 
 from __future__ import annotations
 
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+
 import pytest
 
-LONGEST_FIRST = ("hosts", "slurm", "launchers", "own_trainer", "equivalence", "commands", "references")
-"""Folders whose files take longest, so that with several processes none is left alone with one of them at the end."""
+from tests import cases, sandbox
+
+SANDBOX = sandbox.enter()
+"""Entered before any other conftest.py imports what reads the environment."""
+
+NUMBERS = itertools.count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("train_bench")
+    group.addoption(
+        "--order-seed", type=int, help="shuffle test files, and the tests of each file, by this seed"
+    )
+    group.addoption(
+        "--hold-durations",
+        action="store_true",
+        help=f"fail if a case without a marker takes more than {cases.LIMIT_SECONDS} s of processor time",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(cases.OneFailurePerCause())
+    config.pluginmanager.register(cases.Durations(config))
+    if not os.access(
+        config.rootpath, os.W_OK
+    ):  # nowhere to keep .pytest_cache, whose absence would be a warning
+        for name in ("lfplugin", "nfplugin", "stepwiseplugin"):
+            if config.pluginmanager.has_plugin(name):
+                config.pluginmanager.unregister(name=name)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        sandbox.leave(SANDBOX)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files of the same folder stay in their order."""
-    tests = config.rootpath / "tests"
+    cases.order(items, config.rootpath / "tests", config.getoption("--order-seed"))
 
-    def place(item: pytest.Item) -> int:
-        folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
-        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 
-    items.sort(key=place)
+@pytest.fixture(scope="session", autouse=True)
+def work_folder() -> None:
+    """Fixtures of modules and sessions work outside the checkout."""
+    os.chdir(SANDBOX / "work")
+
+
+@pytest.fixture(autouse=True)
+def own_place(work_folder: None) -> Iterator[None]:
+    """Each test has a home, caches and a working folder of its own, empty at first."""
+    folder = SANDBOX / f"test_{os.getpid()}_{next(NUMBERS)}"
+    (folder / "work").mkdir(parents=True)
+    (folder / "home").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, place in sandbox.homes(folder).items():
+            patch.setenv(variable, place)
+        patch.chdir(folder / "work")
+        yield
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.getreports("skipped")
+    if skipped:
+        terminalreporter.section(f"{len(skipped)} skipped")
+        for line in cases.skip_reasons(skipped):
+            terminalreporter.line(line)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import ROOT, Diary, FakeLauncher, typed
+from tests.commands.conftest import Diary, FakeLauncher, typed
 from train_bench import campaign, files
 from train_bench.judge.record import read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 
-def train_bench(*arguments, cwd=ROOT, timeout=120):
+def train_bench(*arguments, cwd=None, timeout=120):
     """Run the command line as a user does."""
     command = [sys.executable, "-m", "train_bench", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=timeout)

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from tests import needs
 from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
 from tests.commands.test_bad_input import train_bench
 from train_bench import campaign, software
@@ -289,7 +290,7 @@ def test_a_run_on_a_full_disk_fails_with_a_sentence_and_keeps_the_finished_ones(
         os.geteuid() != 0
         or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk]).returncode
     ):
-        pytest.skip("mounting a file system needs root")
+        needs.absent(needs.NO_ROOT)
     try:
         plan = make(f"output={disk / 'campaign'}", "seed=1")
         campaign.begin(plan)

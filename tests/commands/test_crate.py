@@ -10,6 +10,7 @@ import zipfile
 
 import pytest
 
+from tests import needs
 from train_bench import crate
 from train_bench.errors import RequestError
 
@@ -182,7 +183,7 @@ def test_what_is_no_archive_is_refused(tmp_path):
     assert "it is not a file" in refused(tmp_path / "pipe.zip")
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason=needs.NO_SSH)
 def test_signatures_are_held_against_the_signers_that_the_user_names(tmp_path):
     keys = {}
     for name in ("ours", "theirs"):

@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from tests import needs
 from tests.commands.conftest import ROOT
 from tests.commands.judged_mini import checks_of, official_verdict
 from tests.commands.test_bad_input import train_bench
@@ -143,7 +144,7 @@ def test_a_killed_rank_is_named_and_its_siblings_are_ended(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason=needs.NO_GPU)
 def test_a_bf16_campaign_on_a_gpu_is_valid(tmp_path):
     answer = train_bench("run", "device=cuda", "precision=bf16", "seed=1", f"output={tmp_path / 'gpu'}")
     assert answer.returncode == 0, answer.stdout + answer.stderr

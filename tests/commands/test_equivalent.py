@@ -165,7 +165,7 @@ def test_planted_bugs_are_found_and_equal_pairs_are_equal(tmp_path):
         *bugs,
     ]
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    answer = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    answer = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert "5 of 5 bugs found; 0 of 5 equal pairs called different" in answer.stdout, (
         answer.stdout + answer.stderr
     )

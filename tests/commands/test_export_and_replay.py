@@ -3,13 +3,13 @@
 import hashlib
 import importlib
 import json
-import os
 import shutil
 import tomllib
 from dataclasses import replace
 
 import pytest
 
+from tests import needs
 from tests.commands.conftest import Diary, FakeLauncher, laid_out, make
 from tests.commands.test_bad_input import train_bench
 from train_bench import campaign, crate, export, files, replay, software
@@ -92,7 +92,8 @@ def test_ro_crate_croissant_and_in_toto_say_the_same_of_the_same_files(read):
 
 def official(name):
     """The package that is the authority of a format; in continuous integration it has to be there."""
-    return importlib.import_module(name) if os.environ.get("CI") else pytest.importorskip(name)
+    needs.package(name)
+    return importlib.import_module(name)
 
 
 def unpacked(read, folder):

@@ -1,18 +1,16 @@
 """train-bench forecast: from each of its sources, and what it refuses."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import ROOT
+from tests import needs
 from tests.commands.test_bad_input import train_bench
+from tests.needs import CORPUS
 from train_bench.commands import forecast
 from train_bench.errors import RequestError
 
-CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "corpus"))
-needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+needs_corpus = needs.corpus
 NVIDIA = ("--published", "NVIDIA", "--accelerator", "NVIDIA A100-SXM4-80GB")
 
 

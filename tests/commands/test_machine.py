@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.commands.conftest import ROOT, make
+from tests.commands.conftest import make
 from tests.run.fakes import job
 from train_bench import campaign, machine
 from train_bench.errors import RequestError
@@ -18,7 +18,7 @@ def train_bench(*arguments, **environ):
     """The command line without GPUs."""
     command = [sys.executable, "-m", "train_bench", *arguments]
     env = os.environ | {"CUDA_VISIBLE_DEVICES": "", **environ}
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
 
 
 @pytest.mark.parametrize(

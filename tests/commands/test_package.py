@@ -2,24 +2,24 @@
 package checker wants and that their logs lack."""
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.commands.conftest import ROOT
 from tests.judge import campaigns as mini
+from tests.needs import CORPUS
 from train_bench import description
 from train_bench import package as packaging
 from train_bench.errors import LogError, RequestError, UnknownName
 from train_bench.judge.tree import judge_folder
 from train_bench.plan.launch import differing, revision
 
-CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "corpus"))
 PUBLISHED = CORPUS / "v2.1" / "Intel-HabanaLabs" / "results" / "HLS-Gaudi2-PT" / "resnet"
-published = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+published = needs.corpus
 
 NOWHERE = Path("/nowhere")
 SOURCE = packaging.Source(root=ROOT, revision="abc", digest="0123456789ab")

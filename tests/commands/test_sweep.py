@@ -1,7 +1,6 @@
 """A sweep of campaigns, of a program that only pretends to train: what happens to one job happens to no other, and one
 table tells all."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -10,6 +9,7 @@ import sys
 
 import pytest
 
+from tests import needs
 from tests.commands.conftest import ROOT, wait_for
 from tests.commands.test_bad_input import train_bench
 from train_bench import files, sweep
@@ -24,14 +24,6 @@ FOUR = (
     *("run", "-m", "runs=1", "seed=1", SLOW),
     "benchmark.hyperparameters.sgd_opt_weight_decay=0.0001,0.0003,0.0004,0.0008",
 )
-
-
-def needs(package):
-    """Skip where an optional package is not installed; in CI it has to be."""
-    if importlib.util.find_spec(package) is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{package} is not installed, and CI tests it")
-        pytest.skip(f"{package} is not installed")
 
 
 def process_of_job(folder, number):
@@ -61,13 +53,11 @@ def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, v
     folder = tmp_path / "sweep"
     arguments = [*FOUR, f"output={folder}"]
     if launcher is not None:
-        needs("joblib" if launcher == "joblib" else "submitit")
-        needs(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
+        needs.package("joblib" if launcher == "joblib" else "submitit")
+        needs.package(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
         arguments.append(f"hydra/launcher={launcher}")
     command = [sys.executable, "-m", "train_bench", *arguments]
-    with subprocess.Popen(
-        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_for(lambda: (folder / "2" / "result_0.txt.part").exists(), seconds=200)
         os.kill(victim(folder, 2), signal.SIGKILL)
         stdout, stderr = process.communicate(timeout=200)
@@ -83,13 +73,11 @@ def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, v
 
 
 def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
-    needs("submitit")
+    needs.package("submitit")
     folder = tmp_path / "sweep"
     arguments = ("run", "-m", "runs=1", "seed=1,2", SLOW, f"output={folder}")
     command = [sys.executable, "-m", "train_bench", *arguments, "hydra/launcher=submitit_local"]
-    with subprocess.Popen(
-        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_for(lambda: (folder / "0" / "result_0.txt.part").exists(), seconds=100)
         parent = subprocess.run(
             ["ps", "-o", "ppid=", "-p", str(process_of_job(folder, 0))], capture_output=True, text=True
@@ -136,7 +124,7 @@ def test_a_missing_launcher_of_hydra_says_what_to_install(name, extra):
         "from train_bench.cli import main\n"
         "main()\n"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert answer.returncode == 2, answer.stderr
     assert f"pip install 'train-bench[{extra}]'" in answer.stderr
 

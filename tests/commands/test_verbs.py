@@ -47,7 +47,7 @@ def test_list_says_what_is_the_default_how_large_it_is_and_whether_its_data_are_
     (tmp_path / "train_bench" / "resnet_mini" / MANIFEST).touch()
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "train_bench", "list"]
-    lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT).stdout.splitlines()
+    lines = subprocess.run(command, capture_output=True, text=True, env=env).stdout.splitlines()
     listed = {line.split()[0]: line for line in lines if line}
     for part in ("default", " mini ", " seconds ", " ready "):
         assert part in listed["resnet_mini"]
@@ -94,7 +94,7 @@ def test_data_with_a_manifest_are_ready_in_the_list_and_prepared_in_a_plan(tmp_p
 
     def printed(*words):
         command = [sys.executable, "-m", "train_bench", *words]
-        lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT).stdout.splitlines()
+        lines = subprocess.run(command, capture_output=True, text=True, env=env).stdout.splitlines()
         return next(line for line in lines if line.startswith("ssd_mini  ") or str(folder) in line)
 
     assert " ready " not in printed("list")

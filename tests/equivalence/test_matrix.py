@@ -1,10 +1,10 @@
 """References do the same under other launchers, on one rank and on two, compiled, and in another layout."""
 
-import importlib.util
 import json
 
 import pytest
 
+from tests import needs
 from tests.commands.test_bad_input import train_bench
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
@@ -31,8 +31,8 @@ MATRIX = {
 def test_a_reference_does_the_same_in_every_way(way, reference, tmp_path):
     a, b, _ = MATRIX[way]
     for package in ("horovod", "deepspeed"):
-        if package in b and importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
+        if package in b:
+            needs.package(package)
     common = f"benchmark={reference}_mini launcher.threads_per_rank=1 seed=1 data_dir={tmp_path / 'data'}"
     file = tmp_path / "said.json"
     short = ("--steps", "4", "--seeds", "2", "--to", str(file))

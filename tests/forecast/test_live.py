@@ -1,14 +1,14 @@
 """When a run that goes on reaches its target, and its campaign ends."""
 
 import math
-import os
 import random
 import statistics
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import needs
+from tests.needs import CORPUS
 from tests.run.fakes import job
 from train_bench.event import Event
 from train_bench.forecast import live, watcher
@@ -171,7 +171,6 @@ def test_forecasts_are_those_of_the_slow_and_obvious_way(evaluations, others):
     alike(run_of(known, run), ends, 10.0)
 
 
-CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
 ENTRIES = (
     "v1.1/NVIDIA/results/dgxa100_ngc21.09_pytorch/rnnt",
     "v2.1/Intel-HabanaLabs/results/HLS-Gaudi2-PT/resnet",
@@ -179,7 +178,7 @@ ENTRIES = (
 )
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+@needs.corpus
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_published_logs_are_forecast_as_in_the_slow_and_obvious_way(entry):
     (location,) = locate.find(CORPUS / entry, None).locations

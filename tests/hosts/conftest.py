@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests import needs
 from tests.commands.conftest import ROOT, begun, make
 from train_bench import campaign
 
@@ -69,10 +70,7 @@ def two_hosts():
                 ip("netns", "exec", host.name, "ip", *command)
     except (OSError, subprocess.CalledProcessError) as error:
         _remove(made)
-        reason = f"network namespaces cannot be made: {getattr(error, 'stderr', None) or error}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        needs.namespaces(error)
     yield hosts
     _remove(made)
 

@@ -1,12 +1,12 @@
 """A fleet of three hosts that really train, one of which computes wrongly in one bit."""
 
 import json
-import os
 import shlex
 import subprocess
 
 import pytest
 
+from tests import needs
 from tests.commands.test_bad_input import train_bench
 from tests.hosts.fleet import A_BIT_ERROR, INSIDE, fleet, processes
 
@@ -20,10 +20,7 @@ def hosts():
         with fleet(3) as members:
             yield members
     except (OSError, subprocess.CalledProcessError) as error:
-        reason = f"network namespaces cannot be made: {getattr(error, 'stderr', None) or error}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        needs.namespaces(error)
 
 
 def test_the_host_with_a_bit_error_is_named_and_the_others_train_together(hosts, tmp_path):

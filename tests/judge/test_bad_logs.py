@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests import needs
 from train_bench.cli import command
 from train_bench.exit_codes import guarded
 from train_bench.judge import log
@@ -284,7 +285,7 @@ def test_what_is_no_file_is_a_finding(ask, tmp_path):
         assert "cannot be read" in messages(run["findings"])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason=needs.NO_ROOT)
 @pytest.mark.parametrize("closed", ["result_0.txt", "."], ids=["file", "folder"])
 def test_what_may_not_be_read_is_said(tmp_path, closed):
     """Permissions do not bind root, so another user asks."""

@@ -4,17 +4,16 @@ The corpus is found at TRAIN_BENCH_CORPUS, or beside the repository.
 """
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
+from tests import needs
+from tests.needs import CORPUS
 from train_bench.judge import log
 from train_bench.judge.tree import judge_tree
 
-CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
-
-pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+pytestmark = needs.corpus
 
 # What a reviewer would have to waive for a published entry to be valid under our rules.
 NOT_VALID = {

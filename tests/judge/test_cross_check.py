@@ -1,16 +1,16 @@
 """The installed checkers beside the official verdict as we work it out, on published results and on logs of our own."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.judge.campaigns import campaign
+from tests.needs import CORPUS
 from train_bench.judge import cross_check
 from train_bench.judge.tree import judge_folder, judge_tree
 
-CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
 NOWHERE = Path("/nowhere")
 
 # Entries on which the tools accept, refuse and crash.
@@ -24,7 +24,7 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+@needs.corpus
 @pytest.mark.parametrize("entry", PUBLISHED)
 def test_the_tools_say_what_we_say_they_say(entry):
     judgement = judge_folder(CORPUS / entry, ruleset_name=None, rcp_folders=[NOWHERE])
@@ -34,7 +34,7 @@ def test_the_tools_say_what_we_say_they_say(entry):
     assert all(opinion["agrees"] for opinion in opinions), opinions
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+@needs.corpus
 def test_a_difference_is_told_with_the_files():
     judgement = judge_folder(CORPUS / PUBLISHED[0], ruleset_name=None, rcp_folders=[NOWHERE])
     runs = [replace(run, officially_compliant=run.index > 0) for run in judgement.score.runs]

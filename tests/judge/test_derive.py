@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from tests import needs
 from tests.judge.test_corpus import CORPUS
 from train_bench.cli import command
 from train_bench.errors import LogError, RequestError
@@ -208,7 +209,7 @@ def test_the_command_writes_the_same_table_every_time(entry, tmp_path, capsys):
         index(["published", str(tmp_path / "none"), "--to", str(table)])
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+@needs.corpus
 def test_rows_of_published_logs_are_those_of_the_shipped_table():
     derived = derive.derive([CORPUS], None)
     assert (len(derived.entries), derived.logs) == (19, 188)

@@ -4,19 +4,18 @@ A test of a defect that fails means that a release of mlperf-logging has correct
 """
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from mlperf_logging.package_checker import package_checker
 from mlperf_logging.rcp_checker import rcp_checker
 from mlperf_logging.repo_checker import repo_checker
 
+from tests import needs
+from tests.needs import CORPUS
 from train_bench.judge import installed_checkers
 from train_bench.package import FIELDS
 
-CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
-published = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+published = needs.corpus
 
 
 def expected(name):

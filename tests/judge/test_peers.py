@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import needs
 from tests.judge.test_corpus import CORPUS
 from train_bench.cli import command
 from train_bench.errors import RequestError
@@ -183,7 +184,7 @@ JUDGED = "v5.1/Quanta_Cloud_Technology/results/D74H-7U/dlrm_dcnv2"
 def table(tmp_path):
     """A table in which others took a third of the time of an entry of the corpus."""
     if not CORPUS.is_dir():
-        pytest.skip("the corpus of published logs is not here")
+        pytest.skip(needs.NO_CORPUS)
     path = tmp_path / "more.csv"
     published.write(
         path,

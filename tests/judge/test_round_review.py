@@ -1,18 +1,16 @@
 """A round reviewed: each planted fault is found in the entry that has it, and clean entries have no question."""
 
 import json
-import os
 import shutil
 from html import unescape
-from pathlib import Path
 
 import pytest
 
+from tests import needs
+from tests.needs import CORPUS
 from train_bench.cli import command
 from train_bench.judge import round_review
 from train_bench.judge.tree import judge_tree
-
-CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
 
 INTERVAL = 12_288
 """Samples between two evaluations of llama31_8b."""
@@ -338,7 +336,7 @@ def test_no_file_outside_the_submission_is_read_for_a_name_in_a_log(name, tmp_pa
     assert bool(questions) == (not name.endswith("llama.sh"))
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+@needs.corpus
 def test_of_the_corpus_no_verdict_changes_and_each_kind_of_question_is_told_once(capsys):
     code, _, told = of_a_tree(CORPUS, capsys)
     kinds = {kind["check"]: (kind["entries"], kind["findings"]) for kind in told["kinds"]}

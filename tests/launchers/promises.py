@@ -22,6 +22,7 @@ from train_bench.references.parts.optimizers import SGD
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.task import Task
 from train_bench.run import replicas
+from train_bench.run.rank_state import end_process
 from train_bench.sharded_tensors import whole
 from train_bench.warm_up import without_trace
 
@@ -275,6 +276,7 @@ def main():
             torch.distributed.init_process_group = lambda *args, **options: None
         torch.save(promises(parallel, job, asked["digits"]), job.folder / f"{parallel.rank}.pt")
     parallel.leave()
+    end_process()
 
 
 if __name__ == "__main__":

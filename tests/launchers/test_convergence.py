@@ -34,7 +34,7 @@ def campaign(tmp_path_factory):
             f"launcher={launcher}",
             f"output={folder}",
         )
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert ended.returncode == 1, ended.stderr
         said = "".join(path.read_text() for path in folder.glob("ranks/run_0/*.stderr"))
         assert "1 of 5 runs" in ended.stdout, said

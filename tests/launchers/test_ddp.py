@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import needs
 from tests.run.fakes import job
 from train_bench.errors import LaunchError
 from train_bench.job import Device, Precision
@@ -87,7 +88,7 @@ def test_batch_norm_over_one_rank_changes_nothing_and_over_several_needs_gpus():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason=needs.NO_GPU)
 @pytest.mark.parametrize("precision", list(Precision))
 def test_every_precision_takes_a_step_on_a_gpu(precision):
     parallel = alone(device=Device.cuda, precision=precision)

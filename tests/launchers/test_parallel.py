@@ -1,7 +1,6 @@
 """Every launcher starts the ranks that were asked for and keeps the promises of `Parallel` with two of them:
 the numbers are those of one rank alone, whoever averages the gradients."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +12,7 @@ import cattrs
 import pytest
 import torch
 
+from tests import needs
 from tests.launchers.promises import training
 from tests.references.configs import resnet
 from tests.run.fakes import job
@@ -21,7 +21,6 @@ from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.plan import discover
 from train_bench.references.resnet.data import prepare
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(900)  # DeepSpeed may have to compile
 SEVERAL = {
     "torchrun": ("torchrun", {}),
@@ -45,11 +44,9 @@ ASKED = (
 
 
 def need(package):
-    """Skip without the package; where everything has to be there, its absence is a failure."""
-    if package in ("horovod", "deepspeed") and importlib.util.find_spec(package) is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{package} is not installed, and CI is set")
-        pytest.skip(f"{package} is not installed")
+    """Skip without the package of a launcher; where CI is set, its absence is a failure."""
+    if package in ("horovod", "deepspeed"):
+        needs.package(package)
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +70,29 @@ def start(tmp_path_factory):
         config = cattrs.structure(first.launcher_config, discover.launcher_config(first.launcher))
         launch = discover.launcher(config).launch(first, (sys.executable, *module))
         environment = os.environ | dict(launch.env)
-        ended = subprocess.run(
-            launch.argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600
-        )
-        return {asked: job.folder for asked, job in jobs.items()}, ended
+        failure = _failure(launch.argv, environment)
+        return {asked: job.folder for asked, job in jobs.items()}, failure
 
     def results(variant, precision=Precision.fp32):
-        folders, ended = ended_ranks(_starter(variant))
+        folders, failure = ended_ranks(_starter(variant))
+        if failure is not None:
+            raise failure  # the same one each time: the first test to meet it fails, the others are skipped
         files = [folders[variant, precision] / f"{rank}.pt" for rank in range(2)]
-        assert ended.returncode == 0, ended.stdout + ended.stderr
         return [torch.load(file, weights_only=True) for file in files]
 
     return results
+
+
+def _failure(argv, environment):
+    """Start the ranks and wait for their end: None, or why they did not end with exit code 0."""
+    how = {"capture_output": True, "text": True, "timeout": 800}
+    try:
+        ended = subprocess.run(argv, env=environment, **how)
+    except subprocess.TimeoutExpired as error:
+        return error
+    if ended.returncode == 0:
+        return None
+    return AssertionError(f"exit code {ended.returncode}\n{ended.stdout}{ended.stderr}")
 
 
 def _starter(variant):
@@ -113,6 +121,11 @@ def alone():
         return training(TorchParallel(job(Path("out")), rank=0, local_rank=0, size=1), **options)
 
     return results
+
+
+@pytest.mark.parametrize("starter", dict.fromkeys(map(_starter, SEVERAL)))
+def test_the_ranks_of_a_starter_end_with_exit_code_0(start, starter):
+    start(next(variant for variant in SEVERAL if _starter(variant) == starter))
 
 
 @pytest.mark.parametrize("variant", SEVERAL)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import needs
 from tests.commands.conftest import composed_config, make
 from tests.launchers.small_decoder import built, decoder, evaluated, held_bytes, one_rank, trained
 from tests.references.several_ranks import FromFile, start
@@ -168,7 +169,7 @@ def test_losses_that_would_be_scaled_are_refused() -> None:
 
 
 def test_deepspeed_does_not_divide_matrices() -> None:
-    pytest.importorskip("deepspeed")
+    needs.package("deepspeed")
     config = DeepSpeedConfig(nproc_per_node=2, tensor_parallel=2)
     assert "launcher.tensor_parallel=2 is for launcher=torchrun" in str(DeepSpeed(config).refuse(decoder()))
 

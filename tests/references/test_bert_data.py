@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import needs
 from tests.references.configs import bert
 from tests.references.distributed import framed, tf_example
 from train_bench.errors import RequestError, UnknownName
@@ -21,7 +22,7 @@ from train_bench.references.bert.config import Config
 from train_bench.references.bert.examples import CLS, MASK, SEP, SPECIAL, UNKNOWN, pack
 from train_bench.references.parts import prepared, stream
 
-WIKITEXT = Path(__file__).parents[3] / "shared" / "data" / "wikitext2_small"
+WIKITEXT = needs.DATA / "wikitext2_small"
 
 
 def a_record(**changes: np.ndarray) -> dict[str, np.ndarray]:
@@ -352,7 +353,7 @@ def test_permuted_words_are_those_of_another_example(mini_bert: Config) -> None:
     assert not permuted.words.equal(honest.words)
 
 
-@pytest.mark.skipif(not WIKITEXT.is_dir(), reason="the text is not beside the checkout")
+@needs.shared(WIKITEXT)
 def test_real_text_becomes_examples_of_known_words(tmp_path: Path) -> None:
     config = bert(
         "bert_wikitext", "data.copies=1", "train_samples=2000", "eval_samples=500", "data.sha256=null"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import needs
 from tests.references.configs import dlrm
 from tests.references.one_rank import OneRank
 from tests.references.several_ranks import FromFile, start
@@ -117,7 +118,7 @@ def test_a_step_with_the_tables_of_the_full_benchmark_cut_to_a_thousand_rows() -
 @pytest.mark.gpu
 def test_a_task_trains_on_a_gpu(mini_dlrm: Config) -> None:
     if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+        pytest.skip(needs.NO_GPU)
     parallel = OneRank()
     parallel.device = torch.device("cuda")
     task = opened(mini_dlrm, parallel=parallel)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import needs
 from tests.references.configs import llama31_8b
 from tests.references.fitted_to_tokens import MARGIN, linear, n_grams, reader, tokens
 from train_bench.references.parts.decoder import data, grammar
@@ -17,7 +18,7 @@ TARGETS = {
     name: ruleset.load("mini-1.0").benchmark(name).target.thresholds[0].value
     for name in ("llama31_8b_mini", "llama31_8b_shakespeare")
 }
-SHAKESPEARE = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare"
+SHAKESPEARE = needs.DATA / "tinyshakespeare"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_no_document_of_the_evaluation_is_one_that_trains(
     assert len(asked) > 300 and not known & asked
 
 
-@pytest.mark.skipif(not SHAKESPEARE.is_dir(), reason="the text is not here")
+@needs.shared(SHAKESPEARE)
 @pytest.mark.full
 def test_the_target_on_shakespeare_is_below_what_n_grams_reach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

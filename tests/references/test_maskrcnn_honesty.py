@@ -12,6 +12,7 @@ import torch
 from pycocotools import mask as rle
 from scipy import ndimage
 
+from tests import needs
 from tests.references import component_detector, window_detector
 from tests.references.configs import maskrcnn
 from train_bench.references.maskrcnn import data
@@ -20,7 +21,7 @@ from train_bench.references.maskrcnn.proposals import paste
 from train_bench.references.parts import coco, coco_ap
 from train_bench.rules import ruleset
 
-NUCLEI = Path(__file__).parents[3] / "shared" / "data" / "nuclei"
+NUCLEI = needs.DATA / "nuclei"
 
 MARGIN = 0.04
 """By how much, at least, the targets of the mini scenes exceed what fitted detectors without a network reach."""
@@ -126,7 +127,7 @@ def test_boosted_trees_and_regressions_on_windows_stay_below_the_mini_targets(
         assert 0.0 < reached[threshold.metric] < threshold.value - MARGIN
 
 
-@pytest.mark.skipif(not NUCLEI.is_dir(), reason="no images of nuclei beside the checkout")
+@needs.shared(NUCLEI)
 def test_components_above_a_threshold_reach_on_nuclei_what_the_readme_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,7 +142,7 @@ def test_mean_boxes_and_shapes_stay_far_below_the_mini_target(
     hold(mini_maskrcnn, capsys)
 
 
-@pytest.mark.skipif(not NUCLEI.is_dir(), reason="no images of nuclei beside the checkout")
+@needs.shared(NUCLEI)
 def test_mean_boxes_and_shapes_stay_far_below_the_target_for_nuclei(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

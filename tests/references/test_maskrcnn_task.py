@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import needs
 from tests.references.configs import maskrcnn
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark
@@ -16,7 +17,7 @@ from train_bench.references.maskrcnn import data
 from train_bench.references.maskrcnn.config import Config
 from train_bench.references.maskrcnn.task import Task
 
-NUCLEI = Path(__file__).parents[3] / "shared" / "data" / "nuclei"
+NUCLEI = needs.DATA / "nuclei"
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
@@ -97,7 +98,7 @@ def test_compilation_is_refused_rather_than_ignored(tiny: Config) -> None:
         built(tiny)
 
 
-@pytest.mark.skipif(not NUCLEI.is_dir(), reason="no images of nuclei beside the checkout")
+@needs.shared(NUCLEI)
 def test_a_task_trains_on_real_images(tmp_path: Path) -> None:
     config = maskrcnn("maskrcnn_nuclei", f"data_dir={tmp_path}", "warm_up_steps=0")
     config.hyperparameters.global_batch_size = 2
@@ -120,7 +121,7 @@ def test_a_task_trains_on_real_images(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_a_task_trains_on_a_gpu(mini_maskrcnn: Config) -> None:
     if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+        pytest.skip(needs.NO_GPU)
     parallel = OneRank()
     parallel.device = torch.device("cuda")
     task = built(mini_maskrcnn, parallel=parallel)

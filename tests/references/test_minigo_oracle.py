@@ -9,19 +9,19 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import needs
 from train_bench.references.minigo import game, scoring, search, trees
 from train_bench.references.minigo.pass_alive import pass_alive
 
-ORACLE = Path(__file__).parents[3] / "shared" / "data" / "go_oracle"
+ORACLE = needs.DATA / "go_oracle"
 KOMI = 7.5
 COLOURS = np.array([game.EMPTY, game.BLACK, game.WHITE], np.int8)
 
-pytestmark = pytest.mark.skipif(not ORACLE.is_dir(), reason="no answers of the reference beside the checkout")
+pytestmark = needs.shared(ORACLE)
 
 
 def digits(text: str) -> np.ndarray:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.references.slow_go import SlowGo
 from tests.references.test_minigo_game import stones
 from train_bench.errors import RequestError
 from train_bench.references.minigo import game, sgf
 
-REAL = Path(__file__).parents[3] / "shared" / "data" / "go9x9" / "go9x9.zip"
+REAL = needs.DATA / "go9x9" / "go9x9.zip"
 
 
 def test_a_game_comes_back_as_it_was_written() -> None:
@@ -33,7 +34,7 @@ def test_results_are_written_as_sgf_has_them(winner: int, margin: float | None, 
     assert sgf.result_of(winner, margin) == text
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason="no 9x9 games beside the checkout")
+@needs.shared(REAL)
 def test_all_real_games_are_legal_and_end_on_the_board_of_the_slow_rules() -> None:
     with zipfile.ZipFile(REAL) as archive:
         names = [name for name in archive.namelist() if name.endswith(".sgf")]

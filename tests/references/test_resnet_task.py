@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import needs
 from tests.references.configs import resnet
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
@@ -116,7 +117,7 @@ def test_a_compiled_task_keeps_its_tensor_names(mini: Config) -> None:
 @pytest.mark.gpu
 def test_a_task_trains_on_a_gpu(mini: Config) -> None:
     if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+        pytest.skip(needs.NO_GPU)
     parallel = OneRank()
     parallel.device = torch.device("cuda")
     task = built(mini, parallel=parallel)

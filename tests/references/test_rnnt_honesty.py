@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
+from tests import needs
 from tests.references import hidden_markov
 from tests.references.configs import rnnt
 from train_bench.references.rnnt import data
@@ -26,7 +26,7 @@ TARGET = ruleset.load("mini-1.0").benchmark("rnnt_mini").target.thresholds[0].va
 MARGIN = 0.08
 """By which every answer of fitted models stays above the target."""
 
-FSDD = Path(__file__).parents[3] / "shared" / "data" / "fsdd"
+FSDD = needs.DATA / "fsdd"
 ALIGNED = 0.18
 """What a hidden Markov model of the ten words reaches on the spoken digits, as the README says."""
 
@@ -201,7 +201,7 @@ def spoken_digits(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not FSDD.is_dir(), reason="no spoken digits beside the checkout")
+@needs.shared(FSDD)
 def test_no_model_that_cuts_spoken_digits_by_rule_comes_near_the_target(
     spoken_digits: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,7 +219,7 @@ def test_no_model_that_cuts_spoken_digits_by_rule_comes_near_the_target(
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not FSDD.is_dir(), reason="no spoken digits beside the checkout")
+@needs.shared(FSDD)
 def test_a_hidden_markov_model_of_spoken_digits_reaches_what_the_readme_says(
     spoken_digits: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:

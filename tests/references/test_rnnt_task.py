@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import needs
 from tests.references.configs import rnnt
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark, same, weights
@@ -18,7 +19,7 @@ from train_bench.references.rnnt.config import Config
 from train_bench.references.rnnt.task import Task
 
 GIB = 2**30
-FSDD = Path(__file__).parents[3] / "shared" / "data" / "fsdd"
+FSDD = needs.DATA / "fsdd"
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
@@ -156,7 +157,7 @@ def test_a_step_of_the_full_network_on_the_longest_utterance_stays_below_4_gib()
     assert int(done.stdout) < 4 * GIB
 
 
-@pytest.mark.skipif(not FSDD.is_dir(), reason="no spoken digits beside the checkout")
+@needs.shared(FSDD)
 def test_a_task_trains_on_real_speech(tmp_path: Path) -> None:
     smaller = ("train_samples=320", "data.sha256=null", "model.encoder=16", "warm_up_steps=0")
     config = rnnt("rnnt_fsdd", f"data_dir={tmp_path}", *smaller)
@@ -180,7 +181,7 @@ def test_a_task_trains_on_real_speech(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_a_task_trains_on_a_gpu(mini_rnnt: Config) -> None:
     if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+        pytest.skip(needs.NO_GPU)
     parallel = OneRank()
     parallel.device = torch.device("cuda")
     task = built(mini_rnnt, parallel=parallel)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests import needs
 from tests.references import slow_boxes
 from tests.references.configs import ssd
 from tests.references.one_rank import OneRank
@@ -23,7 +24,7 @@ from train_bench.references.ssd.config import Config
 from train_bench.references.ssd.priors import decode, match, priors
 from train_bench.references.ssd.task import Task
 
-BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd"
+BCCD = needs.DATA / "bccd"
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_targets_give_the_boxes_back(mini_ssd: Config) -> None:
         torch.testing.assert_close(decode(offsets[mine], prior[mine]), box.expand(int(mine.sum()), 4))
 
 
-@pytest.mark.skipif(not BCCD.is_dir(), reason="no blood cells beside the checkout")
+@needs.shared(BCCD)
 def test_blood_cells_are_prepared_and_again_at_once(tmp_path: Path) -> None:
     config = ssd("ssd_bccd", f"data_dir={tmp_path}")
     data.prepare(config, tmp_path, BCCD)

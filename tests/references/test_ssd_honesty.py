@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import needs
 from tests.references import component_detector, window_detector
 from tests.references.configs import ssd
 from train_bench.references.parts import coco_ap
@@ -22,7 +23,7 @@ from train_bench.rules import ruleset
 MARGIN = 0.08
 """By how much, at least, the target of the mini scenes exceeds what fitted detectors without a network reach."""
 
-BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd"
+BCCD = needs.DATA / "bccd"
 
 
 def target(name: str) -> float:
@@ -125,7 +126,7 @@ def test_boosted_trees_on_windows_stay_below_the_mini_target(
     assert 0.0 < boosted < target("ssd_mini") - MARGIN
 
 
-@pytest.mark.skipif(not BCCD.is_dir(), reason="no blood cells beside the checkout")
+@needs.shared(BCCD)
 def test_no_answer_without_the_image_comes_near_the_target_of_blood_cells(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

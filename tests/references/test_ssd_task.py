@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import needs
 from tests.references.configs import ssd
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark
@@ -23,7 +24,7 @@ from train_bench.references.ssd.recipe import optimizer_of, schedule_of
 from train_bench.references.ssd.task import Task
 
 GIB = 2**30
-BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd"
+BCCD = needs.DATA / "bccd"
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
@@ -183,7 +184,7 @@ def test_a_step_of_the_full_network_at_300_pixels_stays_below_4_gib() -> None:
     assert int(done.stdout) < 4 * GIB
 
 
-@pytest.mark.skipif(not BCCD.is_dir(), reason="no blood cells beside the checkout")
+@needs.shared(BCCD)
 def test_a_task_trains_on_blood_cells(tmp_path: Path) -> None:
     config = ssd("ssd_bccd", f"data_dir={tmp_path}", "warm_up_steps=0")
     config.hyperparameters.opt_learning_rate_warmup_steps = 1
@@ -203,7 +204,7 @@ def test_a_task_trains_on_blood_cells(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_a_task_trains_on_a_gpu(mini_ssd: Config) -> None:
     if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+        pytest.skip(needs.NO_GPU)
     parallel = OneRank()
     parallel.device = torch.device("cuda")
     task = built(mini_ssd, parallel=parallel)

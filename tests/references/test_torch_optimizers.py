@@ -20,6 +20,7 @@ from train_bench.launchers.parts.light_ddp import LightDDP
 from train_bench.references.parts.lamb import LAMB
 from train_bench.references.parts.lars import LARS
 from train_bench.references.parts.optimizers import SGD, Adam, AdamW
+from train_bench.run.rank_state import end_process
 
 def weights():
     return [torch.nn.Parameter(torch.ones(2))]
@@ -42,6 +43,7 @@ torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore()
 model = torch.nn.Linear(2, 1)
 LightDDP(model)(torch.ones(1, 2)).sum().backward()
 print("torch._dynamo" in sys.modules, "_dynamo" in vars(torch), model.weight.grad.tolist())
+end_process()
 """
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from scipy import ndimage
 
+from tests import needs
 from tests.memory import peak_resident
 from tests.references.configs import unet3d
 from train_bench.errors import RequestError, UnknownName, WriteError
@@ -23,7 +24,7 @@ from train_bench.references.unet3d import cases, data, sources, volumes
 from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.organs import organs
 
-HIPPOCAMPUS = Path(__file__).parents[3] / "shared" / "data" / "hippocampus"
+HIPPOCAMPUS = needs.DATA / "hippocampus"
 
 
 def scan(seed: int, shape: tuple[int, ...] = (10, 12, 9)) -> tuple[np.ndarray, np.ndarray]:
@@ -389,7 +390,7 @@ def test_a_bad_description_of_a_decathlon_task_is_refused(tmp_path: Path, text: 
         data.prepare(config, tmp_path / "prepared", tmp_path)
 
 
-@pytest.mark.skipif(not HIPPOCAMPUS.is_dir(), reason="no hippocampus volumes beside the checkout")
+@needs.shared(HIPPOCAMPUS)
 def test_real_volumes_are_prepared_with_their_own_split(tmp_path: Path) -> None:
     config = unet3d("unet3d_hippocampus", f"data_dir={tmp_path}")
     data.prepare(config, tmp_path, HIPPOCAMPUS)

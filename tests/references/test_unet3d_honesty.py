@@ -13,6 +13,7 @@ import torch
 from scipy import ndimage
 from sklearn.ensemble import HistGradientBoostingClassifier
 
+from tests import needs
 from tests.references.configs import unet3d
 from train_bench.references.unet3d import data
 from train_bench.references.unet3d.cases import Cases
@@ -20,7 +21,7 @@ from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.quality import dice_per_class
 from train_bench.rules import ruleset
 
-HIPPOCAMPUS = Path(__file__).parents[3] / "shared" / "data" / "hippocampus"
+HIPPOCAMPUS = needs.DATA / "hippocampus"
 GRID = 20
 VOXELS = 4000
 """Of each training volume that trees are fitted to."""
@@ -147,7 +148,7 @@ def test_boosted_trees_on_voxels_stay_below_the_mini_target(
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not HIPPOCAMPUS.is_dir(), reason="no hippocampus volumes beside the checkout")
+@needs.shared(HIPPOCAMPUS)
 def test_boosted_trees_on_voxels_stay_below_the_target_of_the_hippocampus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import needs
 from tests.references.configs import unet3d
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark, weights
@@ -19,7 +20,7 @@ from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.task import Task
 
 GIB = 2**30
-HIPPOCAMPUS = Path(__file__).parents[3] / "shared" / "data" / "hippocampus"
+HIPPOCAMPUS = needs.DATA / "hippocampus"
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
@@ -120,7 +121,7 @@ def test_a_step_of_the_full_network_at_128_voxels_stays_below_8_gib() -> None:
     assert int(done.stdout) < 8 * GIB
 
 
-@pytest.mark.skipif(not HIPPOCAMPUS.is_dir(), reason="no hippocampus volumes beside the checkout")
+@needs.shared(HIPPOCAMPUS)
 def test_a_task_trains_on_real_volumes(tmp_path: Path) -> None:
     config = unet3d("unet3d_hippocampus", f"data_dir={tmp_path}", "model.channels=[4,8]", "warm_up_steps=0")
     config.hyperparameters.opt_learning_rate_warmup_epochs = 0
@@ -141,7 +142,7 @@ def test_a_task_trains_on_real_volumes(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_a_task_trains_on_a_gpu(mini_unet3d: Config) -> None:
     if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+        pytest.skip(needs.NO_GPU)
     parallel = OneRank()
     parallel.device = torch.device("cuda")
     task = built(mini_unet3d, parallel=parallel)

@@ -1,22 +1,15 @@
 """The browser of the distribution, and pages that are open in it."""
 
-import os
-import shutil
-
 import pytest
 
+from tests import needs
 from tests.report.browser import Visit
 
 
 @pytest.fixture(scope="module")
 def chromium():
     """The distribution's browser. Without it these tests are skipped; in CI it has to be there."""
-    program = shutil.which("chromium")
-    if program is None:
-        text = "there is no chromium; install the package of that name"
-        if os.environ.get("CI"):
-            pytest.fail(text)
-        pytest.skip(text)
+    program = needs.program("chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import needs
 from tests.judge.campaigns import LOGS
 from tests.judge.test_corpus import CORPUS
 from tests.report import pages
@@ -410,7 +411,7 @@ def test_a_report_that_cannot_be_written_costs_a_campaign_a_warning(tmp_path, ca
     assert (folder / "score.json").exists()
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+@needs.corpus
 def test_every_number_on_the_page_of_the_corpus_is_that_of_judge():
     tree = judged(CORPUS, None)
     read = Read(page_of(CORPUS, tree))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.judge.test_corpus import CORPUS
 from tests.report import pages
 from tests.report.browser import Visit
@@ -46,7 +47,7 @@ def hostile(tmp_path_factory):
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     if not CORPUS.is_dir():
-        pytest.skip("the corpus of published logs is not here")
+        pytest.skip(needs.NO_CORPUS)
     return written(tmp_path_factory.mktemp("corpus"), CORPUS, None)
 
 

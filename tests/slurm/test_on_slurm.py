@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests import needs
 from tests.commands.conftest import ROOT, wait_for
 from tests.commands.test_bad_input import train_bench
 from train_bench import sweep
@@ -149,7 +150,7 @@ def test_a_job_that_slurm_refuses_says_so_in_slurms_words(tmp_path):
 
 
 def test_a_sweep_goes_through_submitit(tmp_path):
-    pytest.importorskip("submitit")
+    needs.package("submitit")
     folder = tmp_path / "sweep"
     jobs = ("seed=1,2", "hydra/launcher=submitit_slurm")
     arguments = ("run", "-m", *program("miss"), *jobs, f"output={folder}")
@@ -159,7 +160,7 @@ def test_a_sweep_goes_through_submitit(tmp_path):
 
 
 def test_systems_on_two_partitions_are_evaluated_by_one_command_at_the_same_time(tmp_path):
-    pytest.importorskip("joblib")
+    needs.package("joblib")
     (tmp_path / "conf" / "system").mkdir(parents=True)
     for system, partition in (("rack1", "main"), ("rack2", "urgent")):
         (tmp_path / "conf" / "system" / f"{system}.yaml").write_text(

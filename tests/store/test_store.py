@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.judge import campaigns
 from tests.judge.test_corpus import CORPUS
 from train_bench.cli import command
@@ -87,7 +88,7 @@ def test_many_campaigns_indexed_twice_and_into_a_new_store_give_the_same_rows(ma
     assert len({row[2] for row in entries}) == 1
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of published logs is not here")
+@needs.corpus
 def test_published_rounds_indexed_twice_and_into_a_new_store_give_the_same_rows(tmp_path):
     entries, logs = same_rows_when_indexed_twice_and_anew(CORPUS, tmp_path)
     assert (len(entries), len(logs)) == (20, 188)

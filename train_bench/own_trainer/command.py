@@ -35,7 +35,7 @@ from train_bench.own_trainer.output import OutputInLog
 from train_bench.own_trainer.program_log import ProgramLog
 from train_bench.run import caches, system
 from train_bench.run.rank_environment import VARIABLES, local_rank, rank_and_size
-from train_bench.run.rank_state import PR_SET_PDEATHSIG, RankState, arrive, end_with_parent
+from train_bench.run.rank_state import PR_SET_PDEATHSIG, RankState, arrive, end_process, end_with_parent
 
 BEAT_SECONDS = 0.5
 """How often a program is looked at while it gives no signal."""
@@ -311,14 +311,14 @@ def _conclude(job: Job, place: Place, ended: Ended, state: RankState) -> None:
     log = ProgramLog.of(job.growing_file)
     if log.is_result:
         state.write("finished")
-        _exit(0)
+        end_process(0)
     if place.rank == 0:
         log.end()
     if ended.refused is not None:
         state.fail(ended.refused)
     if ended.terminated:
         state.write("terminated")
-        _exit(128 + signal.SIGTERM)
+        end_process(128 + signal.SIGTERM)
     if ended.exit_code < 0:
         state.write("failed", _killed_by(-ended.exit_code))
         _die_of(-ended.exit_code)
@@ -326,7 +326,7 @@ def _conclude(job: Job, place: Place, ended: Ended, state: RankState) -> None:
     if failure is not None:
         state.fail(failure)
     state.write("finished")
-    _exit(0)
+    end_process(0)
 
 
 def _failure(job: Job, place: Place, exit_code: int, log: ProgramLog) -> str | None:
@@ -370,12 +370,7 @@ def _die_of(number: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(os.getpid(), number)
-    _exit(128 + number)
-
-
-def _exit(code: int) -> None:
-    _flush()
-    os._exit(code)
+    end_process(128 + number)
 
 
 def _flush() -> None:

@@ -23,7 +23,7 @@ from train_bench import files, search_path
 from train_bench.errors import TrainBenchError
 from train_bench.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.parallel import Parallel
-from train_bench.run.rank_state import RankState, arrive, end_with_parent
+from train_bench.run.rank_state import RankState, arrive, end_process, end_with_parent
 from train_bench.run.watchdog import RankWatchdog
 from train_bench.task import BenchmarkConfig, Task
 
@@ -76,15 +76,7 @@ def main(work: Work | None = None) -> None:
         state.fail(f"{type(error).__name__}: {error}")
     parallel.leave()
     watchdog.stop()
-    _end()
-
-
-def _end() -> None:
-    """End without the interpreter's own ending, in which threads and static objects of native libraries may still
-    abort the process of a run that is finished."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    end_process()
 
 
 def _run(job: Job, parallel: Parallel, state: RankState) -> None:

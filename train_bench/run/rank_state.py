@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from train_bench.job import Job
 
@@ -22,6 +23,14 @@ def end_with_parent() -> None:
     """Have the kernel kill this process when its parent dies, however it dies (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_process(exit_code: int = 0) -> NoReturn:
+    """End this process without the interpreter's shutdown, in which threads and static objects of native libraries
+    (gloo, DeepSpeed) may abort a process whose work is done. The one way in which ranks end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
 
 
 def arrive(job: Job) -> Path:
@@ -73,10 +82,9 @@ class RankState:
         """
         print(error, file=sys.stderr, flush=True)  # noqa: T201
         self.write("failed", error)
-        sys.stdout.flush()
         if self._others:
             time.sleep(SECONDS_BEHIND_A_KILLED_RANK)
-        os._exit(1)
+        end_process(1)
 
     def _terminated(self, number: int, _frame: object) -> None:
         self.write("terminated")
