@@ -90,6 +90,7 @@ def test_a_file_that_cannot_be_a_game_is_refused(tmp_path: Path) -> None:
         sgf.read(tmp_path / "binary.sgf")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -106,8 +106,8 @@ def test_in_a_pipe_every_end_of_a_run_says_when_all_is_expected_to_end():
     assert len(lines) == 2
     for line in lines:
         assert line.endswith(
-            "0:30 in all, seed 7; expected to end at 14:05 (80 %: 13:58 to 14:20); the chance that its reference check passes "
-            "is 93 %"
+            "0:30 in all, seed 7; expected to end at 14:05 (80 %: 13:58 to 14:20); the chance that its reference check "
+            "passes is 93 %"
         )
 
 
