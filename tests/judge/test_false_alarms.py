@@ -1,31 +1,15 @@
 """False alarms of the RCP test in rounds of our own: how often an honest campaign would be refused."""
 
-import itertools
 import math
-import statistics
-from collections import Counter
 
 import pytest
 
+from bench.false_alarms import probability_of_failing
 from train_bench.judge import rcp
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 MINI = ruleset.load("mini-1.0")
-
-
-def probability_of_failing(point, rules, bound):
-    """Exact probability that the olympic mean of as many runs as a result has, drawn from those of the point, is below
-    `bound`."""
-    of_value = Counter(point.values)
-    probability = 0.0
-    for drawn in itertools.combinations_with_replacement(sorted(of_value), rules.runs):
-        if statistics.fmean(drawn[rules.drop : rules.runs - rules.drop]) < bound:
-            ways = math.factorial(rules.runs)
-            for value, times in Counter(drawn).items():
-                ways = ways // math.factorial(times) * of_value[value] ** times
-            probability += ways / point.count**rules.runs
-    return probability
 
 
 def points():
@@ -40,14 +24,14 @@ def test_a_campaign_of_the_runs_of_a_point_fails_less_than_once_in_a_thousand(ru
     every = rcp.load(rules, discover.rcp_folders())
     verdict = rcp.verdict(every, rules, point.batch_size, [point.mean] * rules.runs)
     assert verdict.verdict == rcp.PASS
-    assert probability_of_failing(point, rules, verdict.bound) <= 0.001
+    assert probability_of_failing(point.values, rules, verdict.bound) <= 0.001
 
 
 def test_the_probability_is_that_of_a_binomial_distribution_where_a_point_has_two_values():
     rules = MINI.benchmark("resnet_mini")
     point = rcp.Point(batch_size=32, mean=10.9, deviation=0.4, count=10, values=(10,) * 2 + (11,) * 8)
     three_or_more_of_five = sum(math.comb(5, tens) * 0.2**tens * 0.8 ** (5 - tens) for tens in (3, 4, 5))
-    assert probability_of_failing(point, rules, 10.4) == pytest.approx(three_or_more_of_five)
+    assert probability_of_failing(point.values, rules, 10.4) == pytest.approx(three_or_more_of_five)
 
 
 @pytest.mark.parametrize("name", ["training-1.1.0", "training-6.0.0", "hpc-3.0.0"])
