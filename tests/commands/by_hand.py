@@ -35,10 +35,10 @@ def misbehave():
         time.sleep(600)
     if BEHAVIOUR in ("hang", "hang_with_child"):
         if BEHAVIOUR == "hang_with_child":
-            subprocess.Popen(["sleep", "100"], start_new_session=True)
+            subprocess.Popen(["sleep", "900"], start_new_session=True)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         Path(JOB["folder"], "hangs").touch()
-        time.sleep(100)
+        time.sleep(900)
 
 
 def main():

@@ -139,7 +139,7 @@ def judged(plan):
     return judge_folder(plan.jobs[0].folder, ruleset_name=None, rcp_folders=[Path("/nowhere")])
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=300):
     """Wait until `condition()` is true; fail if it takes too long."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -13,7 +13,7 @@ from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 
-def train_bench(*arguments, cwd=None, timeout=120):
+def train_bench(*arguments, cwd=None, timeout=400):
     """Run the command line as a user does."""
     command = [sys.executable, "-m", "train_bench", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=timeout)

@@ -335,7 +335,7 @@ def test_of_two_processes_that_prepare_the_same_data_one_waits(tmp_path, capfd):
         fcntl.flock(other, fcntl.LOCK_EX)
         preparing = threading.Thread(target=campaign.prepare_data, args=(plan,))
         preparing.start()
-        wait_for(waits, seconds=20)
+        wait_for(waits)
         assert not data.exists()
     preparing.join()
     assert any(data.iterdir())

@@ -18,7 +18,7 @@ def train_bench(*arguments, **environ):
     """The command line without GPUs."""
     command = [sys.executable, "-m", "train_bench", *arguments]
     env = os.environ | {"CUDA_VISIBLE_DEVICES": "", **environ}
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=400)
 
 
 @pytest.mark.parametrize(

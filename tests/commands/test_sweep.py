@@ -58,7 +58,7 @@ def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, v
         arguments.append(f"hydra/launcher={launcher}")
     command = [sys.executable, "-m", "train_bench", *arguments]
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        wait_for(lambda: (folder / "2" / "result_0.txt.part").exists(), seconds=200)
+        wait_for(lambda: (folder / "2" / "result_0.txt.part").exists())
         os.kill(victim(folder, 2), signal.SIGKILL)
         stdout, stderr = process.communicate(timeout=200)
     assert process.returncode == 1, stderr
@@ -78,7 +78,7 @@ def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
     arguments = ("run", "-m", "runs=1", "seed=1,2", SLOW, f"output={folder}")
     command = [sys.executable, "-m", "train_bench", *arguments, "hydra/launcher=submitit_local"]
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        wait_for(lambda: (folder / "0" / "result_0.txt.part").exists(), seconds=100)
+        wait_for(lambda: (folder / "0" / "result_0.txt.part").exists())
         parent = subprocess.run(
             ["ps", "-o", "ppid=", "-p", str(process_of_job(folder, 0))], capture_output=True, text=True
         )

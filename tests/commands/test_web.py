@@ -54,7 +54,7 @@ def server(results):
 
 
 def ask(server, path, *, method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=400)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     content = answer.read().decode()
@@ -180,7 +180,7 @@ def test_it_ends_with_ctrl_c_and_leaves_the_port_free(results):
     with subprocess.Popen(words, text=True, preexec_fn=in_the_foreground, **pipes) as process:
         port = int(re.search(r":(\d+)/", process.stdout.readline())[1])
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=400)
     assert (process.returncode, out, err) == (0, "Ended.\n", "")
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

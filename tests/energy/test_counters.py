@@ -125,7 +125,7 @@ def test_a_counter_that_disappears_is_lost(tree):
 @pytest.fixture
 def command(request):
     command = Command(request.param)
-    command.wait(10)
+    command.wait(300)
     yield command
     command.close()
 
@@ -138,7 +138,7 @@ def test_a_command_may_tell_joules(command):
     assert total == pytest.approx(30.5)
 
 
-@pytest.mark.parametrize("command", ["sh -c 'sleep 60 & echo $! J; wait'"], indirect=True)
+@pytest.mark.parametrize("command", ["sh -c 'sleep 900 & echo $! J; wait'"], indirect=True)
 def test_what_a_command_has_started_ends_with_it(command):
     (line,) = command._lines()
     command.close()
@@ -156,7 +156,7 @@ def test_what_a_command_has_started_ends_with_it(command):
 def test_a_command_that_tells_no_energy_is_lost_with_a_sentence(text, why):
     command = Command(text)
     try:
-        command.wait(10)
+        command.wait(300)
         with pytest.raises(CounterLost) as lost:
             while True:
                 command.joules(0)

@@ -196,7 +196,7 @@ wished = meter.wish({"energy": "auto", "energy_idle": "0 s", "energy_command": s
 read = meter.Meter(wished, Path(sys.argv[2]), print)
 read.begin()
 print(read._process.pid, flush=True)
-time.sleep(60)
+time.sleep(900)
 """
 
 

@@ -146,7 +146,7 @@ def test_a_node_that_never_says_a_word_is_not_waited_for_longer_than_the_limit(t
     found, _ = checked(tmp_path, "silent", "a", "b", together=False)
     assert found.sick() == {"silent"}
     assert "never answered: it has given no sign of life for 4 s" in sentences(found)[("silent",)]
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 90, "it is silent for 100 s"
 
 
 def test_what_a_hostile_node_says_is_text(tmp_path):
@@ -193,14 +193,14 @@ def test_nothing_is_left_running_when_the_one_who_asks_is_killed(tmp_path):
     root = str(Path(__file__).parents[2])
     asking = subprocess.Popen([sys.executable, "-c", asks, root, str(tmp_path)])
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while len(running(tmp_path)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
     finally:
         os.kill(asking.pid, 9)
         asking.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while running(tmp_path):
         assert time.monotonic() < deadline, running(tmp_path)
         time.sleep(0.05)

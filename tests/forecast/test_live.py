@@ -391,9 +391,9 @@ def test_a_forecast_takes_a_few_milliseconds():
     known.finished = [seen(20, stop=True) for _ in range(20)]
     best = math.inf
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.process_time()
         known.forecast(0, seen(5), to_do=19)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.process_time() - began)
     assert best < 0.05
 
 

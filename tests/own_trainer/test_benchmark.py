@@ -335,7 +335,7 @@ one.block_start()
 )
 def test_however_a_program_ends_its_log_has_one_end(tmp_path, ending, code):
     program = PROGRAM.format(root=str(ROOT), folder=str(tmp_path / "out"), ending=ending)
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=400)
     assert ended.returncode == code, ended.stderr.decode()
     assert status(tmp_path / "out/result_0.txt") == ["aborted"]
 

@@ -27,7 +27,7 @@ def watched(tmp_path):
         files.write_json(folder / "plan.json", written)
         words = ["-m", "train_bench.own_trainer.command", str(folder / "plan.json"), "0"]
         env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
-        return subprocess.run([sys.executable, *words], env=env | dict(environ), timeout=60, check=False)
+        return subprocess.run([sys.executable, *words], env=env | dict(environ), timeout=400, check=False)
 
     return carried
 

@@ -118,10 +118,10 @@ def test_an_archive_that_would_do_harm_is_refused_at_once_in_a_sentence(
     tmp_path: Path, name: str, make: Made, sentence: str
 ) -> None:
     make(tmp_path / name)
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(RequestError, match=rf"{name} cannot be [^\n]*{sentence}[^\n]*$"):
         unpacked(tmp_path / name, tmp_path / "inside")
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - begun < 10
     assert not (tmp_path / "out.txt").exists()
     assert all(path.stat().st_size < 9 for path in (tmp_path / "inside").rglob("*") if path.is_file())
 

@@ -25,7 +25,7 @@ class Visit:
         for number in range(plots.count()):
             plots.nth(number).scroll_into_view_if_needed()
             self.page.wait_for_function(
-                "plot => plot.dataset.drawn", arg=plots.nth(number).element_handle(), timeout=60_000
+                "plot => plot.dataset.drawn", arg=plots.nth(number).element_handle(), timeout=200_000
             )
         return plots.count()
 

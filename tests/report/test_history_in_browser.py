@@ -144,7 +144,7 @@ def test_a_point_leads_to_the_runs_of_its_result_with_findings(visit, nights):
     mark = seen.plot("scores", "history").locator(".scatterlayer .trace").first.locator(".point").first
     box = mark.bounding_box()
     seen.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    seen.page.locator("#runs-of-result").wait_for(timeout=10_000)
+    seen.page.locator("#runs-of-result").wait_for(timeout=200_000)
     assert "for review [" in seen.page.locator("#runs-of-result").inner_text()
 
 

@@ -111,11 +111,11 @@ def test_a_point_tells_its_numbers_and_a_click_on_it_chooses_its_run(visit, camp
     seen.draw("entry-0")
     seen.page.mouse.move(*middle(seen, trace=2, point=2))
     hover = seen.plot("quality top1").locator(".hovertext")
-    hover.wait_for(timeout=10_000)
+    hover.wait_for(timeout=200_000)
     assert "run 2, not converged" in hover.text_content()
     seen.page.mouse.down()
     seen.page.mouse.up()
-    seen.page.wait_for_selector('button.run[data-run="2"][aria-pressed="true"]', timeout=10_000)
+    seen.page.wait_for_selector('button.run[data-run="2"][aria-pressed="true"]', timeout=200_000)
 
 
 def test_a_drag_zooms_into_a_plot(visit, campaign):
@@ -129,7 +129,7 @@ def test_a_drag_zooms_into_a_plot(visit, campaign):
     seen.page.mouse.move(x + 60, y + 60, steps=5)
     seen.page.mouse.up()
     zoomed = f"({span})(document.querySelector('.plot')) < {before / 2}"
-    seen.page.wait_for_function(zoomed, timeout=10_000)
+    seen.page.wait_for_function(zoomed, timeout=200_000)
 
 
 def test_a_filter_narrows_the_table_and_what_is_below(visit, nine):
@@ -156,7 +156,7 @@ def test_plots_follow_the_filter(visit, nine):
 
 def test_on_paper_every_plot_is_drawn_and_every_heading_is_there(visit, campaign):
     seen = visit(campaign, scheme="dark")
-    seen.page.wait_for_function("() => Boolean(window.Plotly)", timeout=60_000)
+    seen.page.wait_for_function("() => Boolean(window.Plotly)", timeout=200_000)
     assert len(seen.page.pdf()) > 10_000
     assert seen.page.locator(".plot:not([data-drawn])").count() == 0
     seen.page.emulate_media(media="print")

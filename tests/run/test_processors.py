@@ -63,10 +63,10 @@ def one_processor():
 
 @ON_LINUX
 def test_a_look_costs_little():
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(20):
         look()
-    assert (time.perf_counter() - start) / 20 < 0.02
+    assert (time.process_time() - start) / 20 < 0.02
 
 
 @ON_LINUX

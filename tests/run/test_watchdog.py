@@ -1,23 +1,27 @@
-"""A rank that hangs says where, by itself."""
+"""A rank that hangs says where, by itself. The clock is injected: it stands still unless a test moves it."""
 
 import threading
-import time
+from types import SimpleNamespace
 
 import pytest
 
+from tests.commands.conftest import wait_for
 from tests.run.fakes import OneRank
+from train_bench.run import watchdog as module
 from train_bench.run.watchdog import VERBS, RankWatchdog
 
 LIMIT_SECONDS = 0.4
 
 
 class Slow(OneRank):
-    """A rank whose barrier takes a while; what the protocol demands and no test uses is there, too."""
+    """A rank whose barrier is what a test makes of it; what the protocol demands and no test uses is there, too."""
 
     device = "cpu"
 
     def barrier(self):
-        time.sleep(3 * LIMIT_SECONDS)
+        self.at_barrier()
+
+    def at_barrier(self): ...
 
     def __getattr__(self, name):
         if name in VERBS:
@@ -26,37 +30,54 @@ class Slow(OneRank):
 
 
 @pytest.fixture
-def watched(tmp_path):
-    """A watchdog that has begun, what it said, and the rank that it counts."""
+def clock(monkeypatch):
+    """The watchdog's clock: `now` in seconds."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+@pytest.fixture
+def watched(tmp_path, clock):
+    """The counted rank, what the watchdog said, and its heartbeat. The watchdog has looked once."""
     said = []
     watchdog = RankWatchdog(LIMIT_SECONDS, tmp_path / "heartbeat", said.append)
     rank = watchdog.of(Slow())
     watchdog.start()
+    wait_for((tmp_path / "heartbeat").exists)
     yield rank, said, tmp_path / "heartbeat"
     watchdog.stop()
     assert "watchdog" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_rank_that_does_steps_is_left_alone(watched):
-    rank, said, path = watched
-    first = None
-    for _ in range(30):
+def test_a_rank_that_does_steps_is_left_alone(watched, clock):
+    rank, said, heartbeat = watched
+    for _ in range(5):
+        clock.now += 0.9 * LIMIT_SECONDS
+        heartbeat.unlink()
         rank.step()
-        time.sleep(LIMIT_SECONDS / 10)
-        first = first or (path.exists() and path.stat().st_mtime_ns)
+        wait_for(heartbeat.exists)
     assert said == []
-    assert path.stat().st_mtime_ns > first
 
 
-def test_a_rank_that_does_nothing_hangs(watched, capfd):
+def test_a_rank_that_does_nothing_hangs(watched, clock, capfd):
     _, said, _ = watched
-    time.sleep(2 * LIMIT_SECONDS)
+    clock.now += 2 * LIMIT_SECONDS
+    wait_for(lambda: said)
     assert said == ["hung: no step and no collective for 0.4 s (stall_limit_seconds)"]
     assert "test_a_rank_that_does_nothing_hangs" in capfd.readouterr().err, "where it hangs"
 
 
-def test_a_rank_that_waits_for_others_says_in_which_verb(watched):
-    rank, said, _ = watched
+def test_a_rank_that_waits_for_others_says_in_which_verb(watched, clock, monkeypatch):
+    rank, said, heartbeat = watched
+
+    def waits(_):
+        wait_for(heartbeat.exists)
+        clock.now += 2 * LIMIT_SECONDS
+        wait_for(lambda: said)
+
+    monkeypatch.setattr(Slow, "at_barrier", waits)
+    heartbeat.unlink()
     rank.barrier()
     assert said == ["waited in barrier for 0.4 s (stall_limit_seconds)"]
 
