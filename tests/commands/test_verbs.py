@@ -184,6 +184,7 @@ def test_run_is_a_hydra_application():
     assert train_bench("run", "--help").returncode == 0
 
 
+@pytest.mark.full
 def test_a_sweep_goes_on_after_a_wrong_job(tmp_path):
     answer = train_bench("plan", "-m", "runs=0,1", f"output={tmp_path / 'sweep'}")
     assert answer.returncode == 1

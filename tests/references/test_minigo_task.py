@@ -97,6 +97,7 @@ def test_two_ranks_learn_from_the_positions_of_one_and_a_shared_shard_shows() ->
     assert order_fingerprint([taken(0, 2), taken(0, 2)]).repeated == alone.compared // 2
 
 
+@pytest.mark.full
 def test_there_are_no_sets_and_the_positions_of_a_generation_are_told(tiny: Config) -> None:
     task = built(tiny)
     assert task.open_data().fingerprint is None
@@ -143,6 +144,7 @@ def test_a_position_keeps_its_targets_and_shuffled_ones_are_told_by_chance() -> 
         assert all(found) if kept else sum(found) < 0.3 * len(found)
 
 
+@pytest.mark.full
 def test_training_takes_whole_generations_and_tells_the_games(tiny: Config) -> None:
     task = opened(tiny)
     before = weights_and_buffers(task)
@@ -154,6 +156,7 @@ def test_training_takes_whole_generations_and_tells_the_games(tiny: Config) -> N
     assert 0.0 <= task.evaluate().metrics["win_rate"] <= 1.0
 
 
+@pytest.mark.full
 def test_the_window_forgets_the_oldest_generation(tiny: Config) -> None:
     tiny.data.window_size = 2
     task = opened(tiny)
@@ -330,6 +333,7 @@ def test_the_seed_decides_the_untrained_opponent(tiny: Config) -> None:
     assert derive(1, "opponent") != derive(1, "weights")
 
 
+@pytest.mark.full
 def test_a_step_of_the_full_network_at_19x19(tmp_path: Path) -> None:
     config = minigo("minigo", "starts_from=random", "opponent=untrained", "warm_up_steps=0")
     config.hyperparameters.global_batch_size = 64
