@@ -101,7 +101,7 @@ def test_a_program_of_somebody_elses_makes_a_valid_score(place):
     ran = run()
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "\nVALID" in ran.stdout
-    assert "run 3 of 3: epoch 4" in ran.stdout, "the log is followed while it grows"
+    assert "run 3 of 3: finished, epoch 4" in ran.stdout, "the log is followed while it grows"
     seeds = {line["value"] for index in range(3) for line in log_of("out", index) if line["key"] == "seed"}
     assert len(seeds) == 3
     assert "A program of the user's own has trained." in ran.stdout

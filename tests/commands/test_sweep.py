@@ -90,6 +90,7 @@ def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
     assert "the launcher of the sweep gave up" in stderr
 
 
+@pytest.mark.full
 def test_a_sweep_of_refused_jobs_alone_started_nothing():
     answer = train_bench("plan", "-m", "runs=0,-1")
     assert answer.returncode == 2

@@ -88,6 +88,7 @@ def test_list_tells_what_a_run_took_in_the_campaigns_of_this_folder_and_else_wha
     assert "results/" not in listed["dlrm_mini"] + listed["resnet_mini_bs32"]
 
 
+@pytest.mark.full
 def test_data_with_a_manifest_are_ready_in_the_list_and_prepared_in_a_plan(tmp_path):
     folder = tmp_path / "train_bench" / "ssd_mini"
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
@@ -271,6 +272,7 @@ def test_rules_say_what_a_round_allows():
     assert "erratum lamb-epsilon-renamed" in printed
 
 
+@pytest.mark.slow
 def test_an_interrupted_campaign_says_how_to_go_on(tmp_path):
     """SIGINT to the program, as Ctrl-C sends it."""
     folder = tmp_path / "campaign"

@@ -14,6 +14,8 @@ from train_bench.references.minigo import game, scoring, search, trees
 from train_bench.references.minigo.quality import Match, _Player
 from train_bench.references.minigo.selfplay import Record, SelfPlay, _Game, draw
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def plane(rows: str) -> list[list[int]]:
     return [[int(sign == "1") for sign in row] for row in rows.split()]
@@ -164,7 +166,6 @@ def begun(play: SelfPlay, rows: str, to_play: int) -> _Game:
     return _Game(number=0, rng=np.random.default_rng(0), resign_below=-2.0)
 
 
-@pytest.mark.full
 def test_consecutive_passes_of_the_other_side_bar_pass_alive_regions_for_good() -> None:
     """Four of White's moves in a row. A stone of White's between them begins the count anew, and one after them, or
     passes of Black, change nothing."""
@@ -207,7 +208,6 @@ def test_a_slow_move_reads_the_visits_of_the_tree_that_was_kept_once_more() -> N
     assert seen == {(True, 0, 37 + 24), (False, 37, 37 + 8)}
 
 
-@pytest.mark.full
 def test_the_first_move_of_a_game_is_never_fast() -> None:
     play = selfplay("search.fast_frequency=0.95", "search.readouts=8")
     for record in play.play(nothing_known, range(6), seed=1):

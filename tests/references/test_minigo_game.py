@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from tests.references.slow_go import SlowGo
-from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.references.minigo import game, scoring
 from train_bench.references.minigo.pass_alive import pass_alive
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 def legal_points(positions: game.Positions, number: int, size: int) -> list[int]:
@@ -61,7 +62,7 @@ def position_of(rows: str, to_play: int = game.BLACK) -> tuple[game.Positions, i
 
 @pytest.mark.parametrize(
     ("size", "games", "checked_every"),
-    others_in_full([(3, 200, 1), (3, 40, 1), (4, 60, 1), (5, 40, 3), (9, 6, 9)], [(3, 40, 1)]),
+    [(3, 200, 1), (4, 60, 1), (5, 40, 3), pytest.param(9, 6, 9, marks=pytest.mark.full)],
 )
 def test_random_games_agree_with_the_rules_word_by_word(size: int, games: int, checked_every: int) -> None:
     """Small boards are where positions repeat."""
@@ -113,7 +114,7 @@ def compare_playouts(size: int, games: int, seed: int) -> None:
         assert scoring.area(positions.recent[0, 0], game.geometry(size)) == slow.area()
 
 
-@pytest.mark.parametrize(("size", "games"), others_in_full([(9, 20), (19, 3)], [(9, 20)]))
+@pytest.mark.parametrize(("size", "games"), [(9, 20), (19, 3)])
 def test_large_boards_agree_with_the_rules_word_by_word(size: int, games: int) -> None:
     compare_playouts(size, games, seed=0)
 

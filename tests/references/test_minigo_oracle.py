@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from tests import needs
-from tests.selection import others_in_full
 from train_bench.references.minigo import game, scoring, search, trees
 from train_bench.references.minigo.pass_alive import pass_alive
 
@@ -22,7 +21,7 @@ ORACLE = needs.DATA / "go_oracle"
 KOMI = 7.5
 COLOURS = np.array([game.EMPTY, game.BLACK, game.WHITE], np.int8)
 
-pytestmark = needs.shared(ORACLE)
+pytestmark = [needs.shared(ORACLE), pytest.mark.usefixtures("engine")]
 
 
 def digits(text: str) -> np.ndarray:
@@ -35,7 +34,7 @@ def lines_of(name: str) -> Iterator[list[str]]:
             yield line.split()
 
 
-@pytest.mark.parametrize(("size", "count"), others_in_full([(9, 1137), (19, 837)], [(19, 837)]))
+@pytest.mark.parametrize(("size", "count"), [(9, 1137), (19, 837)])
 def test_planes_legal_moves_pass_alive_regions_and_scores_are_those_of_the_reference(
     size: int, count: int
 ) -> None:
@@ -142,7 +141,6 @@ def searched(wanted: Search) -> trees.Trees:
     return grown
 
 
-@pytest.mark.full
 def test_searches_visit_and_prune_what_the_reference_does_visit_by_visit() -> None:
     """With one virtual loss and with four, whose batches have the same leaves."""
     asked_for = searches()

@@ -15,6 +15,8 @@ from tests.references.test_minigo_game import stones
 from train_bench.errors import RequestError
 from train_bench.references.minigo import game, sgf
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 REAL = needs.DATA / "go9x9" / "go9x9.zip"
 
 
@@ -90,7 +92,6 @@ def test_a_file_that_cannot_be_a_game_is_refused(tmp_path: Path) -> None:
         sgf.read(tmp_path / "binary.sgf")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("content", "message"),
     [

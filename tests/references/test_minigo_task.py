@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.references.configs import minigo
+from tests.references.conftest import SMALL_MINIGO
 from tests.references.one_rank import OneRank, in_threads
 from tests.references.tasks import mark, same
 from tests.references.tasks import weights as weights_and_buffers
@@ -27,13 +28,7 @@ from train_bench.run.weights import keep, put_back
 from train_bench.seeds import derive
 from train_bench.task import SamplesTaken
 
-SMALL = (
-    *("model.board_size=4", "model.channels=4", "model.blocks=1", "model.value_width=4"),
-    *("search.readouts=8", "search.fast_readouts=4", "search.games_at_once=4", "search.komi=1.5"),
-    *("match.games=12", "match.readouts=8", "warm_up_steps=0", "opponent=untrained"),
-    *("opponent_sha256=null", "starts_from=random"),
-    *("hyperparameters.min_selfplay_games_per_generation=6", "hyperparameters.global_batch_size=12"),
-)
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
@@ -51,7 +46,7 @@ def opened(config: Config, seed: int = 1) -> Task:
 @pytest.fixture
 def tiny() -> Config:
     """The mini benchmark with a smaller board, network and search."""
-    return minigo("minigo_mini", *SMALL)
+    return minigo("minigo_mini", *SMALL_MINIGO)
 
 
 def records(count: int, positions: int) -> list[Record]:
@@ -82,7 +77,7 @@ def stream(config: Config, window: list[data.Examples], **whose: int) -> list[da
 
 
 def test_two_ranks_learn_from_the_positions_of_one_and_a_shared_shard_shows() -> None:
-    config, window = minigo("minigo_mini", *SMALL), [data.examples_of(records(10, 4))]
+    config, window = minigo("minigo_mini", *SMALL_MINIGO), [data.examples_of(records(10, 4))]
 
     def taken(rank: int, ranks: int) -> SamplesTaken:
         record = loading.Record()
@@ -97,7 +92,6 @@ def test_two_ranks_learn_from_the_positions_of_one_and_a_shared_shard_shows() ->
     assert order_fingerprint([taken(0, 2), taken(0, 2)]).repeated == alone.compared // 2
 
 
-@pytest.mark.full
 def test_there_are_no_sets_and_the_positions_of_a_generation_are_told(tiny: Config) -> None:
     task = built(tiny)
     assert task.open_data().fingerprint is None
@@ -108,7 +102,7 @@ def test_there_are_no_sets_and_the_positions_of_a_generation_are_told(tiny: Conf
 
 
 def test_a_generation_draws_its_share_of_the_window_in_whole_batches_and_ranks_divide_them() -> None:
-    config = minigo("minigo_mini", *SMALL, "data.train_filter=0.5")
+    config = minigo("minigo_mini", *SMALL_MINIGO, "data.train_filter=0.5")
     window = [data.examples_of(records(10, 4)), data.examples_of(records(10, 3))]
     assert data.steps_of(config, 70) == 2
     alone = stream(config, window)
@@ -120,7 +114,7 @@ def test_a_generation_draws_its_share_of_the_window_in_whole_batches_and_ranks_d
 
 
 def test_a_window_smaller_than_a_batch_still_gives_one() -> None:
-    config = minigo("minigo_mini", *SMALL)
+    config = minigo("minigo_mini", *SMALL_MINIGO)
     (batch,) = stream(config, [data.examples_of(records(1, 5))])
     assert len(batch[2]) == 12
 
@@ -129,7 +123,7 @@ def test_a_position_keeps_its_targets_and_shuffled_ones_are_told_by_chance() -> 
     """A record's policy says its number; its parity is the winner."""
     window = [data.examples_of(records(12, 40))]
     for shuffled, kept in ((False, True), (True, False)):
-        config = minigo("minigo_mini", *SMALL, f"data.permute_labels={shuffled}")
+        config = minigo("minigo_mini", *SMALL_MINIGO, f"data.permute_labels={shuffled}")
         by_planes = {}
         for number, record in enumerate(records(12, 40)):
             for row in record.planes:
@@ -144,7 +138,6 @@ def test_a_position_keeps_its_targets_and_shuffled_ones_are_told_by_chance() -> 
         assert all(found) if kept else sum(found) < 0.3 * len(found)
 
 
-@pytest.mark.full
 def test_training_takes_whole_generations_and_tells_the_games(tiny: Config) -> None:
     task = opened(tiny)
     before = weights_and_buffers(task)
@@ -156,7 +149,6 @@ def test_training_takes_whole_generations_and_tells_the_games(tiny: Config) -> N
     assert 0.0 <= task.evaluate().metrics["win_rate"] <= 1.0
 
 
-@pytest.mark.full
 def test_the_window_forgets_the_oldest_generation(tiny: Config) -> None:
     tiny.data.window_size = 2
     task = opened(tiny)
@@ -166,7 +158,6 @@ def test_the_window_forgets_the_oldest_generation(tiny: Config) -> None:
     assert len(task._window) == 2 and task._window[0] is second
 
 
-@pytest.mark.full
 def test_the_same_seed_gives_the_same_numbers_and_an_evaluation_changes_none(tiny: Config) -> None:
     ends = []
     for seed, looks in ((1, 0), (1, 2), (2, 0)):
@@ -190,7 +181,6 @@ def test_a_warm_up_leaves_no_trace(tiny: Config) -> None:
     assert same(*ends)
 
 
-@pytest.mark.full
 def test_a_saved_run_continues_identically(tiny: Config, tmp_path: Path) -> None:
     straight = opened(tiny)
     straight.train_until(mark(2))
@@ -213,7 +203,6 @@ def test_the_loss_falls_on_synthetic_batches(tiny: Config) -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
-@pytest.mark.full
 def test_two_ranks_find_the_win_rate_and_the_games_that_one_finds(tiny: Config) -> None:
     one_at_a_time = threading.Lock()
 
@@ -278,7 +267,7 @@ def test_a_diverged_run_reports_not_a_number(tiny: Config) -> None:
 )
 def test_what_cannot_be_done_is_refused(overrides: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        built(minigo("minigo_mini", *SMALL, overrides), parallel=OneRank(size=2))
+        built(minigo("minigo_mini", *SMALL_MINIGO, overrides), parallel=OneRank(size=2))
 
 
 def test_prepare_says_which_file_is_missing_and_takes_no_source(tiny: Config, tmp_path: Path) -> None:
@@ -333,7 +322,6 @@ def test_the_seed_decides_the_untrained_opponent(tiny: Config) -> None:
     assert derive(1, "opponent") != derive(1, "weights")
 
 
-@pytest.mark.full
 def test_a_step_of_the_full_network_at_19x19(tmp_path: Path) -> None:
     config = minigo("minigo", "starts_from=random", "opponent=untrained", "warm_up_steps=0")
     config.hyperparameters.global_batch_size = 64
