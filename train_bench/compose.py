@@ -207,11 +207,9 @@ def _request(config: DictConfig) -> Request:
     except AttributeError as error:  # an option that was added with `+` has no place in the schema
         name = str(error).rpartition("attribute ")[2]
         raise RequestError(f"There is no option {name}; leave out what adds it.") from error
-    if typed.launcher.threads_per_rank is None:
-        typed.launcher.threads_per_rank = machine.threads_of_environment(os.environ)
     overrides = tuple(map(_as_typed, hydra_config.overrides.task))
     return Request(
-        config=_with_command(typed, overrides),
+        config=_with_threads(_with_command(typed, overrides)),
         variant=str(hydra_config.runtime.choices["benchmark"]),
         overrides=overrides,
         config_dir=_config_dir(hydra_config),
@@ -238,6 +236,16 @@ def _as_typed(word: str) -> str:
     if name in COMMANDS and value[:1] == value[-1:] == "'":
         return f"{name}={unquote(value[1:-1], errors='surrogateescape')}"
     return word
+
+
+def _with_threads(asked: RunConfig) -> RunConfig:
+    """The configuration with the threads of a rank: as asked, by OMP_NUM_THREADS, or as many as the benchmark is
+    worth where it trains itself; else null."""
+    if asked.launcher.threads_per_rank is None:
+        asked.launcher.threads_per_rank = machine.threads_of_environment(os.environ)
+    if asked.launcher.threads_per_rank is None and asked.command is None:
+        asked.launcher.threads_per_rank = asked.benchmark.threads_per_rank
+    return asked
 
 
 def _with_command(asked: RunConfig, overrides: Sequence[str]) -> RunConfig:

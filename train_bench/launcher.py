@@ -21,8 +21,8 @@ class LauncherConfig:
 
     nodes             hosts
     nproc_per_node    ranks on each host
-    threads_per_rank  CPU threads of each rank; null is what OMP_NUM_THREADS says, else the cores of the host divided
-                      among its ranks
+    threads_per_rank  CPU threads of each rank; null is what OMP_NUM_THREADS says, else what the benchmark is worth
+                      (`benchmark.threads_per_rank`), else the cores of the host divided among its ranks
     """
 
     name: str

@@ -60,6 +60,8 @@ class BenchmarkConfig:
     eval_samples   size of the evaluation set (likewise)
     data_dir       where the prepared data lie; null is the user's cache folder
     compile        whether torch compiles the model, before the clock starts
+    threads_per_rank  CPU threads of a rank beyond which it is not faster; null is the cores of the host divided among
+                   its ranks. The default of `launcher.threads_per_rank`
     """
 
     benchmark: str
@@ -70,8 +72,15 @@ class BenchmarkConfig:
     data_dir: str | None = None
     evaluation: Evaluation
     compile: bool = False
+    threads_per_rank: int | None = None
 
-    TUNABLE: ClassVar[tuple[str, ...]] = ("hyperparameters", "evaluation", "data_dir", "compile")
+    TUNABLE: ClassVar[tuple[str, ...]] = (
+        "hyperparameters",
+        "evaluation",
+        "data_dir",
+        "compile",
+        "threads_per_rank",
+    )
     """Options that may be changed without changing the task. A reference adds those that say how its work
     is done (loader processes, memory layout), not what it is."""
 

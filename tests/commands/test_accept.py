@@ -46,6 +46,7 @@ def test_an_ill_node_gives_1_and_is_named_first_of_all(tmp_path, capsys):
     assert "bit computes wrongly" in page.read_text()
 
 
+@pytest.mark.full
 def test_what_cannot_be_told_gives_3_and_with_a_baseline_it_can(tmp_path):
     before = tmp_path / "before" / "accept.json"
     assert accept(before.parent, "a")[0] == 3

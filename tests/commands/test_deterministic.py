@@ -26,6 +26,7 @@ def trained(folder, name, ranks, *overrides):
     return [event.value for event in events if event.key == "eval_accuracy"], told["kept_weights"]["files"]
 
 
+@pytest.mark.full
 def test_an_epoch_of_a_seed_gives_the_same_weights_twice(tmp_path):
     short = ("benchmark.evaluation.until=1", f"data_dir={tmp_path / 'data'}")
     first, again = (trained(tmp_path / attempt, "resnet", 1, *short) for attempt in ("first", "again"))
@@ -42,6 +43,7 @@ def test_every_reference_gives_the_same_weights_twice(tmp_path, name, ranks):
     assert first == again
 
 
+@pytest.mark.full
 def test_an_operator_that_cannot_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(RANK_MODULES, "look", "tests.commands.work")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))

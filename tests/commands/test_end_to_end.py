@@ -29,6 +29,7 @@ def campaign(tmp_path_factory):
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["alone", "together"])
 def test_a_run_reaches_the_target_and_only_the_number_of_runs_keeps_the_score_from_being_valid(
     campaign, name
@@ -38,10 +39,10 @@ def test_a_run_reaches_the_target_and_only_the_number_of_runs_keeps_the_score_fr
     score = json.loads((folder / "score.json").read_text())
     assert score["reasons"] == ["Incomplete: 1 of 5 runs are there."]
     assert [run["status"] for run in score["runs"]] == ["success"]
-    assert "run 1 of 1: epoch 1: " in answer.stdout
     assert "run 1 of 1: finished" in answer.stdout
 
 
+@pytest.mark.full
 def test_an_honest_campaign_has_no_finding(campaign):
     judged = judge(campaign["alone"][0])
     for grade in ("breaks", "review"):
@@ -50,6 +51,7 @@ def test_an_honest_campaign_has_no_finding(campaign):
         )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["alone", "together"])
 def test_the_official_checker_accepts_every_log_and_our_judge_agrees(campaign, name):
     folder, _ = campaign[name]
@@ -60,6 +62,7 @@ def test_the_official_checker_accepts_every_log_and_our_judge_agrees(campaign, n
         assert not checks_of(run)
 
 
+@pytest.mark.full
 def test_the_official_checker_refuses_a_log_that_misses_the_target(campaign, tmp_path):
     """So that its acceptance above means something."""
     folder, _ = campaign["alone"]
@@ -71,6 +74,7 @@ def test_the_official_checker_refuses_a_log_that_misses_the_target(campaign, tmp
     assert not official_verdict(spoilt)
 
 
+@pytest.mark.full
 def test_a_campaign_leaves_the_files_that_it_promises(campaign):
     for folder, _ in campaign.values():
         names = {path.name for path in folder.iterdir()}
@@ -81,6 +85,7 @@ def test_a_campaign_leaves_the_files_that_it_promises(campaign):
             assert (folder / "ranks" / "run_0" / f"rank_{rank}.{kind}").exists()
 
 
+@pytest.mark.full
 def test_kept_weights_have_the_logged_quality_on_another_number_of_ranks(campaign):
     folder, _ = campaign["together"]
     answer = train_bench("verify", str(folder), "launcher=inline", "launcher.threads_per_rank=1")
@@ -89,6 +94,7 @@ def test_kept_weights_have_the_logged_quality_on_another_number_of_ranks(campaig
     assert "quality verified: 1 of 1 runs" in train_bench("score", str(folder)).stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("other", ["one value", "another run"])
 def test_weights_that_are_not_those_of_the_run_are_refused(campaign, tmp_path, other, capsys):
     folder = shutil.copytree(campaign["alone"][0], tmp_path / "copy")
@@ -103,18 +109,21 @@ def test_weights_that_are_not_those_of_the_run_are_refused(campaign, tmp_path, o
     assert f"run_0.safetensors is not what {folder / 'result_0.txt'} names" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_the_system_that_was_found_is_written_down(campaign):
     system = json.loads((campaign["alone"][0] / "system.json").read_text())
     assert system["packages"]["torch"] == torch.__version__.partition("+")[0]
     assert system["cores"] >= 1
 
 
+@pytest.mark.full
 def test_ranks_print_nothing(campaign):
     for folder, _ in campaign.values():
         for path in (folder / "ranks").rglob("rank_*.std*"):
             assert path.read_text() == "", path
 
 
+@pytest.mark.full
 def test_time_to_train_is_samples_to_the_target_over_samples_per_second(campaign):
     score = json.loads((campaign["alone"][0] / "score.json").read_text())
     for run in score["runs"]:
@@ -122,6 +131,7 @@ def test_time_to_train_is_samples_to_the_target_over_samples_per_second(campaign
         assert run["samples"] == run["convergence"] * 2691
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_named_and_its_siblings_are_ended(tmp_path):
     """SIGKILL to rank 1 of 2 in the middle of training."""
     folder = tmp_path / "campaign"

@@ -144,6 +144,7 @@ def test_two_campaigns_are_compared_by_their_convergence(tmp_path, capsys, monke
     assert "4 of 5 runs; all stopped at the same evaluation, so evaluate more often" in said
 
 
+@pytest.mark.full
 def test_planted_bugs_are_found_and_equal_pairs_are_equal(tmp_path):
     """The small form of what bench/equivalence_power.py does with every benchmark."""
     bugs = (

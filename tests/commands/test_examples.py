@@ -24,6 +24,7 @@ def example(request, tmp_path, monkeypatch):
     return request.param
 
 
+@pytest.mark.full
 def test_an_example_keeps_the_contract_and_is_no_part_of_train_bench(example, capsys, monkeypatch):
     assert command("check")([f"benchmark={example}"]) == 0, capsys.readouterr().out
     monkeypatch.delenv(search_path.VARIABLE)

@@ -257,6 +257,7 @@ def test_a_campaign_begins_here_with_the_same_seeds_and_our_own_folders(read, tm
     assert again.jobs[0].announcement["submission_org"] == "replay of local"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["again", "a, b", "it's \\"])
 def test_what_was_interrupted_goes_on_to_its_comparison_whatever_its_folder_is_called(
     exported, read, tmp_path, capsys, name

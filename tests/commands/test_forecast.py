@@ -89,6 +89,7 @@ def test_a_stated_throughput_takes_the_benchmark_as_it_would_be_run():
     assert found["pace"]["source"] == "stated"
 
 
+@pytest.mark.full
 def test_a_probe_runs_as_many_blocks_as_it_is_told_and_its_folder_can_be_asked_again(tmp_path, capsys):
     answer = train_bench(
         "forecast", "benchmark=resnet_mini", f"output={tmp_path / 'probe'}", "--probe-blocks", "2", "--json"

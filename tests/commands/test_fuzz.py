@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.commands.conftest import ROOT
 
 
+@pytest.mark.full
 def test_mutated_logs_campaigns_games_and_data_sets_bring_no_verb_down(tmp_path):
     doses = ("--logs", "100", "--campaigns", "4", "--games", "20", "--sources", "28")
     kept = ("--keep", str(tmp_path / "kept"))

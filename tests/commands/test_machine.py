@@ -21,6 +21,7 @@ def train_bench(*arguments, **environ):
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=400)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "sentences"),
     [

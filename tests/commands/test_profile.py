@@ -74,6 +74,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence_before_anything_is_started
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_benchmark_is_profiled_under_a_launcher_in_a_folder_of_its_own(tmp_path):
     few = ("--steps", "2", "--rounds", "2")
     ran = train_bench("profile", "benchmark=resnet_mini", *few, "output=made", cwd=tmp_path)
@@ -139,6 +140,7 @@ def test_a_prediction_is_shown_again_and_not_compared(tmp_path, capsys):
     assert "its field phases is missing" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_step_is_predicted_without_data_and_what_its_bricks_take_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = ("profile", "benchmark=resnet_mini", "--bricks", "output=made", "data_dir=nowhere")

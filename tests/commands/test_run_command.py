@@ -101,7 +101,7 @@ def test_a_program_of_somebody_elses_makes_a_valid_score(place):
     ran = run()
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "\nVALID" in ran.stdout
-    assert "run 3 of 3: epoch 4" in ran.stdout, "the log is followed while it grows"
+    assert "run 3 of 3: finished, epoch 4" in ran.stdout, "the log is followed while it grows"
     seeds = {line["value"] for index in range(3) for line in log_of("out", index) if line["key"] == "seed"}
     assert len(seeds) == 3
     assert "A program of the user's own has trained." in ran.stdout
@@ -171,6 +171,7 @@ def test_the_words_of_a_command_reach_the_program_as_they_were_typed(place):
     assert "rank 0 failed: its program ended with exit code 3: enough" in ran.stderr
 
 
+@pytest.mark.full
 def test_a_sweep_leaves_the_commas_of_a_command_alone(place):
     words = ["-m", "benchmark=waves", "benchmark.hyperparameters.learning_rate=0.1,0.2", "output=sweep"]
     ran = train_bench("run", *words, f"command={spelled('converge', 'a,b', '${{x}}')}", "runs=1")
@@ -269,6 +270,7 @@ def test_when_what_watches_a_program_is_killed_the_program_ends_with_it(place):
     wait_for(lambda: no_process_is_left(place))
 
 
+@pytest.mark.full
 def test_a_silent_program_is_ended_by_the_limits_that_its_user_gives(place):
     ran = run("runs=1", "start_limit_seconds=3", command="sleep 100")
     assert "its program has written no line of its log within 3 s (start_limit_seconds)" in ran.stderr
@@ -276,6 +278,7 @@ def test_a_silent_program_is_ended_by_the_limits_that_its_user_gives(place):
     assert "rank 0 gave no sign of life for 11 s (stall_limit_seconds)" in ran.stderr
 
 
+@pytest.mark.full
 def test_two_ranks_under_torchrun_are_told_their_place(place):
     two = ["launcher=torchrun", "launcher.nproc_per_node=2", "runs=1"]
     ran = run(*two)
@@ -291,6 +294,7 @@ def test_two_ranks_under_torchrun_are_told_their_place(place):
     assert no_process_is_left(place)
 
 
+@pytest.mark.full
 def test_a_campaign_goes_on_and_repeats_what_failed(place, monkeypatch):
     switch = Path("switch")
     program = Path("by_turns.sh")
@@ -305,6 +309,7 @@ def test_a_campaign_goes_on_and_repeats_what_failed(place, monkeypatch):
     assert "This run was tried 2 times" in resumed.stdout
 
 
+@pytest.mark.full
 def test_a_program_that_changed_since_it_was_planned_is_no_result(place):
     program = Path("mine.py")
     program.write_text(PROGRAM.read_text())
@@ -340,6 +345,7 @@ def test_the_command_of_somebody_else_is_shown_and_not_carried_out(place, monkey
     assert (place / "evil").exists(), "what was trusted once is trusted"
 
 
+@pytest.mark.full
 def test_two_commands_take_turns_and_are_compared(place):
     other = f"command={shlex.quote(spelled('converge', 'a b', '{run}'))}"
     ran = run(f"against={other}")
@@ -367,6 +373,7 @@ def test_results_are_packaged_with_the_files_that_the_command_names(place):
     )
 
 
+@pytest.mark.full
 def test_reference_points_are_made_of_commands_too(place):
     made = train_bench("rcp", "benchmark=waves", f"command={spelled()}", "output=reference")
     assert made.returncode == 0, made.stdout + made.stderr

@@ -44,9 +44,9 @@ def process_of_rank(folder, number):
 @pytest.mark.parametrize(
     ("launcher", "victim", "word"),
     [
-        (None, process_of_job, "killed (SIGKILL)"),
-        ("joblib", process_of_rank, "failed"),
-        ("submitit_local", process_of_job, "killed (SIGKILL)"),
+        pytest.param(None, process_of_job, "killed (SIGKILL)", marks=pytest.mark.slow),
+        pytest.param("joblib", process_of_rank, "failed", marks=pytest.mark.full),
+        pytest.param("submitit_local", process_of_job, "killed (SIGKILL)", marks=pytest.mark.full),
     ],
 )
 def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, victim, word):
@@ -72,6 +72,7 @@ def test_a_refused_and_a_killed_job_leave_the_others_alone(tmp_path, launcher, v
     assert "Traceback" not in stderr
 
 
+@pytest.mark.full
 def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
     needs.package("submitit")
     folder = tmp_path / "sweep"
@@ -89,6 +90,7 @@ def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
     assert "the launcher of the sweep gave up" in stderr
 
 
+@pytest.mark.full
 def test_a_sweep_of_refused_jobs_alone_started_nothing():
     answer = train_bench("plan", "-m", "runs=0,-1")
     assert answer.returncode == 2

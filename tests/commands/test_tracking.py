@@ -60,6 +60,7 @@ def evaluations(plan):
     }
 
 
+@pytest.mark.full
 def test_wandb_holds_configuration_quality_score_and_files(tracked):
     (file,) = (tracked.jobs[0].folder / "tracking").rglob("*.wandb")
     records = list(wandb_records(file))
@@ -157,6 +158,7 @@ def test_a_tracker_that_fails_costs_a_warning_and_no_run(begun):
     assert said == ["tracking with wandb failed, results are not affected: the disk of the tracker is full"]
 
 
+@pytest.mark.full
 def test_a_tracker_that_hangs_is_given_up_and_leaves_no_process(begun):
     said = []
     watcher = tracking(begun, "wandb", said, limit=1, target=hanging)
@@ -176,6 +178,7 @@ def test_a_tracker_that_never_becomes_ready_is_given_up_before_the_first_run(beg
     assert not watcher._process.is_alive()
 
 
+@pytest.mark.full
 def test_the_first_run_waits_until_the_tracker_is_ready(begun):
     launcher = SeesReady()
     run(begun, [tracking(begun, "wandb", [], target=slow_to_start)], launcher)

@@ -16,6 +16,7 @@ def _known_work(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
+@pytest.mark.full
 def test_every_rank_does_the_work_and_there_is_no_result(tmp_path):
     planned = make("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
     job = unscored.carry_out(planned, "look", {}, tmp_path / "looked")

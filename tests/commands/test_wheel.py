@@ -22,6 +22,9 @@ ROOT = Path(__file__).parents[2]
 DIGEST = "from train_bench import software; print(software.digest_of_sources())"
 
 
+pytestmark = pytest.mark.full  # a wheel is built and installed
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """Built of the files that git knows, in a copy: a build leaves folders behind."""
@@ -97,6 +100,7 @@ def light(wheel, tmp_path_factory):
     return environment.run
 
 
+@pytest.mark.full
 def test_the_wheel_has_one_package_with_every_file_of_the_checkout_that_belongs_to_it(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     belong = set()

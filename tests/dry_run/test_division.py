@@ -100,6 +100,7 @@ def test_a_rank_that_fits_a_step_but_not_all_weights_does_not_fit(model: Decoder
     assert bound.bound_of(step, bound.Machine(memory_gb=3.0)).fits
 
 
+@pytest.mark.full
 def test_layers_that_are_computed_again_take_the_memory_that_torch_gives_out() -> None:
     again = mini("llama31_8b_mini", "activation_checkpointing=true", "model.layers=4")
     plain = mini("llama31_8b_mini", "model.layers=4")

@@ -18,13 +18,14 @@ from tests.dry_run.measured import (
     peak_of,
     task_of,
 )
+from tests.selection import others_in_full
 from train_bench.dry_run.batch import grown, tensors_of
 from train_bench.dry_run.watch import OUTSIDE, Watch, part_of
 from train_bench.job import Device, Precision
 from train_bench.references.parts.recommendation.tables import place
 
 
-@pytest.mark.parametrize("name", MINIS)
+@pytest.mark.parametrize("name", others_in_full(MINIS, ["dlrm_mini", "llama31_8b_mini", "resnet_mini"]))
 def test_flop_are_those_that_torch_counts_in_a_real_step(name):
     config, step = mini(name), dry_mini(name)
     with task_of(config) as task:
@@ -68,13 +69,13 @@ def test_dense_parts_of_mask_rcnn_are_those_of_its_real_forward_pass():
     assert forward == pytest.approx(counter.get_total_flops() / 2, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", MINIS)
+@pytest.mark.parametrize("name", others_in_full(MINIS, ["dlrm_mini", "llama31_8b_mini", "resnet_mini"]))
 def test_the_peak_is_within_a_tenth_of_what_the_allocator_gives_out(name):
     config, step = mini(name), dry_mini(name)
     assert sum(step.peak.values()) == pytest.approx(peak_of(config, step.samples), rel=0.1)
 
 
-@pytest.mark.parametrize("name", MINIS)
+@pytest.mark.parametrize("name", others_in_full(MINIS, ["dlrm_mini", "llama31_8b_mini", "resnet_mini"]))
 def test_memory_that_steps_keep_is_that_of_real_tensors(name):
     config, step = mini(name), dry_mini(name)
     with task_of(config) as task:
@@ -94,7 +95,7 @@ def size(tensors):
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-@pytest.mark.parametrize("name", MINIS)
+@pytest.mark.parametrize("name", others_in_full(MINIS, ["dlrm_mini", "llama31_8b_mini", "resnet_mini"]))
 def test_a_batch_grows_from_two_small_ones_into_one_like_a_real_one(name):
     config = mini(name)
     with task_of(config) as task:
@@ -152,6 +153,7 @@ def test_ranks_of_dlrm_hold_some_tables_and_exchange_rows_of_the_others(ranks):
     assert step.exchanged == indices + vectors + gradients
 
 
+@pytest.mark.full
 def test_half_of_the_numerics_take_less_memory_between_the_passes():
     full, half = (dry(mini("bert_mini"), precision=one) for one in (Precision.fp32, Precision.bf16))
     assert half.memory["activations"] < full.memory["activations"]
@@ -169,6 +171,7 @@ def test_attention_of_a_gpu_keeps_no_scores_and_computes_as_much():
     assert cpu.memory["activations"] - gpu.memory["activations"] > scores
 
 
+@pytest.mark.full
 def test_samples_that_are_shorter_take_fewer_flop():
     config = mini("bert_mini")
     step = dry(config, real_share=0.5)

@@ -61,6 +61,7 @@ def test_the_page_says_every_part_in_a_line(capsys):
     assert "minutes at least, evaluations left out" in told
 
 
+@pytest.mark.full
 def test_a_bound_with_padding_says_so_until_the_share_of_real_tokens_is_stated(capsys):
     words = ["benchmark=bert_mini", "--peak-tflops=1"]
     assert "if all padding is computed" in plan(capsys, *words)
@@ -69,6 +70,7 @@ def test_a_bound_with_padding_says_so_until_the_share_of_real_tokens_is_stated(c
     assert "without padding" in told
 
 
+@pytest.mark.full
 def test_a_benchmark_without_points_is_counted_by_epoch(capsys):
     one = as_json(capsys, "benchmark=resnet_midi", "--peak-tflops=1")
     assert one["training"]["samples"] == composed("resnet_midi").samples_per_epoch

@@ -178,6 +178,7 @@ def test_a_command_of_the_user_is_read_instead_of_counters(tree, job):
     assert energy._node(events) == pytest.approx(42, rel=0.25)
 
 
+@pytest.mark.full
 def test_the_sampler_takes_less_than_a_thousandth_of_a_processor(tree, job):
     for number in range(4):
         tree.rapl(f"intel-rapl:{number}", f"package-{number}")

@@ -66,6 +66,7 @@ def test_a_campaign_of_five_runs_over_two_hosts_is_valid(two_hosts, tmp_path):
     assert no_process_is_left(two_hosts)
 
 
+@pytest.mark.full
 def test_hosts_meet_at_a_c10d_rendezvous(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
     first = two_hosts[0].start(*arguments(two_hosts, folder, "runs=1", SHORT, "launcher.rendezvous=c10d"))
@@ -79,6 +80,7 @@ def test_hosts_meet_at_a_c10d_rendezvous(two_hosts, tmp_path):
     assert no_process_is_left(two_hosts)
 
 
+@pytest.mark.full
 def test_when_the_link_is_cut_both_hosts_end_the_run_within_the_limit(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
     limits = ("stall_limit_seconds=10", "start_limit_seconds=300")
@@ -97,6 +99,7 @@ def test_when_the_link_is_cut_both_hosts_end_the_run_within_the_limit(two_hosts,
     assert no_process_is_left(two_hosts)
 
 
+@pytest.mark.full
 def test_a_rank_that_is_killed_on_host_1_is_named_in_the_record(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
     first = two_hosts[0].start(*arguments(two_hosts, folder, "runs=1"))
@@ -113,6 +116,7 @@ def test_a_rank_that_is_killed_on_host_1_is_named_in_the_record(two_hosts, tmp_p
     assert no_process_is_left(two_hosts)
 
 
+@pytest.mark.full
 def test_a_host_that_never_comes_ends_the_run_before_the_clock(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
     code, _, err = finished(
@@ -124,6 +128,7 @@ def test_a_host_that_never_comes_ends_the_run_before_the_clock(two_hosts, tmp_pa
     assert no_process_is_left(two_hosts)
 
 
+@pytest.mark.full
 def test_when_host_0_is_killed_the_other_gives_up_and_the_campaign_can_be_resumed(two_hosts, tmp_path):
     folder = tmp_path / "campaign"
     limits = ("stall_limit_seconds=10", "start_limit_seconds=40")

@@ -1,6 +1,7 @@
 """From a folder of results to a score: what counts, what is dropped, what invalidates."""
 
 import json
+import math
 import shutil
 import statistics
 
@@ -46,7 +47,7 @@ def test_deviation_is_over_all_converged_runs_and_the_interval_is_that_of_the_sc
     times = [(60 + index) / 60 for index in range(MINI.runs)]
     assert score.stdev_minutes == pytest.approx(statistics.stdev(times))
     low, high = score.ci95_minutes
-    assert (low + high) / 2 == pytest.approx(score.score_minutes)
+    assert math.sqrt(low * high) == pytest.approx(score.score_minutes)
     assert low < statistics.fmean(times) < high
 
 

@@ -21,6 +21,7 @@ def share(found, verdict):
     return sum(one.verdict == verdict for one in found) / len(found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ratio", [1 + MARGIN, 1 / (1 + MARGIN)])
 @pytest.mark.parametrize("runs", [5, 20])
 def test_what_is_off_by_the_margin_is_seldom_called_equal_and_as_seldom_different(ratio, runs):

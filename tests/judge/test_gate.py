@@ -116,6 +116,7 @@ def needed(slowdown, deviation):
     return 2 + gate._first(lambda more: with_runs(2 + more), 0.05)
 
 
+@pytest.mark.full
 def test_the_stated_number_of_runs_has_the_stated_power_and_looks_cost_little_of_it_and_save_runs():
     runs = needed(1.15, 0.1)
     once = answers(numpy.random.default_rng(8), 1.15, runs)
@@ -137,6 +138,7 @@ def histories(generator, slowdown, *, campaigns, runs, days):
         )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("days", [0, 0.05])
 @pytest.mark.parametrize("runs", [2, 5])
 def test_a_history_whose_days_differ_raises_no_more_false_alarms(days, runs):

@@ -12,6 +12,8 @@ from tests.launchers.test_parallel import need
 from train_bench import campaign
 from train_bench.plan import discover
 
+pytestmark = pytest.mark.slow
+
 OTHERS = ("horovod", "deepspeed")
 
 

@@ -21,7 +21,7 @@ from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.plan import discover
 from train_bench.references.resnet.data import prepare
 
-pytestmark = pytest.mark.timeout(900)  # DeepSpeed may have to compile
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]  # DeepSpeed may have to compile
 SEVERAL = {
     "torchrun": ("torchrun", {}),
     "torchrun, FSDP2": ("torchrun", {"shard": "fsdp"}),

@@ -20,6 +20,7 @@ def test_on_two_ranks_it_reaches_the_target_as_the_reference_does(tmp_path):
     assert trained.accuracies(tmp_path / "out")[-1] >= 0.73
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("case", "evaluated"),
     [("plain", [8, 10, 24]), ("own interval", [8, 10, 24]), ("accumulated", [8, 10, 28])],
@@ -50,6 +51,7 @@ def test_what_cannot_be_timed_is_refused_in_a_sentence(moments, case, sentence, 
     assert moments[case]["read"] == read
 
 
+@pytest.mark.full
 def test_a_metric_of_one_rank_alone_is_refused():
     found = trained.told("lightning_moments.py", "ranks", ranks=2)
     assert found["True"]["evaluated"] == [8]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.commands.conftest import ROOT
 from tests.commands.test_run_command import log_of, place, run, train_bench  # noqa: F401
+from tests.selection import others_in_full
 
 BAD = ROOT / "tests" / "own_trainer" / "bad_trainer.py"
 PAGE = ROOT / "docs" / "log-protocol.md"
@@ -45,6 +46,7 @@ def findings(folder, index=0):
     return " ".join(finding["message"] for finding in entry["runs"][index]["findings"])
 
 
+@pytest.mark.full
 def test_the_shell_script_of_the_page_makes_a_valid_score(place, monkeypatch):  # noqa: F811
     folder = place / "mean"
     (folder / "conf" / "benchmark").mkdir(parents=True)
@@ -66,22 +68,25 @@ def test_a_call_that_is_refused_ends_the_run_with_its_sentence(place):  # noqa: 
     assert "call 1: run_start() was called before anything else; allowed now: init_start()" in ran.stderr
 
 
+FAULTS = [
+    ("no initialisation", "init_start and init_stop have the same time: nothing was built between them"),
+    ("cache_clear as text", "cache_clear is 'True'; allowed: one of True, False"),
+    ("evaluations without an interval", "eval_accuracy is 0.95; allowed: only after evaluation"),
+    ("steps for epochs", "First evaluation: evaluation.first is 100; allowed: 1"),
+    ("the target is looked at later", "the run went on"),
+    ("two ends", "its program logged 1 run_start and 2 run_stop"),
+    ("another status", "run_stop"),
+    ("two meanings of train_samples", "train_samples is logged 2 times with different values"),
+    ("written for another benchmark", "submission_benchmark is 'deepseekv3'"),
+    ("steps for samples", "eval_start(samples=10): this evaluation is due at 100 samples"),
+    ("every rank writes", "a run has one rank 0"),
+    ("no eval_start", "report() was called after block_start(); allowed now: eval_start()"),
+]
+
+
 @pytest.mark.parametrize(
     ("fault", "sentence"),
-    [
-        ("no initialisation", "init_start and init_stop have the same time: nothing was built between them"),
-        ("cache_clear as text", "cache_clear is 'True'; allowed: one of True, False"),
-        ("evaluations without an interval", "eval_accuracy is 0.95; allowed: only after evaluation"),
-        ("steps for epochs", "First evaluation: evaluation.first is 100; allowed: 1"),
-        ("the target is looked at later", "the run went on"),
-        ("two ends", "its program logged 1 run_start and 2 run_stop"),
-        ("another status", "run_stop"),
-        ("two meanings of train_samples", "train_samples is logged 2 times with different values"),
-        ("written for another benchmark", "submission_benchmark is 'deepseekv3'"),
-        ("steps for samples", "eval_start(samples=10): this evaluation is due at 100 samples"),
-        ("every rank writes", "a run has one rank 0"),
-        ("no eval_start", "report() was called after block_start(); allowed now: eval_start()"),
-    ],
+    others_in_full(FAULTS, FAULTS[:2]),
 )
 def test_the_faults_of_published_wrappers_are_named(place, fault, sentence):  # noqa: F811
     ran = run("runs=1", command=shlex.join([sys.executable, str(BAD), fault]))

@@ -19,6 +19,7 @@ def test_it_reaches_the_target_as_the_reference_does(tmp_path, ranks):
     assert trained.accuracies(tmp_path / "out")[-1] >= 0.73
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("case", "evaluated"),
     [

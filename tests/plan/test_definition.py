@@ -8,11 +8,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from tests.commands.test_bad_input import train_bench
+from tests.selection import one_of_each_reference, others_in_full
 from train_bench.errors import RequestError
 from train_bench.plan import definition, discover
 from train_bench.plan.config import register
 
 MINI = "resnet_mini"
+NAMES = sorted({discover.describe_variant(name)["benchmark"] for name in discover.variants()})
 
 
 def composed(*overrides):
@@ -27,14 +29,15 @@ def changes(*overrides, ranks=1):
     return definition.changes(config.benchmark, asdict(config.for_ranks(ranks)), ranks)
 
 
-@pytest.mark.parametrize("variant", discover.variants())
+@pytest.mark.parametrize(
+    "variant",
+    others_in_full(discover.variants(), one_of_each_reference(discover.variants(), discover.references())),
+)
 def test_a_shipped_variant_differs_from_its_benchmark_in_what_may_be_tuned_alone(variant):
     assert changes(f"benchmark={variant}", ranks=2) == ()
 
 
-@pytest.mark.parametrize(
-    "name", sorted({discover.describe_variant(name)["benchmark"] for name in discover.variants()})
-)
+@pytest.mark.parametrize("name", others_in_full(NAMES, one_of_each_reference(NAMES, discover.references())))
 def test_the_definition_is_what_hydra_composes(name):
     assert definition._definition(name) == composed(f"benchmark={name}")
 

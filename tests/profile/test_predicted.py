@@ -43,6 +43,7 @@ def test_a_step_is_predicted_by_the_bricks_of_all_its_phases(first):
     assert f"bricks      {told['unique']}, of which 0 were known" in said[-9]
 
 
+@pytest.mark.full
 def test_another_time_measures_nothing_again_and_another_batch_shares_what_does_not_depend_on_it(first):
     folder, told = first
     again = prediction(folder, "hyperparameters.global_batch_size=8")

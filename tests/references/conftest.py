@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import importlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import pytest
 import torch
 
 from tests.references import configs
-from tests.references.configs import bert, dlrm, maskrcnn, resnet, rnnt, ssd, unet3d
+from tests.references.configs import bert, dlrm, maskrcnn, minigo, resnet, rnnt, ssd, unet3d
+from tests.references.one_rank import OneRank
+from tests.references.tasks import mark
 from train_bench.references.bert.config import Config as BertConfig
 from train_bench.references.dlrm.config import Config as DLRMConfig
 from train_bench.references.maskrcnn.config import Config as MaskRCNNConfig
@@ -123,3 +127,29 @@ def letters_folder(prepared: Callable[[str], Path]) -> Path:
 def mini_rnnt(letters_folder: Path) -> RNNTConfig:
     """The mini speech benchmark, told where its data lie."""
     return rnnt("rnnt_mini", f"data_dir={letters_folder}")
+
+
+SMALL_MINIGO = (
+    *("model.board_size=4", "model.channels=4", "model.blocks=1", "model.value_width=4"),
+    *("search.readouts=8", "search.fast_readouts=4", "search.games_at_once=4", "search.komi=1.5"),
+    *("match.games=12", "match.readouts=8", "warm_up_steps=0", "opponent=untrained"),
+    *("opponent_sha256=null", "starts_from=random"),
+    *("hyperparameters.min_selfplay_games_per_generation=6", "hyperparameters.global_batch_size=12"),
+)
+"""The mini benchmark with a smaller board, network and search."""
+
+
+@pytest.fixture(scope="session")
+def engine() -> None:
+    """The Go engine in machine code, which takes a minute: one process compiles it, others wait and read what it has
+    kept."""
+    from train_bench.references.minigo.task import Task
+
+    with (Path(os.environ["NUMBA_CACHE_DIR"]) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        task = Task(minigo("minigo_mini", *SMALL_MINIGO))
+        task.build(1, OneRank())
+        task.open_data()
+        task.train_until(mark(1))
+        task.evaluate()
+        task.close()

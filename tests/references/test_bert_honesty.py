@@ -118,6 +118,7 @@ def fitted(model: nn.Module, train: Split, val: Split, *, epochs: int = 6, batch
         return model(inputs_of(torch.from_numpy(val.columns))).argmax(dim=1).numpy()
 
 
+@pytest.mark.full
 def test_n_grams_stay_below_the_mini_target(
     splits: tuple[Split, Split], capsys: pytest.CaptureFixture[str]
 ) -> None:

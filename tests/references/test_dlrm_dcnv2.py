@@ -272,6 +272,7 @@ def _second_of_two(rank: int, folder: Path, config: Config) -> None:
     parallel.leave()
 
 
+@pytest.mark.full
 def test_two_ranks_go_on_from_a_checkpoint_of_one_as_it_does_itself(tiny: Config, tmp_path: Path) -> None:
     """The sums of squares are saved with the tables, whoever holds these."""
     alone = opened(tiny)

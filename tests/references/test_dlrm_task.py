@@ -73,6 +73,7 @@ def _second_of_two(rank: int, folder: Path, config: Config) -> None:
     parallel.leave()
 
 
+@pytest.mark.full
 def test_two_ranks_find_the_quality_that_one_finds_and_train_as_it_does(tiny: Config, tmp_path: Path) -> None:
     """Tables are really split: each rank has some of them, and what it saves is read by one."""
     alone = opened(tiny)

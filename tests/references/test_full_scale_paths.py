@@ -49,6 +49,7 @@ def fallen(losses: list[float]) -> float:
     return float(np.mean(losses[-part:]) / np.mean(losses[:part]))
 
 
+@pytest.mark.full
 def test_resnet_trains_with_lars_on_jpeg_files_with_object_boxes(tmp_path: Path) -> None:
     """Also PNG and CMYK files among them, the 7x7 stem with pooling, and flips."""
     distributed.imagenet(tmp_path / "source", train=240, val=60)
@@ -80,6 +81,7 @@ def coco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "source"
 
 
+@pytest.mark.full
 def test_maskrcnn_trains_on_polygons_with_frozen_norms_and_start_weights(coco: Path, tmp_path: Path) -> None:
     """Also JPEG, resizing to the shorter side, batches of one orientation, the frozen stem and first stage, crowds and
     boxes of less than a pixel."""
@@ -130,6 +132,7 @@ def test_maskrcnn_trains_on_polygons_with_frozen_norms_and_start_weights(coco: P
     task.close()
 
 
+@pytest.mark.full
 def test_ssd_trains_on_jpeg_files_of_coco_from_start_weights(coco: Path, tmp_path: Path) -> None:
     """Also crowds, flips and the stem with pooling."""
     config = configs.ssd(
@@ -173,6 +176,7 @@ def test_unet3d_trains_on_resampled_nifti_volumes(tmp_path: Path) -> None:
     assert fallen(losses) < 0.8
 
 
+@pytest.mark.full
 def test_bert_trains_on_tfrecords_from_start_weights_with_dropout_and_a_warm_up(
     language_folder: Path, tmp_path: Path
 ) -> None:
@@ -284,6 +288,7 @@ def test_llama2_70b_lora_trains_on_packed_sequences_from_start_weights_with_drop
     assert fallen(losses) < 0.97
 
 
+@pytest.mark.full
 def test_gpt_oss_20b_trains_on_json_lines_with_slowed_rotations_over_several_windows(tmp_path: Path) -> None:
     """Also accumulated micro-batches, and windows that do not divide the length."""
     vocabulary = distributed.c4(tmp_path / "source", documents=200)
@@ -307,6 +312,7 @@ def test_gpt_oss_20b_trains_on_json_lines_with_slowed_rotations_over_several_win
     assert fallen(losses) < 0.8
 
 
+@pytest.mark.full
 def test_rnnt_trains_on_flac_files_with_subwords_stacked_layers_and_dropout(tmp_path: Path) -> None:
     """Also 16 kHz, accumulated micro-batches and start weights that are scaled."""
     distributed.librispeech(tmp_path / "source", "train-a", range(96))

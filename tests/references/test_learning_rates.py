@@ -16,9 +16,12 @@ from tests.judge.campaigns import MINI
 from tests.judge.logs_of_rates import log_of, messages_of
 from tests.references import configs
 from tests.references.schedules import schedule_of
+from tests.selection import one_of_each_reference, others_in_full
+from train_bench.plan import discover
 
 MINIGO = ("minigo", "minigo_mini")
-NAMES = sorted(path.stem for path in (configs.CONF / "benchmark").glob("*.yaml"))
+NAMES = sorted(path.stem for path in (configs.CONF / "benchmark").glob("*.yaml") if path.stem not in MINIGO)
+CASES = others_in_full(NAMES, one_of_each_reference(NAMES, discover.references()))
 composed = functools.cache(configs.composed)
 STEPS = (1, 2, 5, 100, 12_000)
 """Lengths of runs; the last is behind every warm-up."""
@@ -51,13 +54,13 @@ def said_of(folder: Path, config: Any, trained_with: Any) -> list[list[str]]:
     return [messages_of(log_of(folder, **values, learning_rates=one), MINI) for one in told]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in MINIGO])
+@pytest.mark.parametrize("name", CASES)
 def test_an_honest_run_of_any_length_has_no_finding(name: str, tmp_path: Path) -> None:
     config = composed(name)
     assert said_of(tmp_path, config, config) == [[]] * len(STEPS)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in MINIGO])
+@pytest.mark.parametrize("name", CASES)
 def test_a_run_without_the_warm_up_that_is_named_is_found_whatever_its_length(
     name: str, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def splits(prepared: Callable[[str], Path]) -> tuple[np.ndarray, np.ndarray]:
     return tokens(train), tokens(val)
 
 
+@pytest.mark.full
 def test_the_target_lies_between_what_n_grams_and_what_a_reader_who_knows_the_language_reaches(
     splits: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ from tests.references.one_rank import OneRank, in_threads
 from tests.references.tasks import same, weights
 from tests.run.fakes import FakeTask
 from tests.run.fakes import OneRank as QuietRank
+from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.judge import installed_checkers
 from train_bench.judge.log import read
@@ -154,20 +155,23 @@ ROUNDS = {"5.1.0": "llama31_8b_bs96", "6.0.0": "llama31_8b_bs128", "6.1.0": "lla
 
 @pytest.mark.parametrize(
     ("round_name", "variant"),
-    [
-        *ROUNDS.items(),
-        ("6.0.0", "llama31_405b_bs2304"),
-        ("6.0.0", "gpt_oss_20b_bs32"),
-        ("6.1.0", "gpt_oss_20b"),
-        ("5.1.0", "llama2_70b_lora"),
-        ("6.0.0", "llama2_70b_lora_bs128"),
-        ("6.1.0", "llama2_70b_lora_bs16"),
-        ("3.0.0", "dlrm_dcnv2_bs135168"),
-        ("5.1.0", "dlrm_dcnv2_bs160000"),
-        ("6.0.0", "dlrm_dcnv2"),
-        ("5.0.0", "retinanet_bs2560"),
-        ("5.1.0", "retinanet"),
-    ],
+    others_in_full(
+        [
+            *ROUNDS.items(),
+            ("6.0.0", "llama31_405b_bs2304"),
+            ("6.0.0", "gpt_oss_20b_bs32"),
+            ("6.1.0", "gpt_oss_20b"),
+            ("5.1.0", "llama2_70b_lora"),
+            ("6.0.0", "llama2_70b_lora_bs128"),
+            ("6.1.0", "llama2_70b_lora_bs16"),
+            ("3.0.0", "dlrm_dcnv2_bs135168"),
+            ("5.1.0", "dlrm_dcnv2_bs160000"),
+            ("6.0.0", "dlrm_dcnv2"),
+            ("5.0.0", "retinanet_bs2560"),
+            ("5.1.0", "retinanet"),
+        ],
+        [("6.1.0", "llama31_8b"), ("5.1.0", "retinanet")],
+    ),
 )
 def test_the_official_checker_accepts_a_log_of_the_full_benchmark(
     tmp_path: Path, round_name: str, variant: str

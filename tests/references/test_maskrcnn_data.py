@@ -138,6 +138,7 @@ def alike(one: Objects, other: Objects) -> bool:
     )
 
 
+@pytest.mark.full
 def test_an_example_follows_the_seed_and_its_position_alone(mini_maskrcnn: Config) -> None:
     mini_maskrcnn.data.flip = 0.5
     examples = training_set(mini_maskrcnn)

@@ -127,6 +127,7 @@ def test_boosted_trees_and_regressions_on_windows_stay_below_the_mini_targets(
         assert 0.0 < reached[threshold.metric] < threshold.value - MARGIN
 
 
+@pytest.mark.full
 @needs.shared(NUCLEI)
 def test_components_above_a_threshold_reach_on_nuclei_what_the_readme_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -136,6 +137,7 @@ def test_components_above_a_threshold_reach_on_nuclei_what_the_readme_says(
     assert best_of_components(config, ndimage.binary_fill_holes, capsys) == pytest.approx(CELLS, abs=0.03)
 
 
+@pytest.mark.full
 def test_mean_boxes_and_shapes_stay_far_below_the_mini_target(
     mini_maskrcnn: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def test_the_first_steps_have_the_rates_of_the_first_steps_of_the_reference(mini
         assert rates == pytest.approx([weights, biases])
 
 
+@pytest.mark.full
 def test_two_ranks_find_the_quality_that_one_finds(tiny: Config, trained: Path) -> None:
     alone = built(tiny)
     alone.load(trained)
@@ -98,6 +99,7 @@ def test_compilation_is_refused_rather_than_ignored(tiny: Config) -> None:
         built(tiny)
 
 
+@pytest.mark.full
 @needs.shared(NUCLEI)
 def test_a_task_trains_on_real_images(tmp_path: Path) -> None:
     config = maskrcnn("maskrcnn_nuclei", f"data_dir={tmp_path}", "warm_up_steps=0")

@@ -14,6 +14,8 @@ from train_bench.references.minigo import game, scoring, search, trees
 from train_bench.references.minigo.quality import Match, _Player
 from train_bench.references.minigo.selfplay import Record, SelfPlay, _Game, draw
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def plane(rows: str) -> list[list[int]]:
     return [[int(sign == "1") for sign in row] for row in rows.split()]

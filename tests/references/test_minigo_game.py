@@ -10,6 +10,8 @@ from train_bench.errors import RequestError
 from train_bench.references.minigo import game, scoring
 from train_bench.references.minigo.pass_alive import pass_alive
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def legal_points(positions: game.Positions, number: int, size: int) -> list[int]:
     legal = np.empty(size * size + 1, np.bool_)
@@ -58,7 +60,10 @@ def position_of(rows: str, to_play: int = game.BLACK) -> tuple[game.Positions, i
     return positions, size
 
 
-@pytest.mark.parametrize(("size", "games", "checked_every"), [(3, 200, 1), (4, 60, 1), (5, 40, 3), (9, 6, 9)])
+@pytest.mark.parametrize(
+    ("size", "games", "checked_every"),
+    [(3, 200, 1), (4, 60, 1), (5, 40, 3), pytest.param(9, 6, 9, marks=pytest.mark.full)],
+)
 def test_random_games_agree_with_the_rules_word_by_word(size: int, games: int, checked_every: int) -> None:
     """Small boards are where positions repeat."""
     rng = np.random.default_rng(size)

@@ -17,6 +17,8 @@ from train_bench.references.minigo.selfplay import Infer
 from train_bench.references.minigo.task import Task
 from train_bench.rules import ruleset
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 TARGET = ruleset.load("mini-1.0").benchmark("minigo_mini").target.thresholds[0].value
 
 

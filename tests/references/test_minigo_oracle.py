@@ -21,7 +21,7 @@ ORACLE = needs.DATA / "go_oracle"
 KOMI = 7.5
 COLOURS = np.array([game.EMPTY, game.BLACK, game.WHITE], np.int8)
 
-pytestmark = needs.shared(ORACLE)
+pytestmark = [needs.shared(ORACLE), pytest.mark.usefixtures("engine")]
 
 
 def digits(text: str) -> np.ndarray:

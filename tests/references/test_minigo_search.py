@@ -14,6 +14,8 @@ from tests.references.test_minigo_game import position_of
 from train_bench.references.minigo import game, scoring, search, trees
 from train_bench.references.minigo.selfplay import SelfPlay, draw, softened
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def opinion(stones: list[int], to_play: int) -> tuple[np.ndarray, float]:
     """Probabilities in sixteenths and a value in eighths that follow from a position, so that sums are exact."""

@@ -15,6 +15,8 @@ from tests.references.test_minigo_game import stones
 from train_bench.errors import RequestError
 from train_bench.references.minigo import game, sgf
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 REAL = needs.DATA / "go9x9" / "go9x9.zip"
 
 

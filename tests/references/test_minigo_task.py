@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.references.configs import minigo
+from tests.references.conftest import SMALL_MINIGO
 from tests.references.one_rank import OneRank, in_threads
 from tests.references.tasks import mark, same
 from tests.references.tasks import weights as weights_and_buffers
@@ -27,13 +28,7 @@ from train_bench.run.weights import keep, put_back
 from train_bench.seeds import derive
 from train_bench.task import SamplesTaken
 
-SMALL = (
-    *("model.board_size=4", "model.channels=4", "model.blocks=1", "model.value_width=4"),
-    *("search.readouts=8", "search.fast_readouts=4", "search.games_at_once=4", "search.komi=1.5"),
-    *("match.games=12", "match.readouts=8", "warm_up_steps=0", "opponent=untrained"),
-    *("opponent_sha256=null", "starts_from=random"),
-    *("hyperparameters.min_selfplay_games_per_generation=6", "hyperparameters.global_batch_size=12"),
-)
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Task:
@@ -51,7 +46,7 @@ def opened(config: Config, seed: int = 1) -> Task:
 @pytest.fixture
 def tiny() -> Config:
     """The mini benchmark with a smaller board, network and search."""
-    return minigo("minigo_mini", *SMALL)
+    return minigo("minigo_mini", *SMALL_MINIGO)
 
 
 def records(count: int, positions: int) -> list[Record]:
@@ -82,7 +77,7 @@ def stream(config: Config, window: list[data.Examples], **whose: int) -> list[da
 
 
 def test_two_ranks_learn_from_the_positions_of_one_and_a_shared_shard_shows() -> None:
-    config, window = minigo("minigo_mini", *SMALL), [data.examples_of(records(10, 4))]
+    config, window = minigo("minigo_mini", *SMALL_MINIGO), [data.examples_of(records(10, 4))]
 
     def taken(rank: int, ranks: int) -> SamplesTaken:
         record = loading.Record()
@@ -107,7 +102,7 @@ def test_there_are_no_sets_and_the_positions_of_a_generation_are_told(tiny: Conf
 
 
 def test_a_generation_draws_its_share_of_the_window_in_whole_batches_and_ranks_divide_them() -> None:
-    config = minigo("minigo_mini", *SMALL, "data.train_filter=0.5")
+    config = minigo("minigo_mini", *SMALL_MINIGO, "data.train_filter=0.5")
     window = [data.examples_of(records(10, 4)), data.examples_of(records(10, 3))]
     assert data.steps_of(config, 70) == 2
     alone = stream(config, window)
@@ -119,7 +114,7 @@ def test_a_generation_draws_its_share_of_the_window_in_whole_batches_and_ranks_d
 
 
 def test_a_window_smaller_than_a_batch_still_gives_one() -> None:
-    config = minigo("minigo_mini", *SMALL)
+    config = minigo("minigo_mini", *SMALL_MINIGO)
     (batch,) = stream(config, [data.examples_of(records(1, 5))])
     assert len(batch[2]) == 12
 
@@ -128,7 +123,7 @@ def test_a_position_keeps_its_targets_and_shuffled_ones_are_told_by_chance() -> 
     """A record's policy says its number; its parity is the winner."""
     window = [data.examples_of(records(12, 40))]
     for shuffled, kept in ((False, True), (True, False)):
-        config = minigo("minigo_mini", *SMALL, f"data.permute_labels={shuffled}")
+        config = minigo("minigo_mini", *SMALL_MINIGO, f"data.permute_labels={shuffled}")
         by_planes = {}
         for number, record in enumerate(records(12, 40)):
             for row in record.planes:
@@ -272,7 +267,7 @@ def test_a_diverged_run_reports_not_a_number(tiny: Config) -> None:
 )
 def test_what_cannot_be_done_is_refused(overrides: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        built(minigo("minigo_mini", *SMALL, overrides), parallel=OneRank(size=2))
+        built(minigo("minigo_mini", *SMALL_MINIGO, overrides), parallel=OneRank(size=2))
 
 
 def test_prepare_says_which_file_is_missing_and_takes_no_source(tiny: Config, tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def test_a_source_that_is_not_there_is_asked_for(tmp_path: Path) -> None:
         data.prepare(small("data.origin=digit"), tmp_path / "packed", None)
 
 
+@pytest.mark.full
 def test_a_corrupt_shard_is_refused_with_one_sentence(digits_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(digits_folder, folder)

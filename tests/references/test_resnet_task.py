@@ -89,6 +89,7 @@ def test_the_plan_is_told_the_batch_norm_span_that_will_hold(
     assert mini.hyperparameters.model_bn_span == span
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["resnet", "resnet_sgd"])
 def test_full_resnet50_takes_a_step_on_two_small_images(name: str) -> None:
     config = resnet(
@@ -107,6 +108,7 @@ def test_full_resnet50_takes_a_step_on_two_small_images(name: str) -> None:
     assert len(task.initialized_tensors()) == 161
 
 
+@pytest.mark.full
 def test_a_compiled_task_keeps_its_tensor_names(mini: Config) -> None:
     mini.compile = True
     with torch.compiler.set_stance("force_eager"):

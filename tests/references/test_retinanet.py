@@ -99,6 +99,7 @@ def drawn_boxes(count: int, seed: int) -> Tensor:
     return torch.cat([corner, corner + 4 + SIDE * 0.25 * torch.rand(count, 2, generator=generator)], dim=1)
 
 
+@pytest.mark.full
 def test_answers_losses_and_gradients_are_torchvisions(both: tuple[RetinaNet, Theirs]) -> None:
     ours, other = both
     torch.manual_seed(1)
@@ -211,6 +212,7 @@ def small(folder: Path, *overrides: str) -> Config:
     return config
 
 
+@pytest.mark.full
 def test_it_trains_on_openimages_from_start_weights_with_frozen_norms(openimages: Path) -> None:
     """JPEG files of several sizes; what is frozen stays, the rest moves; an image without a box is judged."""
     config = small(openimages)

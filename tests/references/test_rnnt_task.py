@@ -157,6 +157,7 @@ def test_a_step_of_the_full_network_on_the_longest_utterance_stays_below_4_gib()
     assert int(done.stdout) < 4 * GIB
 
 
+@pytest.mark.full
 @needs.shared(FSDD)
 def test_a_task_trains_on_real_speech(tmp_path: Path) -> None:
     smaller = ("train_samples=320", "data.sha256=null", "model.encoder=16", "warm_up_steps=0")

@@ -46,6 +46,7 @@ def with_annotation(config: Config, **fields: object) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_prepared_scenes_are_those_of_the_recorded_digest(mini_ssd: Config) -> None:
     assert mini_ssd.data.sha256 is not None and mini_ssd.data.verify
     train, val = data.open_splits(mini_ssd, Path(str(mini_ssd.data_dir)))
@@ -250,6 +251,7 @@ def test_targets_give_the_boxes_back(mini_ssd: Config) -> None:
         torch.testing.assert_close(decode(offsets[mine], prior[mine]), box.expand(int(mine.sum()), 4))
 
 
+@pytest.mark.full
 @needs.shared(BCCD)
 def test_blood_cells_are_prepared_and_again_at_once(tmp_path: Path) -> None:
     config = ssd("ssd_bccd", f"data_dir={tmp_path}")

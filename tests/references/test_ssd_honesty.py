@@ -69,6 +69,7 @@ def best_without_looking(config: Config) -> float:
     return max(precision_of(mean_boxes(train.annotations, steps), val) for steps in (1, 2, 3, 4, 6))
 
 
+@pytest.mark.full
 def test_no_answer_without_the_image_comes_near_the_mini_target(
     mini_ssd: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,6 +127,7 @@ def test_boosted_trees_on_windows_stay_below_the_mini_target(
     assert 0.0 < boosted < target("ssd_mini") - MARGIN
 
 
+@pytest.mark.full
 @needs.shared(BCCD)
 def test_no_answer_without_the_image_comes_near_the_target_of_blood_cells(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

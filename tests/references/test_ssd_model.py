@@ -59,6 +59,7 @@ def test_the_log_names_119_tensors(full):
     assert names[-1] == "ssd0_convpredictor5_conv0_bias"
 
 
+@pytest.mark.full
 def test_a_full_step_lowers_the_loss_of_its_batch(full):
     torch.manual_seed(1)
     images = torch.randn(1, 3, 300, 300)

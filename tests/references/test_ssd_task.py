@@ -43,6 +43,7 @@ def tiny(mini_ssd: Config) -> Config:
     return mini_ssd
 
 
+@pytest.mark.full
 def test_micro_batches_add_up_to_the_batch_where_batch_norm_stands_still(tiny: Config) -> None:
     ends = []
     for steps in (1, 2):
@@ -71,6 +72,7 @@ def trained(scenes_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tu
     return config, folder, expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_several_ranks_find_the_quality_that_one_finds(
     trained: tuple[Config, Path, float], ranks: int
@@ -184,6 +186,7 @@ def test_a_step_of_the_full_network_at_300_pixels_stays_below_4_gib() -> None:
     assert int(done.stdout) < 4 * GIB
 
 
+@pytest.mark.full
 @needs.shared(BCCD)
 def test_a_task_trains_on_blood_cells(tmp_path: Path) -> None:
     config = ssd("ssd_bccd", f"data_dir={tmp_path}", "warm_up_steps=0")

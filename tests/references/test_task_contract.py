@@ -20,6 +20,7 @@ from tests.references.one_rank import OneRank
 from tests.references.schedules import schedule_of
 from tests.references.tasks import opening, same, synthetic, weights
 from tests.run.fakes import job
+from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.progress import Mark
@@ -144,11 +145,12 @@ class Mini:
         return Mark(count=round(batches * self.batch), epoch_num=1, first_epoch_num=1, epoch_count=1)
 
 
-@pytest.fixture(params=configs.with_data_sets())
+@pytest.fixture(params=others_in_full(configs.with_data_sets(), ["bert", "dlrm", "resnet", "unet3d"]))
 def mini(request: pytest.FixtureRequest, prepared: Callable[[str], Path]) -> Mini:
     return Mini(request.param, prepared(request.param))
 
 
+@pytest.mark.full
 def test_building_touches_no_data_and_opening_does(prepared: Callable[[str], Path]) -> None:
     """In an interpreter of its own, which nothing has made import what reads data."""
     names = configs.with_data_sets()

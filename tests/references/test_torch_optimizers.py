@@ -105,6 +105,7 @@ def test_a_step_leaves_no_gradient_of_its_own_and_evaluates_a_closure() -> None:
     assert weight.is_leaf
 
 
+@pytest.mark.full
 def test_neither_optimizers_nor_the_sharing_of_gradients_load_the_compiler_of_torch() -> None:
     """And nothing stands in its place afterwards."""
     completed = subprocess.run(

@@ -121,6 +121,7 @@ def test_a_step_of_the_full_network_at_128_voxels_stays_below_8_gib() -> None:
     assert int(done.stdout) < 8 * GIB
 
 
+@pytest.mark.full
 @needs.shared(HIPPOCAMPUS)
 def test_a_task_trains_on_real_volumes(tmp_path: Path) -> None:
     config = unet3d("unet3d_hippocampus", f"data_dir={tmp_path}", "model.channels=[4,8]", "warm_up_steps=0")

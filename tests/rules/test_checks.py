@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 
+from tests.selection import others_in_full
 from train_bench.event import Event
 from train_bench.judge import log
 from train_bench.rules import rulefile, ruleset
@@ -124,7 +125,7 @@ def spoil(lines, rng):
     return lines
 
 
-@pytest.mark.parametrize("opt_name", ["sgd", "lars"])
+@pytest.mark.parametrize("opt_name", others_in_full(["sgd", "lars"], ["sgd"]))
 def test_spoiled_full_scale_logs_get_the_official_verdict(opt_name, tmp_path):
     rng = random.Random(opt_name)
     verdicts = set()
@@ -204,6 +205,7 @@ class TwoFiles:
         return ours(path, self._rules), official(path, self._first)
 
 
+@pytest.mark.full
 def test_every_word_of_the_format_means_what_it_means_officially(tmp_path):
     files = TwoFiles(tmp_path, FIRST, SECOND)
     rng = random.Random(1)

@@ -10,7 +10,7 @@ import numpy as np
 from train_bench.job import Device, Job, Precision
 from train_bench.progress import EvalSchedule, Mark, Progress, Unit
 from train_bench.quality import Quality, Target, Threshold
-from train_bench.task import DataFacts, DataFingerprint, SamplesTaken, SetFingerprint
+from train_bench.task import ORDER_KEPT, DataFacts, DataFingerprint, SamplesTaken, SetFingerprint
 
 
 class CountingClock:
@@ -88,7 +88,7 @@ class FakeTask:
         epoch = self.train_samples or 100
         return SamplesTaken(
             trained=self.trained - self.loaded,
-            order=[np.arange(self.loaded, self.trained) % epoch],
+            order=[np.arange(self.loaded, min(self.trained, self.loaded + ORDER_KEPT)) % epoch],
             start=self.loaded,
             epoch=epoch,
             evaluated=[10],

@@ -12,7 +12,7 @@ from tests.commands.test_bad_input import train_bench
 from train_bench import sweep
 from train_bench.report.sweep import outcome
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 # Three epochs and the end of the schedule: a run that is over in seconds, whole, and no valid score.
 ONE = ("runs=1", "seed=1", "launcher.threads_per_rank=1")

@@ -116,7 +116,7 @@ def of_point(
         count=point.count,
         standard_error=statistics.stdev(point.values) / math.sqrt(point.count),
         bound=rcp.lowest_mean(point, point.count - 2 * rules.drop, rules),
-        used=point in rcp.prune(points),
+        used=point in rcp.used(points, rules),
         false_alarm=fails(0.0),
         smallest_caught=_least(fails),
         less=less,

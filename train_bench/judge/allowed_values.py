@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from train_bench.judge.rcp import Point, highest_mean, lowest_mean, prune
+from train_bench.judge.rcp import Point, highest_mean, lowest_mean, used
 from train_bench.rules.allowed import allowed_keys
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -38,7 +38,9 @@ def allowed_values(
         "fixed_seeds_allowed": rules.fixed_seeds_allowed,
         "rcp_factor_applied": rules.factor_applied,
         "keys": keys,
-        "reference_points": [_point(point, rules, prune(points)) for point in points],
+        "rcp_level": rules.rcp_level,
+        "rcp_pruned": rules.rcp_pruned,
+        "reference_points": [_point(point, rules, compared=point in used(points, rules)) for point in points],
         "errata": [{"id": erratum.id, "why": erratum.why} for erratum in rules.errata],
     }
 
@@ -53,10 +55,10 @@ def _schedule(rules: BenchmarkRules, batch_size: int | None, points: Sequence[Po
     return f"{due} (at a global batch size of {size})" if other != due else str(due)
 
 
-def _point(point: Point, rules: BenchmarkRules, used: Sequence[Point]) -> dict[str, Any]:
+def _point(point: Point, rules: BenchmarkRules, *, compared: bool) -> dict[str, Any]:
     n_reference = point.count - 2 * rules.drop
     return asdict(point) | {
         "bound": lowest_mean(point, n_reference, rules),
         "upper_bound": highest_mean(point, n_reference, rules),
-        "used": point in used,
+        "used": compared,
     }

@@ -15,6 +15,9 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 REPLICAS = "replicas"
 
+SPEED_BOUND = 1.5
+"""Ratio of the fastest run's samples per second to the slowest's above which a machine counts as disturbed."""
+
 LOST_BOUND = 0.05
 """Share of the wanted processor time above which a machine counts as disturbed: see decision 0083."""
 
@@ -88,18 +91,27 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
 
 
 def disturbance(records: Sequence[RunRecord]) -> str | None:
-    """One sentence for the score; None where no run lost more than the bound."""
+    """One sentence for the score: processor time that others had, else runs that trained at very different speeds; None
+    where neither is beyond its bound."""
     lost = {
         record.index: record.processor_lost
         for record in records
         if record.processor_lost is not None and record.processor_lost > LOST_BOUND
     }
-    if not lost:
+    if lost:
+        runs = ", ".join(map(str, lost))
+        return (
+            f"Disturbed: up to {max(lost.values()):.1%} of the processor time that ranks wanted went to others (runs "
+            f"{runs})."
+        )
+    speeds = {record.index: record.samples_per_second for record in records if record.samples_per_second}
+    slowest, fastest = min(speeds.values(), default=0.0), max(speeds.values(), default=0.0)
+    if fastest <= SPEED_BOUND * slowest:
         return None
-    runs = ", ".join(map(str, lost))
+    run = min(speeds, key=lambda index: speeds[index])
     return (
-        f"Disturbed: up to {max(lost.values()):.1%} of the processor time that ranks wanted went to others (runs "
-        f"{runs})."
+        f"Disturbed: run {run} trained at {slowest:.5g} samples/s and the fastest at {fastest:.5g}, "
+        f"{fastest / slowest:.1f} times as fast."
     )
 
 

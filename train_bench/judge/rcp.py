@@ -6,7 +6,8 @@ official asks, but training that works worse than the reference's is no measurem
 The statistics are those of the official checker, closed form instead of bisection: mean without the
 `drop` lowest and highest values, population deviation of all values, pruning of points that
 their neighbours make superfluous, interpolation over the batch size. `official_verdict` is the verdict that the
-official checker gives itself, with what it gets wrong.
+official checker gives itself, with what it gets wrong. Rounds of our own choose the level of the test and whether
+points are pruned (`rules/rounds/mini.yaml`).
 """
 
 from __future__ import annotations
@@ -152,6 +153,15 @@ def prune(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(first[size] for size in sorted(sizes))
 
 
+def used(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Point, ...]:
+    """The points that a submission is compared with, by batch size: those that pruning leaves, or all of them where
+    the round does not prune. Of several at a batch size the first counts."""
+    if rules.rcp_pruned:
+        return prune(points)
+    first = {point.batch_size: point for point in reversed(points)}
+    return tuple(first[size] for size in sorted(first))
+
+
 def _interpolate(batch_size: int, low: Point, high: Point) -> Point:
     if low.batch_size == high.batch_size:
         return high
@@ -244,7 +254,7 @@ def official_verdict(
 
 def _decided(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, mean: float) -> RcpVerdict:
     """The comparison with the point at a batch size, between two, or with the smallest."""
-    kept = prune(points)
+    kept = used(points, rules)
     exact = [point for point in kept if point.batch_size == batch_size]
     lower = [point for point in kept if point.batch_size < batch_size]
     higher = [point for point in kept if point.batch_size > batch_size]
@@ -268,14 +278,17 @@ def _decided(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, me
 
 
 def lowest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
-    """The lowest mean of a submission that passes against a point. N - 2 submission values whatever is
-    dropped, as the official checker counts them."""
-    bound = smallest_acceptable_mean(point.mean, point.deviation, n_reference, rules.runs - 2)
+    """The lowest mean of a submission that passes against a point at the round's level. N - 2 submission values
+    whatever is dropped, as the official checker counts them."""
+    bound = smallest_acceptable_mean(
+        point.mean, point.deviation, n_reference, rules.runs - 2, rules.rcp_level
+    )
     return bound - rules.rcp_allowance
 
 
 def highest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
-    """The highest mean of a submission that is not slower than a point: the mirror image of `lowest_mean`."""
+    """The highest mean of a submission that is not slower than a point: the mirror image of `lowest_mean` at 5 %,
+    whatever the round's level, because a slower one is for review and not refused."""
     bound = largest_acceptable_mean(point.mean, point.deviation, n_reference, rules.runs - 2)
     return bound + rules.rcp_allowance
 

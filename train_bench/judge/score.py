@@ -199,7 +199,9 @@ def make_score(
         ),
         olympic_minutes=olympic if known else None,
         stdev_minutes=statistics.stdev(finite) if len(finite) > 1 else None,
-        ci95_minutes=_interval(chosen, rules.drop, factor) if known and len(finite) > 1 else None,
+        ci95_minutes=_interval(chosen, rules.drop, factor)
+        if known and len(finite) > 1 and min(finite) > 0
+        else None,
         samples_to_target=samples,
         samples_per_second=speed,
         rcp=rcp,

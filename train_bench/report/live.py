@@ -19,6 +19,10 @@ from train_bench.judge.finding import BREAKS, WAIVED, Finding
 TOLD_AFTER = 3
 """Evaluations of the first run after which a pipe is told once when all is expected to end."""
 
+QUIET_SECONDS = 60.0
+"""In a pipe, an evaluation is a line only where so much time has passed since the last line: a run of seconds is one
+line, a run of hours at most one a minute."""
+
 BY_THE_SECOND = 600.0
 """Ends that are so many seconds off are told to the second, later ones to the minute."""
 
@@ -87,7 +91,8 @@ class Terminal:
     """Progress on a console: run k of N, epoch, quality against target, elapsed, time left.
 
     On a terminal the current run is one line that is redrawn, unless campaigns that run at the same time share
-    it (`alone=False`); otherwise every evaluation is a plain line. `clock` gives seconds. `side` names the
+    it (`alone=False`); otherwise every run is a plain line, and evaluations are too where a minute passes without
+    one. `clock` gives seconds. `side` names the
     campaign where two take turns, or several are one sweep; where they take `turns`, its end is not that of its own
     runs, and what is told is how long those take. `forecast` is asked when the campaign ends, and `now` what time it
     is.
@@ -113,28 +118,26 @@ class Terminal:
         self._total = self._done = 0
         self._evaluations = 0
         self._job: Job | None = None
-        self._started = 0.0
+        self._started = self._said = 0.0
         self._doing = ""
         self._quality = ""
         self._evaluated: tuple[float, float] | None = None
+        self._told = False
 
     def campaign_started(self, *, total: int, done: int) -> None:
         """`done` of `total` runs have a result already."""
         self._total, self._done = total, done
         if done:
-            self._say(f"{done} of {total} runs have a result already")
-            if not self._redrawn:
-                self._say_forecast()
+            self._say(f"{done} of {total} runs have a result already{self._expectation()}")
 
     def run_started(self, job: Job) -> None:
         """A run is being launched."""
-        self._job, self._started, self._evaluated = job, self._clock(), None
+        self._job, self._evaluated = job, None
+        self._started = self._said = self._clock()
         self._doing, self._quality = "starting", ""
         if self._redrawn:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
-        else:
-            self._say(f"{self._name(job)}: seed {job.seed}, {job.world_size} rank(s), target {job.target}")
 
     def event(self, event: Event) -> None:
         """A new line of the run's log."""
@@ -150,11 +153,9 @@ class Terminal:
             self._evaluated = (float(number or 0), self._clock())
             self._doing = f"{job.unit.value} {number}: {_value(event.value)} (target {job.target})"
             self._quality = f"{job.unit.value} {number} | {_against_target(job, event.value)}"
-            if not self._redrawn:
-                self._say(f"{self._name(job)}: {self._doing}, {_duration(self._elapsed())}")
-                self._evaluations += 1
-                if self._evaluations == TOLD_AFTER and self._done == 0:
-                    self._say_forecast()
+            self._evaluations += 1
+            if not self._redrawn and self._clock() - self._said >= QUIET_SECONDS:
+                self._say_evaluation(job)
 
     def finding(self, job: Job, finding: Finding) -> None:
         """The growing log breaks a rule for good, or does what a reviewer would look at."""
@@ -176,9 +177,8 @@ class Terminal:
         self._job = None
         self._clear()
         outcome = f"failed ({failure})" if failure else "finished"
-        self._say(f"{self._name(job)}: {outcome}, {self._doing}, {duration} in all")
-        if not self._redrawn:
-            self._say_forecast()
+        said = f"{self._name(job)}: {outcome}, {self._doing}, {duration} in all, seed {job.seed}"
+        self._say(f"{said}{self._expectation()}")
 
     def campaign_ended(self) -> None:
         """No more runs."""
@@ -208,10 +208,17 @@ class Terminal:
             return f"at most {_duration(per_unit * (last - number) + per_unit * last * others)} left"
         return ""
 
-    def _say_forecast(self) -> None:
-        forecast = self._forecast()
-        if forecast is not None:
-            self._say(f"{self._side}{in_a_sentence(forecast, self._now(), turns=self._turns)}")
+    def _say_evaluation(self, job: Job) -> None:
+        due = self._done == 0 and self._evaluations >= TOLD_AFTER and not self._told
+        self._told |= due
+        self._said = self._clock()
+        expected = self._expectation() if due else ""
+        self._say(f"{self._name(job)}: {self._doing}, {_duration(self._elapsed())}{expected}")
+
+    def _expectation(self) -> str:
+        """In a pipe, when all is expected to end, as the end of a line; on a terminal the redrawn line says it."""
+        forecast = None if self._redrawn else self._forecast()
+        return "" if forecast is None else f"; {in_a_sentence(forecast, self._now(), turns=self._turns)}"
 
     def _end(self, campaign: Interval) -> str:
         return _end(campaign, self._now(), turns=self._turns)

@@ -114,9 +114,11 @@ def runs_needed(score: Mapping[str, Any], percent: float) -> str:
 
 
 def _verdict(score: Mapping[str, Any]) -> str:
-    """VALID, and what it does not say of the convergence."""
-    if score["rcp"]["slower"]:
-        return "VALID; for review: slower than the reference convergence points allow"
+    """VALID, and what it does not say of the convergence and of the machine."""
+    review = ["slower than the reference convergence points allow"] if score["rcp"]["slower"] else []
+    review += ["disturbed machine"] if score["disturbed"] is not None else []
+    if review:
+        return f"VALID; for review: {', '.join(review)}"
     if score["rcp"]["verdict"] == "none":
         return f"VALID; {score['rcp']['message']}"
     return "VALID"

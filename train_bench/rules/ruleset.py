@@ -34,6 +34,11 @@ ROUNDS = Path(__file__).parent / "rounds"
 
 FAMILY_FIELDS = {"rounds", "rule_files", "strict", "fixed_seeds_allowed", "uncleared_cache_allowed"}
 OFFICIAL_FIELDS = {"start", "benchmarks"}
+OWN_FIELDS = {"rcp_level", "rcp_pruned"}
+
+OFFICIAL_RCP_LEVEL = 0.05
+"""Level of the one-sided RCP test of the official checker, which prunes points before it."""
+
 ROUND_FIELDS = {"init_minutes", "factor"}
 BENCHMARK_FIELDS = {"name", "runs", "unit", "target"}
 OPTIONAL_FIELDS = {"rounds", "reference", "drop", "counted", "schedule", "rcp_allowance"}
@@ -55,6 +60,8 @@ class BenchmarkRules:
                   last evaluation
     schedule      the evaluation schedule at a global batch size; None where the rules give none
     rcp_allowance how much lower than the bound of the RCP test a mean may be, in the benchmark's unit
+    rcp_level     level of the one-sided RCP test: the probability that an equal submission fails
+    rcp_pruned    whether points that their neighbours make superfluous are left out of it
     init_minutes  limit of the initialisation by division
     factor_applied whether a score is scaled by the RCP factor
     strict        a run that breaks a rule invalidates the result instead of counting as the slowest, and
@@ -75,6 +82,8 @@ class BenchmarkRules:
     target: Target
     schedule: Callable[[int], ScheduleRule] | None
     rcp_allowance: float
+    rcp_level: float
+    rcp_pruned: bool
     init_minutes: Mapping[str, float]
     factor_applied: bool
     strict: bool
@@ -201,7 +210,7 @@ def _is_official(table: Mapping[str, Any]) -> bool:
 def _table(path: Path) -> dict[str, Any]:
     table: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=rulefile.UniqueKeyLoader)
     official = "rule_files" in table and _is_official(table)
-    _refuse_strange(table, FAMILY_FIELDS | (OFFICIAL_FIELDS if official else set()), path)
+    _refuse_strange(table, FAMILY_FIELDS | (OFFICIAL_FIELDS if official else OWN_FIELDS), path)
     for row in table["rounds"].values():
         _refuse_strange(row, ROUND_FIELDS, path)
     for row in table.get("benchmarks", ()):
@@ -278,6 +287,8 @@ def _benchmark(
         target=Target(thresholds=tuple(_threshold(threshold) for threshold in row["target"])),
         schedule=schedule.named(row["schedule"]) if "schedule" in row else None,
         rcp_allowance=row.get("rcp_allowance", 0),
+        rcp_level=table.get("rcp_level", OFFICIAL_RCP_LEVEL),
+        rcp_pruned=table.get("rcp_pruned", True),
         init_minutes=table["rounds"][number]["init_minutes"],
         factor_applied=table["rounds"][number]["factor"] == "applied",
         strict=table["strict"],
@@ -317,7 +328,8 @@ def package_folder(name: str) -> Path:
 def _digest(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
     """Ties a plan and a verdict to the rules that they were made by: the round and the row of one benchmark, to which
     rule files are added. What is said of other benchmarks is no part of it."""
-    general = {key: table.get(key) for key in FAMILY_FIELDS | {"start"} if key != "rounds"}
+    fields = (FAMILY_FIELDS | OWN_FIELDS | {"start"}) - {"rounds"}
+    general = {key: table[key] for key in fields if key in table}
     return hashlib.sha256(
         json.dumps([ruleset, table["rounds"][number], general, row], sort_keys=True).encode()
     )
