@@ -86,9 +86,10 @@ def test_reasons_for_skips_are_counted_the_most_frequent_first():
     assert cases.skip_reasons(reports) == ["    2  y", "    1  x"]
 
 
-@pytest.mark.parametrize(("hold", "seconds", "code"), [(True, 7.0, 1), (True, 5.0, 0), (False, 7.0, 0)])
-def test_a_long_case_without_a_marker_fails_the_session_only_where_durations_are_held(hold, seconds, code):
+@pytest.mark.parametrize(("hold", "times", "code"), [(True, 1.1, 1), (True, 0.9, 0), (False, 1.1, 0)])
+def test_a_long_case_without_a_marker_fails_the_session_only_where_durations_are_held(hold, times, code):
     durations = cases.Durations(SimpleNamespace(getoption=lambda name: hold))
+    seconds = times * cases.FAILING_SECONDS
     report = SimpleNamespace(when="call", nodeid="a", user_properties=[(cases.PROPERTY, seconds)])
     durations.pytest_runtest_logreport(report)
     session = SimpleNamespace(exitstatus=0)
