@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo smoke test full check honesty bench horovod deepspeed slurm-local slurm-local-stop clean
 
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
-	$(BIN)/train-bench run benchmark=resnet_mini seed=2
+	$(BIN)/train-bench run benchmark=resnet_mini
 
 smoke: .venv/installed      ## under a minute: imports, list, an epoch, judge, report
 	$(BIN)/python bench/smoke.py
