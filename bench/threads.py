@@ -22,7 +22,10 @@ from sabotage import SHORT
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGER = 3
-"""Short runs of the table of faults are made so many times as long, where they start at 0."""
+"""The short runs of the table of faults are made so many times as long."""
+
+START = {"dlrm_mini": 1.0}
+"""Where a run starts, in the benchmark's unit; else 0."""
 
 
 def main() -> None:
@@ -64,7 +67,8 @@ def busy(number: int) -> Iterator[None]:
 def pace(name: str, threads: int) -> float:
     """Units of training per second of the timed window of one short run."""
     with tempfile.TemporaryDirectory() as folder:
-        until = SHORT[name] * LONGER if SHORT[name] != 1.05 else 1.15
+        start = START.get(name, 0.0)
+        until = start + LONGER * (SHORT[name] - start)
         command = [
             *(sys.executable, "-m", "train_bench", "run", f"benchmark={name}", "runs=1", "seed=4711"),
             *(f"launcher.threads_per_rank={threads}", f"output={folder}/run", "energy=off"),
@@ -75,7 +79,7 @@ def pace(name: str, threads: int) -> float:
         record = json.loads((Path(folder) / "run" / "record_0.json").read_text())
     if record.get("samples_per_second"):
         return float(record["samples_per_second"])
-    return float(until / (record["minutes"] * 60))
+    return float((until - start) / (record["minutes"] * 60))
 
 
 if __name__ == "__main__":

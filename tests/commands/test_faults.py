@@ -18,6 +18,8 @@ from train_bench.errors import LaunchError
 from train_bench.launcher import Launch
 from train_bench.launchers.torchrun.start import Launcher as Torchrun
 
+pytestmark = pytest.mark.full  # real ranks, and limits of time
+
 TWO = ("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
 
 
@@ -83,7 +85,6 @@ def worlds(*ranks, size):
     return ByHand(*(f"RANK={rank} LOCAL_RANK={rank} {meet}" for rank in ranks))
 
 
-@pytest.mark.full
 def test_a_launcher_that_silently_starts_fewer_ranks_fails_before_the_clock(tmp_path):
     plan = planned(tmp_path, "launcher=torchrun", "launcher.nproc_per_node=4")
     sentence = run(plan, worlds(0, 1, size=2))
@@ -92,7 +93,6 @@ def test_a_launcher_that_silently_starts_fewer_ranks_fails_before_the_clock(tmp_
     assert record(plan)["deaths"] == ["rank 0 failed: 4 ranks were requested, but 2 answered."]
 
 
-@pytest.mark.full
 def test_a_launcher_that_waits_for_missing_ranks_fails_before_the_clock_within_the_limit(tmp_path):
     plan = planned(tmp_path, "launcher=torchrun", "launcher.nproc_per_node=4", "start_limit_seconds=8")
     before = time.monotonic()
@@ -107,7 +107,6 @@ def test_a_launcher_that_waits_for_missing_ranks_fails_before_the_clock_within_t
     assert record(plan)["deaths"][0] == reason
 
 
-@pytest.mark.full
 def test_a_rank_that_is_stopped_is_noticed_by_the_others(tmp_path):
     plan = planned(tmp_path, *TWO, "stall_limit_seconds=10")
     sentence = run(plan, meanwhile=lambda: signal_rank(plan, 1, signal.SIGSTOP))
@@ -118,7 +117,6 @@ def test_a_rank_that_is_stopped_is_noticed_by_the_others(tmp_path):
     assert "timed_run" in stacks, "where the rank was"
 
 
-@pytest.mark.full
 def test_the_only_rank_that_is_stopped_is_noticed_by_its_parent(tmp_path):
     plan = planned(tmp_path, "stall_limit_seconds=10")
     launcher = campaign.discover.launcher(campaign.launcher_config(plan))
@@ -127,7 +125,6 @@ def test_the_only_rank_that_is_stopped_is_noticed_by_its_parent(tmp_path):
     assert record(plan)["status"] == "died"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("moment", ["ranks import torch", "the run has evaluated"])
 def test_when_the_launcher_dies_its_ranks_end_with_it(tmp_path, moment):
     plan = planned(tmp_path, *TWO)
@@ -147,7 +144,6 @@ def test_when_the_launcher_dies_its_ranks_end_with_it(tmp_path, moment):
     assert record(plan)["deaths"] == ["torchrun itself killed by SIGKILL"]
 
 
-@pytest.mark.full
 def test_a_log_has_one_writer_even_if_a_launcher_starts_two_worlds(tmp_path):
     plan = planned(tmp_path, "benchmark.evaluation.until=2")
     alone = "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1"

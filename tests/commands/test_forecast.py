@@ -10,7 +10,6 @@ from tests.needs import CORPUS
 from train_bench.commands import forecast
 from train_bench.errors import RequestError
 
-needs_corpus = needs.corpus
 NVIDIA = ("--published", "NVIDIA", "--accelerator", "NVIDIA A100-SXM4-80GB")
 
 
@@ -69,7 +68,7 @@ def test_advice_is_a_table_of_batch_sizes_on_each_number_of_ranks(columns, capsy
     assert "…" not in told
 
 
-@needs_corpus
+@needs.corpus
 def test_logs_of_others_forecast_what_they_needed(capsys):
     entry = CORPUS / "v1.1" / "Graphcore" / "results" / "ipu-pod16-POPART-closed" / "bert"
 
@@ -146,7 +145,7 @@ def test_what_cannot_be_forecast_is_refused_with_a_sentence(arguments, sentence,
     assert sentence in str(refused.value)
 
 
-@needs_corpus
+@needs.corpus
 def test_the_logs_of_two_campaigns_are_not_mixed(capsys):
     with pytest.raises(RequestError, match="campaigns; give one of them"):
         forecast.main(["--from", str(CORPUS / "v1.1" / "Graphcore")])

@@ -100,7 +100,6 @@ def light(wheel, tmp_path_factory):
     return environment.run
 
 
-@pytest.mark.full
 def test_the_wheel_has_one_package_with_every_file_of_the_checkout_that_belongs_to_it(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     belong = set()
@@ -120,7 +119,6 @@ def test_an_installed_package_knows_its_version_and_the_digest_of_its_source(ins
     assert installed("python", "-c", DIGEST).stdout == here.stdout != ""
 
 
-@pytest.mark.full
 def test_an_installed_package_lists_trains_and_judges(installed):
     listed = installed("train-bench", "list").stdout
     little = ("search.readouts=4", "search.fast_readouts=2", "match.readouts=4", "match.games=8")

@@ -35,7 +35,14 @@ from train_bench.own_trainer.output import OutputInLog
 from train_bench.own_trainer.program_log import ProgramLog
 from train_bench.run import caches, system
 from train_bench.run.rank_environment import VARIABLES, local_rank, rank_and_size
-from train_bench.run.rank_state import PR_SET_PDEATHSIG, RankState, arrive, end_process, end_with_parent
+from train_bench.run.rank_state import (
+    PR_SET_PDEATHSIG,
+    RankState,
+    arrive,
+    end_process,
+    end_with_parent,
+    flush,
+)
 
 BEAT_SECONDS = 0.5
 """How often a program is looked at while it gives no signal."""
@@ -364,18 +371,13 @@ def _killed_by(number: int) -> str:
 
 def _die_of(number: int) -> None:
     """End as the program did, so that every launcher reports it as it would report the program."""
-    _flush()
+    flush()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(os.getpid(), number)
     end_process(128 + number)
-
-
-def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -92,10 +92,9 @@ class Terminal:
 
     On a terminal the current run is one line that is redrawn, unless campaigns that run at the same time share
     it (`alone=False`); otherwise every run is a plain line, and evaluations are too where a minute passes without
-    one. `clock` gives seconds. `side` names the
-    campaign where two take turns, or several are one sweep; where they take `turns`, its end is not that of its own
-    runs, and what is told is how long those take. `forecast` is asked when the campaign ends, and `now` what time it
-    is.
+    one. `clock` gives seconds. `side` names the campaign where two take turns, or several are one sweep; where they
+    take `turns`, its end is not that of its own runs, and what is told is how long those take. `forecast` is asked
+    when the campaign ends, and `now` what time it is.
     """
 
     def __init__(

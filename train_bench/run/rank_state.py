@@ -28,9 +28,14 @@ def end_with_parent() -> None:
 def end_process(exit_code: int = 0) -> NoReturn:
     """End this process without the interpreter's shutdown, in which threads and static objects of native libraries
     (gloo, DeepSpeed) may abort a process whose work is done. The one way in which ranks end."""
+    flush()
+    os._exit(exit_code)
+
+
+def flush() -> None:
+    """Hand on what this process has printed."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(exit_code)
 
 
 def arrive(job: Job) -> Path:
