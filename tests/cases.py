@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -42,6 +42,27 @@ def order(items: list[pytest.Item], tests: Path, seed: int | None) -> None:
 def _place(path: Path, tests: Path) -> int:
     folder = path.relative_to(tests).parts[0] if path.is_relative_to(tests) else ""
     return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+def share(items: Sequence[pytest.Item], part: int, parts: int) -> list[pytest.Item]:
+    """The `part`-th of `parts` shares, counted from 0, dealt like cards: what is in none of the others.
+    The cases of a parametrised test are dealt one by one; other tests of a file stay together."""
+    numbers: dict[str, int] = {}
+    return [item for item in items if numbers.setdefault(_card(item), len(numbers)) % parts == part]
+
+
+def _card(item: pytest.Item) -> str:
+    return item.nodeid if hasattr(item, "callspec") else str(item.path)
+
+
+def share_of(said: str) -> tuple[int, int]:
+    """`2/6` as numbers."""
+    part, _, parts = said.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
+        raise pytest.UsageError(
+            f"--share is {said!r}; it is the share and their number, counted from 0: 2/6 is the third of six."
+        )
+    return int(part), int(parts)
 
 
 class OneFailurePerCause:

@@ -24,6 +24,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--order-seed", type=int, help="shuffle test files, and the tests of each file, by this seed"
     )
     group.addoption(
+        "--share",
+        help="of all selected tests a share alone: 2/6 is the third of six, which together are all",
+    )
+    group.addoption(
         "--hold-durations",
         action="store_true",
         help=f"fail if a case without a marker takes more than {cases.LIMIT_SECONDS} s of processor time",
@@ -46,7 +50,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         sandbox.leave(SANDBOX)
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k have left out what they do not select
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--share"):
+        selected = list(items)
+        items[:] = cases.share(selected, *cases.share_of(config.getoption("--share")))
+        config.hook.pytest_deselected(items=list(set(selected) - set(items)))
     cases.order(items, config.rootpath / "tests", config.getoption("--order-seed"))
 
 

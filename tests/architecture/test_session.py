@@ -71,6 +71,26 @@ def test_a_seed_shuffles_files_and_their_tests_and_keeps_files_together():
     assert sum(before != after for before, after in pairwise(files)) == 3
 
 
+def test_shares_are_all_tests_and_deal_the_cases_of_a_test_one_by_one():
+    def case(number):
+        return SimpleNamespace(path=Path("/tests/matrix.py"), nodeid=f"matrix[{number}]", callspec=number)
+
+    plain = [
+        SimpleNamespace(path=Path(f"/tests/{file}.py"), nodeid=f"{file}{n}") for file in "abc" for n in range(2)
+    ]
+    items = [*plain[:3], *map(case, range(6)), *plain[3:]]
+    shares = [cases.share(items, part, 3) for part in range(3)]
+    assert sorted(item.nodeid for one in shares for item in one) == sorted(item.nodeid for item in items)
+    assert [sum(hasattr(item, "callspec") for item in one) for one in shares] == [2, 2, 2]
+    assert not any({item.path for item in one} >= {plain[0].path, plain[2].path} for one in shares)
+
+
+@pytest.mark.parametrize("said", ["3", "6/6", "-1/6", "a/b"])
+def test_a_share_that_there_is_not_is_refused(said):
+    with pytest.raises(pytest.UsageError, match="2/6 is the third of six"):
+        cases.share_of(said)
+
+
 def test_a_broken_process_fails_one_test_and_the_others_name_it(tmp_path):
     (tmp_path / "test_broken.py").write_text(BROKEN)
     (tmp_path / "conftest.py").write_text(PLUGIN)

@@ -1,7 +1,9 @@
 """Campaigns of the default benchmark whose ranks run a fake task, in a second instead of a minute."""
 
+import contextlib
 import importlib.util
 import io
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from train_bench import campaign, cli, search_path, software
+from train_bench.errors import LaunchError
 from train_bench.exit_codes import guarded
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
@@ -132,6 +135,37 @@ def begun(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1")
     campaign.begin(plan)
     return plan
+
+
+def ran(folder, **behaviours):
+    """A campaign of five runs that has run until one of them died, if any does."""
+    plan = make(f"output={folder}", "seed=1")
+    campaign.begin(plan)
+    with contextlib.suppress(LaunchError):
+        campaign.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recorded_whole(tmp_path_factory):
+    return ran(tmp_path_factory.mktemp("whole") / "campaign")
+
+
+@pytest.fixture(scope="session")
+def recorded_dead(tmp_path_factory):
+    return ran(tmp_path_factory.mktemp("dead") / "campaign", run_2="killed")
+
+
+@pytest.fixture
+def whole(recorded_whole, tmp_path):
+    """A campaign whose five runs have converged, to be changed at will."""
+    return campaign.open_folder(shutil.copytree(recorded_whole, tmp_path / "whole"))
+
+
+@pytest.fixture
+def dead(recorded_dead, tmp_path):
+    """A campaign of five runs, the third of which was killed; the last two are still to be run."""
+    return campaign.open_folder(shutil.copytree(recorded_dead, tmp_path / "dead"))
 
 
 def judged(plan):

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.commands.conftest import Diary, FakeLauncher, judged, make
-from tests.commands.test_bad_input import train_bench
+from tests.commands.conftest import Diary, FakeLauncher, judged, make, typed
 from train_bench import ab_campaign, campaign
 from train_bench.errors import LaunchError, RequestError
 
@@ -51,6 +50,7 @@ def test_runs_alternate_and_neither_side_is_always_first(pair):
     assert [len(judged(plan).score.runs) for plan in pair] == [3, 3]
 
 
+@pytest.mark.full
 def test_a_dead_run_ends_both_and_resuming_the_folder_continues_both(pair):
     book = []
     folder = pair[0].jobs[0].folder.parent
@@ -70,7 +70,7 @@ def test_configurations_with_another_target_are_refused(pair):
 
 
 def test_the_other_configuration_is_the_first_with_overrides_replaced():
-    answer = train_bench(
+    answer = typed(
         "plan",
         "seed=1",
         "runs=2",
@@ -97,7 +97,7 @@ def test_the_other_configuration_is_the_first_with_overrides_replaced():
     ],
 )
 def test_what_cannot_be_done_is_refused_with_a_sentence(arguments, why, tmp_path):
-    answer = train_bench(*arguments, f"output={tmp_path / 'out'}")
+    answer = typed(*arguments, f"output={tmp_path / 'out'}")
     assert answer.returncode == 2
     assert why in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import Diary, FakeLauncher, typed
-from train_bench import campaign, files
+from tests.commands.conftest import typed
+from train_bench import files
 from train_bench.judge.record import read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset
@@ -159,12 +159,11 @@ def spoilt(folder, what):
         ("empty", "There is no run_stop", True),
     ],
 )
-def test_a_spoilt_result_is_judged_with_a_sentence(begun, what, sentence, valid, monkeypatch):
+def test_a_spoilt_result_is_judged_with_a_sentence(whole, what, sentence, valid, monkeypatch):
     """A cut-off log is a run that failed, counted as slowest like any other; the rest is no result. The fake runs
     are faster than the reference points allow, so these are left out."""
     monkeypatch.setattr(discover, "rcp_folders", lambda: (Path("/nowhere"),))
-    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
-    folder = begun.jobs[0].folder
+    folder = whole.jobs[0].folder
     spoilt(folder, what)
     answer = typed("judge", str(folder))
     assert sentence in answer.stdout

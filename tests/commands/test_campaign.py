@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from tests import needs
-from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
-from tests.commands.test_bad_input import train_bench
+from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, typed, wait_for
+from tests.selection import others_in_full
 from train_bench import campaign, software
 from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
 
@@ -38,15 +38,15 @@ def test_a_campaign_of_five_converging_runs_is_a_valid_score(begun):
     assert watcher.events.count("run_stop") == 5
 
 
-def test_the_score_is_the_olympic_mean_of_what_the_clock_counted(begun):
-    run(begun)
-    score = judged(begun).score
+def test_the_score_is_the_olympic_mean_of_what_the_clock_counted(whole):
+    score = judged(whole).score
     # Each epoch is 61 s of the fake task's time and 5 looks at a clock that costs 1 ms a look; 5 more a run, one of
     # them at the data.
     minutes = [(epochs * (61_000 + 5) + 4) / 60_000 for epochs in (7, 8, 9)]
     assert score.olympic_minutes == pytest.approx(sum(minutes) / 3, abs=1e-9)
 
 
+@pytest.mark.full
 def test_a_run_that_misses_the_target_is_kept_and_counts_as_slowest(begun):
     run(begun, FakeLauncher(run_1="miss"))
     score = judged(begun).score
@@ -64,7 +64,11 @@ def test_two_runs_that_miss_the_target_invalidate_the_score_and_the_text_says_wh
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "how"), [("killed", "killed by SIGKILL"), ("raise", "failed"), ("vanish", "failed")]
+    ("behaviour", "how"),
+    others_in_full(
+        [("killed", "killed by SIGKILL"), ("raise", "failed"), ("vanish", "failed")],
+        [("killed", "killed by SIGKILL")],
+    ),
 )
 def test_a_dead_run_stops_the_campaign_and_leaves_the_finished_ones_intact(begun, behaviour, how):
     with pytest.raises(LaunchError, match=f"Run 3 of 5 failed: rank 0 {how}.*resume="):
@@ -78,6 +82,7 @@ def test_a_dead_run_stops_the_campaign_and_leaves_the_finished_ones_intact(begun
     assert "Incomplete: 3 of 5" in " ".join(judgement.score.reasons)
 
 
+@pytest.mark.full
 def test_a_campaign_that_was_told_to_goes_on_after_a_dead_run(begun):
     watcher = Diary()
     run(begun, FakeLauncher(run_2="killed"), watcher, go_on=True)
@@ -89,7 +94,7 @@ def test_a_campaign_that_was_told_to_goes_on_after_a_dead_run(begun):
 
 def test_a_rule_that_a_growing_log_breaks_is_told_while_it_grows(begun):
     watcher = Diary()
-    run(begun, FakeLauncher(run_1="forbidden"), watcher)
+    run(begun, FakeLauncher(run_1="forbidden"), watcher, only=[0, 1])
     assert (1, "sgd_opt_momentum", "breaks") in watcher.findings
     assert {index for index, _, _ in watcher.findings} == {1}, watcher.findings
     assert not judged(begun).verdicts[1].compliant
@@ -103,6 +108,7 @@ def test_a_run_that_breaks_a_rule_is_stopped_if_told(begun):
     assert "on_violation=stop" in judgement.verdicts[1].findings[0].message
 
 
+@pytest.mark.full
 def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_converge(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "stop_when='minutes > 0.02'")
     campaign.begin(plan)
@@ -127,27 +133,17 @@ def test_two_runs_that_their_budget_ends_leave_no_score(tmp_path):
     assert "2 run(s) did not converge (index 0, 1)" in " ".join(score.reasons)
 
 
-def test_resuming_completes_the_campaign_and_keeps_the_dead_run_as_failed(begun):
-    with pytest.raises(LaunchError):
-        run(begun, FakeLauncher(run_2="killed"))
-    before = (begun.jobs[0].folder / "result_0.txt").read_bytes()
+def test_resuming_completes_the_campaign_and_keeps_the_dead_run_as_failed(dead):
+    before = (dead.jobs[0].folder / "result_0.txt").read_bytes()
     watcher = Diary()
-    run(campaign.open_folder(begun.jobs[0].folder), watcher=watcher)
+    run(campaign.open_folder(dead.jobs[0].folder), watcher=watcher)
     assert watcher.started == (5, 3)
     assert [index for index, _ in watcher.ended] == [3, 4]
-    score = judged(begun).score
+    score = judged(dead).score
     assert score.valid, score.reasons
     assert score.runs[2].dropped
     assert score.runs[2].status == "died"
-    assert (begun.jobs[0].folder / "result_0.txt").read_bytes() == before
-
-
-def test_a_dead_run_is_repeated_if_told_and_its_log_is_put_aside(begun):
-    with pytest.raises(LaunchError):
-        run(begun, FakeLauncher(run_2="killed"))
-    run(campaign.open_folder(begun.jobs[0].folder), retry_failed=True)
-    assert [verdict.converged for verdict in judged(begun).verdicts] == [True] * 5
-    assert (begun.jobs[0].folder / "failed" / "result_2_1.txt").exists()
+    assert (dead.jobs[0].folder / "result_0.txt").read_bytes() == before
 
 
 def attempts_at(plan, index):
@@ -155,22 +151,22 @@ def attempts_at(plan, index):
     return [json.loads(path.read_text()) for path in paths]
 
 
-def test_every_run_leaves_what_it_ran_with_and_how_it_ended(begun):
-    run(begun)
+def test_every_run_leaves_what_it_ran_with_and_how_it_ended(whole):
     for index in range(5):
-        (attempt,) = attempts_at(begun, index)
+        (attempt,) = attempts_at(whole, index)
         assert (attempt["run"], attempt["attempt"], attempt["outcome"]) == (index, 1, "finished")
-        assert attempt["software"] == begun.software
-        assert attempt["ruleset_digest"] == begun.ruleset_digest
+        assert attempt["software"] == whole.software
+        assert attempt["ruleset_digest"] == whole.ruleset_digest
         assert attempt["started"] <= attempt["ended"]
-    assert judged(begun).score.warnings == ()
+    assert judged(whole).score.warnings == ()
 
 
-def test_the_judge_tells_how_often_a_run_was_tried_and_why(begun):
-    with pytest.raises(LaunchError):
-        run(begun, FakeLauncher(run_2="killed"))
-    run(campaign.open_folder(begun.jobs[0].folder), retry_failed=True)
-    score = judged(begun).score
+def test_a_dead_run_is_repeated_if_told_its_log_put_aside_and_the_judge_tells_how_often_it_was_tried(dead):
+    run(campaign.open_folder(dead.jobs[0].folder), retry_failed=True)
+    judgement = judged(dead)
+    assert [verdict.converged for verdict in judgement.verdicts] == [True] * 5
+    assert (dead.jobs[0].folder / "failed" / "result_2_1.txt").exists()
+    score = judgement.score
     assert score.valid, score.reasons
     assert score.warnings == (
         "result_2.txt: This run was tried 2 times: attempt 1 died (rank 0 killed by SIGKILL). The last one is the "
@@ -178,22 +174,19 @@ def test_the_judge_tells_how_often_a_run_was_tried_and_why(begun):
     )
 
 
-def test_a_result_that_was_deleted_and_made_again_is_no_result(begun):
-    run(begun)
-    (begun.jobs[0].folder / "result_1.txt").unlink()
-    run(campaign.open_folder(begun.jobs[0].folder))
-    score = judged(begun).score
+def test_a_result_that_was_deleted_and_made_again_is_no_result(whole):
+    (whole.jobs[0].folder / "result_1.txt").unlink()
+    run(campaign.open_folder(whole.jobs[0].folder))
+    score = judged(whole).score
     assert not score.valid
     assert "result_1.txt breaks the rules" in " ".join(score.reasons)
 
 
-def test_a_campaign_that_went_on_with_other_source_is_no_result(begun, monkeypatch):
-    with pytest.raises(LaunchError):
-        run(begun, FakeLauncher(run_2="killed"))
-    changed = begun.software | {"sources": "another"}
+def test_a_campaign_that_went_on_with_other_source_is_no_result(dead, monkeypatch):
+    changed = dead.software | {"sources": "another"}
     monkeypatch.setattr(software, "describe", lambda: changed)
-    run(campaign.open_folder(begun.jobs[0].folder), retry_failed=True)
-    judgement = judged(begun)
+    run(campaign.open_folder(dead.jobs[0].folder), retry_failed=True)
+    judgement = judged(dead)
     assert [verdict.compliant for verdict in judgement.verdicts] == [True, True, False, False, False]
     (finding,) = [one for one in judgement.verdicts[3].findings if one.check == "software"]
     assert "other source (another," in finding.message
@@ -205,7 +198,7 @@ def test_going_on_with_other_source_is_said_before_anything_is_run(begun):
     plan = json.loads((folder / "plan.json").read_text())
     plan["software"]["sources"] = "another"
     (folder / "plan.json").write_text(json.dumps(plan))
-    answer = train_bench("run", f"resume={folder}", "only=[]")
+    answer = typed("run", f"resume={folder}", "only=[]")
     assert "warning: this campaign goes on with other source" in answer.stderr
     assert "In mini-1.0 runs that differ from their plan are no result." in answer.stderr
 
@@ -218,6 +211,7 @@ def test_a_log_without_run_stop_is_cut_off_and_not_a_broken_rule(begun):
     assert not verdict.converged
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
     def interrupt_run_two():
         growing = begun.jobs[2].growing_file
@@ -267,13 +261,13 @@ def test_a_broken_plan_cannot_be_resumed(tmp_path, content):
         campaign.open_folder(tmp_path)
 
 
-def test_a_campaign_moved_to_another_place_goes_on_there(begun, tmp_path):
+def test_a_campaign_moved_to_another_place_goes_on_there(dead, tmp_path):
     moved = tmp_path / "elsewhere"
-    begun.jobs[0].folder.rename(moved)
+    dead.jobs[0].folder.rename(moved)
     plan = campaign.open_folder(moved)
     run(plan)
     assert judged(plan).score.valid
-    assert not begun.jobs[0].folder.exists()
+    assert not dead.jobs[0].folder.exists()
 
 
 def test_a_plan_survives_its_json(begun):
@@ -282,6 +276,7 @@ def test_a_plan_survives_its_json(begun):
     assert read.seeds == "fixed"
 
 
+@pytest.mark.full
 def test_a_run_on_a_full_disk_fails_with_a_sentence_and_keeps_the_finished_ones(tmp_path):
     """A small file system of its own, so that it is the disk that says no."""
     disk = tmp_path / "disk"

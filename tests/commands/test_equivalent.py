@@ -156,7 +156,7 @@ def test_planted_bugs_are_found_and_equal_pairs_are_equal(tmp_path):
     )
     command = [
         sys.executable,
-        "bench/equivalence_power.py",
+        str(ROOT / "bench" / "equivalence_power.py"),
         "dlrm",
         "--steps",
         "3",

@@ -28,33 +28,33 @@ def write_lock(plan, index, **holder):
     lock_of(plan, index).write_text(json.dumps(holder))
 
 
-def test_resuming_a_campaign_that_is_running_is_refused_and_leaves_its_run_alone(begun):
-    folder, answers = begun.jobs[0].folder, []
+def test_resuming_a_campaign_that_is_running_is_refused_and_leaves_its_run_alone(dead):
+    folder, answers = dead.jobs[0].folder, []
 
     def resume_once():
         if not answers:
             answers.append(train_bench("run", f"resume={folder}"))
 
-    run(begun, Diary(at_tick=resume_once))
+    run(dead, Diary(at_tick=resume_once))
     answer = answers[0]
     assert answer.returncode == 2
     assert f"process {os.getpid()} on {socket.gethostname()}" in answer.stderr
-    assert "Run 1 of 5" in answer.stderr
-    score = judged(begun).score
+    assert "Run 4 of 5" in answer.stderr
+    score = judged(dead).score
     assert score.valid, score.reasons
 
 
-def test_the_lock_of_a_process_that_was_killed_is_taken_over(begun):
+def test_the_lock_of_a_process_that_was_killed_is_taken_over(dead):
     holding = (
         "import sys, os, signal; from pathlib import Path; from train_bench import lock\n"
         "with lock.held(Path(sys.argv[1]), 'It'): os.kill(os.getpid(), signal.SIGKILL)"
     )
-    killed = subprocess.run([sys.executable, "-c", holding, str(lock_of(begun, 0))])
+    killed = subprocess.run([sys.executable, "-c", holding, str(lock_of(dead, 3))])
     assert killed.returncode == -9
-    assert json.loads(lock_of(begun, 0).read_text())["host"] == socket.gethostname()
-    run(begun)
-    assert judged(begun).score.valid
-    assert lock_of(begun, 0).read_text() == ""
+    assert json.loads(lock_of(dead, 3).read_text())["host"] == socket.gethostname()
+    run(dead)
+    assert judged(dead).score.valid
+    assert lock_of(dead, 3).read_text() == ""
 
 
 def test_the_lock_of_another_host_is_respected_and_named(begun):
@@ -71,13 +71,12 @@ def test_runs_that_others_carry_out_do_not_keep_the_rest_from_being_run(begun):
     assert [path.name for path in begun.jobs[0].folder.glob("result_*")] == ["result_2.txt"]
 
 
-def test_what_was_finished_while_the_lock_was_awaited_is_not_run_again(begun, monkeypatch):
-    run(begun)
-    before = begun.jobs[0].result_file.read_bytes()
-    answers = [begun.jobs, ()]  # what was to do before and after the locks were taken
+def test_what_was_finished_while_the_lock_was_awaited_is_not_run_again(whole, monkeypatch):
+    before = whole.jobs[0].result_file.read_bytes()
+    answers = [whole.jobs, ()]  # what was to do before and after the locks were taken
     monkeypatch.setattr(campaign, "todo", lambda plan, retry_failed: answers.pop(0))
-    run(begun)
-    assert begun.jobs[0].result_file.read_bytes() == before
+    run(whole)
+    assert whole.jobs[0].result_file.read_bytes() == before
 
 
 def test_a_lock_that_is_a_link_into_another_place_is_refused(begun, tmp_path):

@@ -50,9 +50,8 @@ def test_the_page_says_it_too(two_of_five):
     assert "<p>3 run(s) are missing; a while.</p>" in text
 
 
-def test_a_whole_campaign_has_nothing_left(begun):
-    campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False)
-    assert rest.of_entry(judged(begun)) is None
+def test_a_whole_campaign_has_nothing_left(whole):
+    assert rest.of_entry(judged(whole)) is None
 
 
 def test_a_wanted_half_width_takes_seeds(two_of_five, capsys):

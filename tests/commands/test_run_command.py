@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import ROOT, in_the_foreground, wait_for
+from tests.selection import others_in_full
 from train_bench import cli, sweep
 from train_bench.exit_codes import guarded
 
@@ -112,6 +113,7 @@ def test_a_program_of_somebody_elses_makes_a_valid_score(place):
     assert "A program of the user" in Path("page.html").read_text()
 
 
+@pytest.mark.full
 def test_a_plan_holds_what_was_asked_of_the_program_and_what_can_be_known_of_it(place, monkeypatch):
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     monkeypatch.setenv("HF_TOKEN", "hush")
@@ -217,7 +219,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("behaviour", "sentence", "statuses"), FAULTS)
+@pytest.mark.parametrize(("behaviour", "sentence", "statuses"), others_in_full(FAULTS, FAULTS[:2]))
 def test_a_program_that_fails_leaves_one_log_and_one_sentence(place, behaviour, sentence, statuses):
     ran = run("runs=1", command=spelled(behaviour))
     assert ran.returncode == 1
@@ -242,7 +244,10 @@ def test_a_run_that_misses_its_target_is_an_honest_slow_run(place):
     assert ends("out") == ["aborted"]
 
 
-@pytest.mark.parametrize("behaviour", ["hang", "hang_with_child"])
+@pytest.mark.parametrize(
+    "behaviour",
+    [pytest.param("hang", marks=pytest.mark.full), pytest.param("hang_with_child", marks=pytest.mark.slow)],
+)
 def test_an_interrupt_ends_the_program_and_all_that_it_has_started(place, behaviour):
     words = ["run", "benchmark=waves", f"command={spelled(behaviour)}", "output=out"]
     argv = [sys.executable, "-m", "train_bench", *words]
@@ -258,6 +263,7 @@ def test_an_interrupt_ends_the_program_and_all_that_it_has_started(place, behavi
     wait_for(lambda: no_process_is_left(place))
 
 
+@pytest.mark.full
 def test_when_what_watches_a_program_is_killed_the_program_ends_with_it(place):
     words = ["run", "benchmark=waves", f"command={spelled('hang_with_child')}", "output=out", "runs=1"]
     argv = [sys.executable, "-m", "train_bench", *words]
@@ -322,6 +328,7 @@ def test_a_program_that_changed_since_it_was_planned_is_no_result(place):
     assert resumed.returncode == 1
 
 
+@pytest.mark.slow
 def test_the_command_of_somebody_else_is_shown_and_not_carried_out(place, monkeypatch):
     assert run("runs=1").returncode == 1
     Path("out/result_0.txt").unlink()

@@ -36,7 +36,7 @@ def missed(tmp_path_factory):
 
 
 def test_list_names_every_benchmark_and_launcher():
-    answer = train_bench("list")
+    answer = typed("list")
     assert answer.returncode == 0
     for name in (*discover.variants(), *discover.launchers()):
         assert name in answer.stdout
@@ -179,10 +179,10 @@ def test_plan_tells_how_long_a_campaign_like_it_took(begun, monkeypatch, overrid
 
 
 def test_run_is_a_hydra_application():
-    answer = train_bench("run", "--cfg", "job", "runs=3")
+    answer = typed("run", "--cfg", "job", "runs=3")
     assert answer.returncode == 0
     assert "runs: 3" in answer.stdout
-    assert train_bench("run", "--help").returncode == 0
+    assert typed("run", "--help").returncode == 0
 
 
 @pytest.mark.full

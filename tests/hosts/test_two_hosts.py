@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from tests.commands.conftest import laid_out, wait_for
-from tests.commands.test_bad_input import train_bench
+from tests.commands.conftest import laid_out, typed, wait_for
 
 pytestmark = pytest.mark.timeout(900)  # two hosts on one busy machine are slow
 
@@ -58,7 +57,7 @@ def test_a_campaign_of_five_runs_over_two_hosts_is_valid(two_hosts, tmp_path):
         code, out, err = finished(other)
         assert code == 0, err
         assert out.count("finished") == 5
-        (judged,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
+        (judged,) = json.loads(typed("judge", str(folder), "--json").stdout)["entries"]
     assert judged["valid"]
     assert judged["world_size"] == 2
     states = [json.loads((folder / f"ranks/run_4/rank_{rank}.json").read_text()) for rank in (0, 1)]
@@ -160,12 +159,12 @@ def test_when_host_0_is_killed_the_other_gives_up_and_the_campaign_can_be_resume
     ],
 )
 def test_a_host_that_joins_wrongly_is_told_so(several, more, sentence):
-    answer = train_bench("join", str(several), *more)
+    answer = typed("join", str(several), *more)
     assert answer.returncode == 2
     assert sentence in answer.stderr
 
 
 def test_a_campaign_on_one_host_cannot_be_joined(begun):
-    answer = train_bench("join", str(begun.jobs[0].folder), "launcher.node_rank=1")
+    answer = typed("join", str(begun.jobs[0].folder), "launcher.node_rank=1")
     assert answer.returncode == 2
     assert "launcher=inline as planned needs no other host to join" in answer.stderr

@@ -7,7 +7,7 @@ import statistics
 import numpy
 import pytest
 
-from tests.commands.test_bad_input import train_bench
+from tests.commands.conftest import typed
 from tests.judge.campaigns import campaign, plan
 from train_bench.errors import RequestError
 from train_bench.judge.comparison import compare, more_runs, ratio_of
@@ -181,15 +181,15 @@ def test_the_verb_tells_every_comparison_with_the_first(tmp_path):
     entry(tmp_path / "b", SECONDS, seeds_from=2000)
     entry(tmp_path / "c", [2 * second for second in SECONDS], seeds_from=3000)
     folders = [str(tmp_path / name) for name in "abc"]
-    comparisons = json.loads(train_bench("compare", *folders, "--json").stdout)["comparisons"]
+    comparisons = json.loads(typed("compare", *folders, "--json").stdout)["comparisons"]
     assert [one["b"]["name"] for one in comparisons] == folders[1:]
     assert comparisons[1]["speedup"]["value"] == pytest.approx(0.56, rel=1e-4)
-    answer = train_bench("compare", *folders[:2])
+    answer = typed("compare", *folders[:2])
     assert answer.returncode == 0
     assert "is 12 % faster than" in " ".join(answer.stdout.split())
 
 
 def test_the_verb_refuses_what_is_no_entry(tmp_path):
-    answer = train_bench("compare", str(tmp_path / "none"), str(tmp_path))
+    answer = typed("compare", str(tmp_path / "none"), str(tmp_path))
     assert answer.returncode == 2
     assert "There is no file or folder" in answer.stderr

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from tests.commands.test_bad_input import train_bench
+from tests.commands.conftest import typed
 from tests.judge.campaigns import campaign, plan
 from tests.judge.test_comparison import SECONDS, entry
 from train_bench.cli import command
@@ -202,15 +202,15 @@ def test_the_verb_answers_by_its_exit_code_and_first_of_all_in_words(tmp_path, f
     entry(tmp_path / "a", seconds)
     entry(tmp_path / "b", [factor * second for second in seconds], seeds_from=2000)
     folders = [str(tmp_path / name) for name in "ab"]
-    answer = train_bench("compare", *folders, "--fail-if-slower", "3%")
+    answer = typed("compare", *folders, "--fail-if-slower", "3%")
     assert answer.returncode == code
     assert words in answer.stdout.splitlines()[0]
     page = tmp_path / "page.html"
     words_of_page = ["--fail-if-slower", "3%", "--json", "--to", str(page)]
-    told = json.loads(train_bench("compare", *folders, *words_of_page).stdout)
+    told = json.loads(typed("compare", *folders, *words_of_page).stdout)
     main = page.read_text().partition("<main")[2]
     assert main.index(told["gates"][0]["sentence"]) < main.index("<h2>")
-    nowhere = train_bench("compare", *folders, *words_of_page[:2], "--to", "/proc/page.html")
+    nowhere = typed("compare", *folders, *words_of_page[:2], "--to", "/proc/page.html")
     assert (nowhere.returncode, words in nowhere.stdout) == (3, True), "1 would say that it is slower"
     assert (told["exit_code"], told["gates"][0]["limit"], len(told["comparisons"])) == (code, 0.03, 1)
 
@@ -231,9 +231,9 @@ def test_what_has_no_runs_yet_is_not_slower(tmp_path):
     entry(tmp_path / "a", SECONDS)
     (tmp_path / "b").mkdir()
     words = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--fail-if-slower", "3%", "--sequential"]
-    assert train_bench(*words).returncode == 3
+    assert typed(*words).returncode == 3
     entry(tmp_path / "c", SECONDS[:1], seeds_from=2000)
-    one = train_bench(*words[:2], str(tmp_path / "c"), *words[3:])
+    one = typed(*words[:2], str(tmp_path / "c"), *words[3:])
     assert (one.returncode, one.stderr) == (3, "")
     assert "chance shows from two runs of each on" in one.stdout
 
@@ -305,6 +305,6 @@ def test_options_that_contradict_each_other_are_refused(tmp_path, words, said):
     folders = [str(tmp_path / name) for name in "ab"]
     entry(tmp_path / "a", SECONDS)
     entry(tmp_path / "b", SECONDS, seeds_from=2000)
-    answer = train_bench("compare", *folders, *words)
+    answer = typed("compare", *folders, *words)
     assert answer.returncode == 2
     assert said in answer.stderr

@@ -6,16 +6,20 @@ import fcntl
 import functools
 import importlib
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests import sandbox
 from tests.references import configs
 from tests.references.configs import bert, dlrm, maskrcnn, minigo, resnet, rnnt, ssd, unet3d
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark
+from train_bench.plan import discover
 from train_bench.references.bert.config import Config as BertConfig
 from train_bench.references.dlrm.config import Config as DLRMConfig
 from train_bench.references.maskrcnn.config import Config as MaskRCNNConfig
@@ -33,16 +37,30 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a reference's mini data, which are prepared when first asked for."""
+    """The folder of a reference's mini data, which one process of the session prepares when they are first asked for.
+    Each has a copy of its own."""
 
     @functools.cache
     def folder_of(reference: str) -> Path:
-        folder = tmp_path_factory.mktemp(reference)
-        config = getattr(configs, reference)(f"{reference}_mini")
-        importlib.import_module(f"train_bench.references.{reference}.data").prepare(config, folder, None)
-        return folder
+        source = sandbox.enter() / "prepared" / reference
+        source.mkdir(parents=True, exist_ok=True)
+        with alone(source.with_suffix(".lock")):
+            if not discover.has_data(source):
+                config = getattr(configs, reference)(f"{reference}_mini")
+                importlib.import_module(f"train_bench.references.{reference}.data").prepare(
+                    config, source, None
+                )
+        return Path(shutil.copytree(source, tmp_path_factory.mktemp(reference), dirs_exist_ok=True))
 
     return folder_of
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """One process at a time; the others wait."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -145,8 +163,7 @@ def engine() -> None:
     kept."""
     from train_bench.references.minigo.task import Task
 
-    with (Path(os.environ["NUMBA_CACHE_DIR"]) / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(Path(os.environ["NUMBA_CACHE_DIR"]) / "lock"):
         task = Task(minigo("minigo_mini", *SMALL_MINIGO))
         task.build(1, OneRank())
         task.open_data()

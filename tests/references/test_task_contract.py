@@ -150,6 +150,10 @@ def mini(request: pytest.FixtureRequest, prepared: Callable[[str], Path]) -> Min
     return Mini(request.param, prepared(request.param))
 
 
+every_reference = pytest.mark.parametrize("mini", configs.with_data_sets(), indirect=True)
+"""In `make test`, too: for tests that take a second."""
+
+
 @pytest.mark.full
 def test_building_touches_no_data_and_opening_does(prepared: Callable[[str], Path]) -> None:
     """In an interpreter of its own, which nothing has made import what reads data."""
@@ -160,10 +164,12 @@ def test_building_touches_no_data_and_opening_does(prepared: Callable[[str], Pat
     assert done.returncode == 0, done.stderr
 
 
+@every_reference
 def test_data_that_were_prepared_are_known_by_their_manifest(mini: Mini) -> None:
     assert discover.has_data(mini.folder)
 
 
+@every_reference
 def test_opening_the_data_announces_their_sizes_and_that_both_sets_differ(mini: Mini) -> None:
     task = mini.built()
     facts = task.open_data()
@@ -229,12 +235,14 @@ def _taken(mini: Mini, *, rank: int, steps: int, shard: int | None = None) -> Sa
     return taken
 
 
+@every_reference
 def test_without_a_data_folder_opening_says_so(mini: Mini) -> None:
     task = mini.built("data_dir=null")
     with pytest.raises(RequestError, match="was not told where its data lie"):
         task.open_data()
 
 
+@every_reference
 def test_training_twice_advances_by_whole_batches(mini: Mini) -> None:
     task = mini.built()
     task.open_data()
@@ -257,6 +265,7 @@ def test_the_rates_that_are_told_are_those_of_the_schedule_without_the_warm_up_b
     assert task.learning_rates() == LearningRates(first=schedule(0), highest=highest)
 
 
+@every_reference
 def test_a_skipped_step_holds_the_schedule_and_not_the_data(mini: Mini) -> None:
     class Overflowing(OneRank):
         def step(self, *, clip_norm: float | None = None) -> bool:
@@ -359,6 +368,7 @@ def test_a_diverged_run_reports_not_a_number(mini: Mini) -> None:
     task.close()
 
 
+@every_reference
 def test_a_batch_that_ranks_cannot_share_is_refused(mini: Mini) -> None:
     with pytest.raises(RequestError, match=f"global_batch_size {mini.batch} cannot be divided among 3 ranks"):
         mini.built(parallel=OneRank(size=3))

@@ -127,7 +127,7 @@ def describe_launcher(name: str) -> str:
 
 def defaults() -> dict[str, str]:
     """What `benchmark=` and `launcher=` are where nobody says it, read without Hydra."""
-    chosen = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    chosen = _read(CONF / "config.yaml")["defaults"]
     return {key: value for one in chosen if isinstance(one, dict) for key, value in one.items()}
 
 
@@ -145,7 +145,7 @@ def _about(path: Path) -> str:
 
 def values(variant: str) -> dict[str, Any]:
     """What a variant's file says, over those that it builds on, read without Hydra."""
-    own = yaml.safe_load(_files("benchmark")[variant].read_text(encoding="utf-8")) or {}
+    own = _read(_files("benchmark")[variant])
     merged: dict[str, Any] = {}
     parents = own.pop("defaults", [])
     for parent in parents if "_self_" in parents else [*parents, "_self_"]:
@@ -154,6 +154,11 @@ def values(variant: str) -> dict[str, Any]:
         elif not parent.endswith("_schema"):
             merged = _over(values(parent), merged)
     return merged
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file of plain YAML, by the parser of libyaml where PyYAML was built with it: ten times faster."""
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
 
 
 def _over(upper: Mapping[str, Any], lower: Mapping[str, Any]) -> dict[str, Any]:
