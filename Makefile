@@ -16,8 +16,8 @@ PYTEST = $(BIN)/python -m pytest -p no:cacheprovider --dist loadfile --no-loadsc
 test full: export OMP_NUM_THREADS := 1
 test full: export OMP_WAIT_POLICY := PASSIVE
 
-test: .venv/installed-dev   ## all tests but `full`, four files at a time: many of them wait for limits of time to pass
-	$(PYTEST) --numprocesses 4 -m 'not full' $(TESTS)
+test: .venv/installed-dev   ## all tests but `full`, three files at a time
+	$(PYTEST) --numprocesses 3 -m 'not full' $(TESTS)
 
 full: .venv/installed-dev   ## networks at full size, whole campaigns, fitted models: they take gigabytes and minutes
 	$(PYTEST) --numprocesses 2 -m full $(TESTS)

@@ -76,7 +76,9 @@ def test_shares_are_all_tests_and_deal_the_cases_of_a_test_one_by_one():
         return SimpleNamespace(path=Path("/tests/matrix.py"), nodeid=f"matrix[{number}]", callspec=number)
 
     plain = [
-        SimpleNamespace(path=Path(f"/tests/{file}.py"), nodeid=f"{file}{n}") for file in "abc" for n in range(2)
+        SimpleNamespace(path=Path(f"/tests/{file}.py"), nodeid=f"{file}{n}")
+        for file in "abc"
+        for n in range(2)
     ]
     items = [*plain[:3], *map(case, range(6)), *plain[3:]]
     shares = [cases.share(items, part, 3) for part in range(3)]

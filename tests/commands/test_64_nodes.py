@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from tests.commands.conftest import ROOT
-from tests.commands.test_bad_input import train_bench
+from tests.commands.conftest import ROOT, typed
 
 PAGE = (ROOT / "docs" / "64-nodes.md").read_text()
 BLOCKS = re.findall(r"^```\n\$ train-bench (plan .*?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -19,7 +18,7 @@ def test_the_page_shows_plans():
 
 @pytest.mark.parametrize(("command", "shown"), BLOCKS)
 def test_a_plan_of_64_nodes_renders_what_the_page_shows(command, shown):
-    answer = train_bench(*shlex.split(command))
+    answer = typed(*shlex.split(command))
     assert answer.returncode == 0, answer.stderr
     rendered = answer.stdout.replace(sys.executable, "python").splitlines()
     for line in shown.splitlines():
@@ -28,5 +27,5 @@ def test_a_plan_of_64_nodes_renders_what_the_page_shows(command, shown):
 
 def test_every_further_host_is_told_what_to_type():
     command = next(command for command, _ in BLOCKS if "launcher=torchrun" in command)
-    rendered = train_bench(*shlex.split(command)).stdout
+    rendered = typed(*shlex.split(command)).stdout
     assert rendered.count("train-bench join /shared/campaign launcher.node_rank=") == 63

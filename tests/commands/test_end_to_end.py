@@ -131,7 +131,7 @@ def test_time_to_train_is_samples_to_the_target_over_samples_per_second(campaign
         assert run["samples"] == run["convergence"] * 2691
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_rank_is_named_and_its_siblings_are_ended(tmp_path):
     """SIGKILL to rank 1 of 2 in the middle of training."""
     folder = tmp_path / "campaign"

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.commands.conftest import ROOT
+from tests.commands.conftest import ROOT, typed
 from tests.commands.test_bad_input import train_bench
 from tests.equivalence.fakes import recorded
 from tests.judge.campaigns import campaign, plan
@@ -45,6 +45,7 @@ def test_what_cannot_be_compared_is_said_before_anything_is_started(arguments, s
     assert said in str(refused.value)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("deepspeed_is_there")
 @pytest.mark.parametrize(
     ("launcher", "option", "said"),
@@ -64,7 +65,7 @@ def test_ranks_that_share_samples_or_empty_their_weights_are_not_compared(launch
 
 
 def test_a_benchmark_that_is_not_there_ends_with_the_sentence_of_every_command():
-    answer = train_bench("equivalent", "benchmark=resnet_mimi", "precision=bf16")
+    answer = typed("equivalent", "benchmark=resnet_mimi", "precision=bf16")
     assert (answer.returncode, "resnet_mini" in answer.stderr) == (2, True)
 
 

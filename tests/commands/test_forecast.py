@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests import needs
+from tests.commands.conftest import typed
 from tests.commands.test_bad_input import train_bench
 from tests.needs import CORPUS
 from train_bench.commands import forecast
@@ -41,6 +42,7 @@ def test_what_lies_beyond_the_entries_or_the_points_is_called_extrapolated(capsy
     assert any("8192 accelerators, fitted to 8 to 4216" in note for note in found["pace"]["notes"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", ["80", "200"])
 def test_advice_is_a_table_of_batch_sizes_on_each_number_of_ranks(columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
@@ -80,7 +82,7 @@ def test_logs_of_others_forecast_what_they_needed(capsys):
 
 
 def test_a_stated_throughput_takes_the_benchmark_as_it_would_be_run():
-    answer = train_bench("forecast", "benchmark=resnet_mini", "--throughput", "900", "--json")
+    answer = typed("forecast", "benchmark=resnet_mini", "--throughput", "900", "--json")
 
     assert answer.returncode == 0, answer.stderr
     found = json.loads(answer.stdout)
@@ -136,7 +138,7 @@ def test_a_probe_runs_as_many_blocks_as_it_is_told_and_its_folder_can_be_asked_a
 )
 def test_what_cannot_be_forecast_is_refused_with_a_sentence(arguments, sentence, capsys):
     if arguments[0] == "launcher=slurm" or "--throughput" in arguments:
-        answer = train_bench("forecast", *arguments)
+        answer = typed("forecast", *arguments)
         assert answer.returncode == 2
         assert sentence in answer.stderr
         return

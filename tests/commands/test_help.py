@@ -53,6 +53,7 @@ def test_every_verb_has_help_and_knows_the_version():
         assert (ran.stdout.count(".") if "--version" in arguments else ran.stdout.count("\n")) >= 2
 
 
+@pytest.mark.full
 def test_a_shell_completes_verbs_options_and_their_values():
     lines = [
         "train-bench r",

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.commands.conftest import make
+from tests.commands.conftest import make, typed
 from tests.run.fakes import job
 from train_bench import campaign, machine
 from train_bench.errors import RequestError
@@ -50,7 +50,7 @@ def test_an_output_that_cannot_be_written_is_refused(folder):
 
 
 def test_an_output_that_cannot_be_written_is_told_with_exit_code_2():
-    answer = train_bench("run", "output=/proc/nowhere/campaign")
+    answer = typed("run", "output=/proc/nowhere/campaign")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "cannot be written" in answer.stderr
 
@@ -65,6 +65,7 @@ def test_data_that_cannot_be_prepared_for_lack_of_a_place_are_refused(tmp_path):
         campaign.prepare_data(make(f"output={tmp_path / 'campaign'}", "data_dir=/proc/nowhere"))
 
 
+@pytest.mark.full
 def test_full_scale_plans_and_data_ask_for_no_dropped_caches(tmp_path):
     planned = train_bench("plan", "benchmark=resnet", "runs=1")
     assert planned.returncode == 0, planned.stderr
@@ -86,8 +87,11 @@ def test_threads_that_the_environment_asks_for_are_honoured_or_refused(said, thr
 
 
 @pytest.mark.parametrize(("overrides", "threads"), [([], 3), (["launcher.threads_per_rank=2"], 2)])
-def test_the_plan_has_the_threads_of_the_environment_unless_the_option_is_given(overrides, threads):
-    planned = train_bench("plan", "launcher=torchrun", "runs=1", *overrides, OMP_NUM_THREADS="3")
+def test_the_plan_has_the_threads_of_the_environment_unless_the_option_is_given(
+    overrides, threads, monkeypatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    planned = typed("plan", "launcher=torchrun", "runs=1", *overrides)
     assert f"OMP_NUM_THREADS={threads} " in planned.stdout
 
 

@@ -162,6 +162,7 @@ def test_a_point_takes_the_place_of_one_at_the_same_batch_size_and_of_no_other(c
     assert len(records["resnet_mini_ref_64"]["Epochs to converge"]) == 10
 
 
+@pytest.mark.full
 def test_runs_of_which_one_missed_the_target_are_no_point(reference_runs, tmp_path):
     run(reference_runs, run_4="miss")
     with pytest.raises(LogError, match=r"gives no reference convergence point. result_4.txt: The target"):

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.commands.conftest import Diary, FakeLauncher, judged, make
+from tests.selection import others_in_full
 from train_bench import campaign
 from train_bench.commands.rest import restarts_of
 from train_bench.errors import LaunchError
@@ -68,7 +69,7 @@ def test_a_run_that_dies_before_its_clock_starts_has_failed(tmp_path):
     assert said == []
 
 
-@pytest.mark.parametrize("what", ["rank 0", "host", "launcher"])
+@pytest.mark.parametrize("what", others_in_full(["rank 0", "host", "launcher"], ["rank 0"]))
 def test_what_the_plan_wants_killed_is_killed(tmp_path, what):
     plan, said = begun(tmp_path, "checkpoint_seconds=0", f"faults='kill {what} every 1 s'"), []
     with pytest.raises(LaunchError, match="killed by SIGKILL"):

@@ -363,6 +363,7 @@ def test_two_commands_take_turns_and_are_compared(place):
     assert compared.returncode == 0, compared.stdout + compared.stderr
 
 
+@pytest.mark.full
 def test_results_are_packaged_with_the_files_that_the_command_names(place):
     program = Path("mine.py")
     program.write_text(PROGRAM.read_text())
@@ -389,6 +390,7 @@ def test_reference_points_are_made_of_commands_too(place):
     assert run().returncode == 0
 
 
+@pytest.mark.full
 def test_what_needs_the_code_of_a_reference_says_so_of_a_benchmark_without(place):
     assert "waves" in train_bench("list").stdout
     for verb in ("check", "prepare"):

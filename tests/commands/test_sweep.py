@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from tests import needs
-from tests.commands.conftest import ROOT, wait_for
-from tests.commands.test_bad_input import train_bench
+from tests.commands.conftest import ROOT, typed, wait_for
 from train_bench import files, sweep
 from train_bench.compose import _sweep_folder
 from train_bench.report.sweep import outcome, reason
@@ -44,7 +43,7 @@ def process_of_rank(folder, number):
 @pytest.mark.parametrize(
     ("launcher", "victim", "word"),
     [
-        pytest.param(None, process_of_job, "killed (SIGKILL)", marks=pytest.mark.slow),
+        pytest.param(None, process_of_job, "killed (SIGKILL)", marks=pytest.mark.full),
         pytest.param("joblib", process_of_rank, "failed", marks=pytest.mark.full),
         pytest.param("submitit_local", process_of_job, "killed (SIGKILL)", marks=pytest.mark.full),
     ],
@@ -92,7 +91,7 @@ def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
 
 @pytest.mark.full
 def test_a_sweep_of_refused_jobs_alone_started_nothing():
-    answer = train_bench("plan", "-m", "runs=0,-1")
+    answer = typed("plan", "-m", "runs=0,-1")
     assert answer.returncode == 2
     assert "runs=0" in answer.stderr
     assert "runs=-1" in answer.stderr
@@ -100,13 +99,13 @@ def test_a_sweep_of_refused_jobs_alone_started_nothing():
 
 def test_a_folder_that_is_not_empty_holds_no_new_sweep(tmp_path):
     (tmp_path / "something").touch()
-    answer = train_bench("plan", "-m", "runs=1,2", f"output={tmp_path}")
+    answer = typed("plan", "-m", "runs=1,2", f"output={tmp_path}")
     assert answer.returncode == 2
     assert "is not empty" in answer.stderr
 
 
 def test_the_folder_of_a_sweep_is_not_swept():
-    answer = train_bench("plan", "-m", "output=/tmp/a,/tmp/b")
+    answer = typed("plan", "-m", "output=/tmp/a,/tmp/b")
     assert answer.returncode == 2
     assert "the folder of a sweep is one" in answer.stderr
 

@@ -97,6 +97,7 @@ def test_wandb_holds_configuration_quality_score_and_files(tracked):
     assert {"plan.json", "result_0.txt", "result_4.txt", "record_4.json"} <= names
 
 
+@pytest.mark.full
 def test_tensorboard_holds_configuration_quality_and_score(tracked):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -168,6 +169,7 @@ def test_a_tracker_that_hangs_is_given_up_and_leaves_no_process(begun):
     assert not watcher._process.is_alive()
 
 
+@pytest.mark.full
 def test_a_tracker_that_never_becomes_ready_is_given_up_before_the_first_run(begun):
     said = []
     watcher = tracking(begun, "wandb", said, limit=1, target=never_ready)

@@ -272,7 +272,7 @@ def test_rules_say_what_a_round_allows():
     assert "erratum lamb-epsilon-renamed" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_interrupted_campaign_says_how_to_go_on(tmp_path):
     """SIGINT to the program, as Ctrl-C sends it."""
     folder = tmp_path / "campaign"

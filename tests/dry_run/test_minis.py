@@ -25,7 +25,7 @@ from train_bench.job import Device, Precision
 from train_bench.references.parts.recommendation.tables import place
 
 
-@pytest.mark.parametrize("name", others_in_full(MINIS, ["dlrm_mini", "llama31_8b_mini", "resnet_mini"]))
+@pytest.mark.parametrize("name", others_in_full(MINIS, ["llama31_8b_mini", "resnet_mini"]))
 def test_flop_are_those_that_torch_counts_in_a_real_step(name):
     config, step = mini(name), dry_mini(name)
     with task_of(config) as task:
@@ -57,6 +57,7 @@ def mixture_flop(config):
     return model.layers * (experts - 2 * model.heads * (model.head_size + 1) * pairs)
 
 
+@pytest.mark.full
 def test_dense_parts_of_mask_rcnn_are_those_of_its_real_forward_pass():
     config = mini("maskrcnn_mini")
     step = dry(config)
@@ -69,13 +70,13 @@ def test_dense_parts_of_mask_rcnn_are_those_of_its_real_forward_pass():
     assert forward == pytest.approx(counter.get_total_flops() / 2, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", others_in_full(MINIS, ["dlrm_mini", "llama31_8b_mini", "resnet_mini"]))
+@pytest.mark.parametrize("name", others_in_full(MINIS, ["llama31_8b_mini", "resnet_mini"]))
 def test_the_peak_is_within_a_tenth_of_what_the_allocator_gives_out(name):
     config, step = mini(name), dry_mini(name)
     assert sum(step.peak.values()) == pytest.approx(peak_of(config, step.samples), rel=0.1)
 
 
-@pytest.mark.parametrize("name", others_in_full(MINIS, ["dlrm_mini", "llama31_8b_mini", "resnet_mini"]))
+@pytest.mark.parametrize("name", others_in_full(MINIS, ["llama31_8b_mini", "resnet_mini"]))
 def test_memory_that_steps_keep_is_that_of_real_tensors(name):
     config, step = mini(name), dry_mini(name)
     with task_of(config) as task:
@@ -95,7 +96,7 @@ def size(tensors):
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-@pytest.mark.parametrize("name", others_in_full(MINIS, ["dlrm_mini", "llama31_8b_mini", "resnet_mini"]))
+@pytest.mark.parametrize("name", others_in_full(MINIS, ["llama31_8b_mini", "resnet_mini"]))
 def test_a_batch_grows_from_two_small_ones_into_one_like_a_real_one(name):
     config = mini(name)
     with task_of(config) as task:
@@ -104,6 +105,7 @@ def test_a_batch_grows_from_two_small_ones_into_one_like_a_real_one(name):
     assert [(one.shape, one.dtype) for one in made] == [(one.shape, one.dtype) for one in real]
 
 
+@pytest.mark.full
 def test_micro_batches_beyond_the_second_change_no_memory_and_no_flop_of_a_sample():
     two, eight = (
         dry(mini("bert_mini", f"hyperparameters.global_batch_size={4 * parts}", accumulating(parts)))

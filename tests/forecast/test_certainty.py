@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 from rich.console import Console
 
+from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.forecast import certainty, samples
 from train_bench.judge import rcp
@@ -46,7 +47,7 @@ def share_that_fails(points, rules, batch_size, *, less, submissions=3_000):
 
 
 @pytest.mark.parametrize("values", [SCATTERED, (4,) * 10])
-@pytest.mark.parametrize("less", [0.0, 0.1, 0.2])
+@pytest.mark.parametrize("less", others_in_full([0.0, 0.1, 0.2], [0.1]))
 def test_a_submission_fails_as_often_as_by_the_verdict_of_the_judge(less, values):
     points = [point(64, *values)]
 

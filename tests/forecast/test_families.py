@@ -49,6 +49,7 @@ def test_what_families_have_in_common_is_learned_and_carries_over_to_one_of_whic
     assert np.std(draws) < np.std(alone.log_seconds(largest.accelerators, largest.batch_size))
 
 
+@pytest.mark.full
 def test_a_size_that_was_fitted_to_is_met_within_the_stated_error() -> None:
     for family in KNOWN[:5]:
         times = families.fit(family.sizes[:1], families.learn(KNOWN))

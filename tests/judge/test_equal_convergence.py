@@ -30,6 +30,7 @@ def test_what_is_off_by_the_margin_is_seldom_called_equal_and_as_seldom_differen
     assert share(found, "different") <= 0.065
 
 
+@pytest.mark.full
 def test_what_is_equal_is_called_so_with_enough_runs_and_cannot_be_told_with_few():
     assert share(verdicts(1.0, runs=20, deviation=0.03), "equal") > 0.95
     few = verdicts(1.0, runs=3, deviation=0.1)

@@ -99,6 +99,7 @@ def test_no_slow_down_is_hardly_ever_called_one(options):
     assert share(gates, gate.NOT_SLOWER) >= 0.9
 
 
+@pytest.mark.full
 def test_several_entries_at_the_limit_raise_one_false_alarm_in_20_together():
     generator = numpy.random.default_rng(7)
     sides = [answers(generator, 1 + LIMIT, 5, others=3) for _ in range(3)]
@@ -147,6 +148,7 @@ def test_a_history_whose_days_differ_raises_no_more_false_alarms(days, runs):
     assert share(gates, gate.NOT_SLOWER) <= AT_MOST
 
 
+@pytest.mark.full
 def test_a_slow_down_of_15_percent_is_found_beside_ten_campaigns():
     gates = list(histories(numpy.random.default_rng(10), 1.15, campaigns=10, runs=5, days=0))
     assert share(gates, gate.SLOWER) >= 0.95

@@ -12,7 +12,7 @@ from tests.launchers.test_parallel import need
 from train_bench import campaign
 from train_bench.plan import discover
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 OTHERS = ("horovod", "deepspeed")
 

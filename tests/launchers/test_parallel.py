@@ -16,6 +16,7 @@ from tests import needs
 from tests.launchers.promises import training
 from tests.references.configs import resnet
 from tests.run.fakes import job
+from tests.selection import others_in_full
 from train_bench.job import Precision
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.plan import discover
@@ -35,6 +36,9 @@ SEVERAL = {
 MIXED = ("torchrun", "torchrun, FSDP2", "horovod", "deepspeed", "deepspeed, ZeRO 2", "deepspeed, ZeRO 3")
 """Enough of them for bfloat16: ZeRO 1 and 2 share that code."""
 
+QUICK = ("torchrun", "horovod", "deepspeed")
+"""In fp32 these are all of `make test`: one way of each package."""
+
 ASKED = (
     *((variant, Precision.fp32) for variant in SEVERAL),
     *((variant, Precision.fp16) for variant in (*MIXED, "deepspeed, ZeRO 1")),
@@ -51,17 +55,18 @@ def need(package):
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """What both ranks found under a variant and a precision. A launcher is started once for all of its own."""
+    """What both ranks found under a variant and a precision. A launcher is started once for what is quick and once for
+    all others of its own."""
     digits = tmp_path_factory.mktemp("digits")
     prepare(resnet("resnet_mini"), digits, None)
 
     @cache
-    def ended_ranks(starter):
+    def ended_ranks(starter, quick):
         need(starter.split()[0])
         jobs = {
             asked: _job(tmp_path_factory.mktemp("ranks"), *asked)
             for asked in ASKED
-            if _starter(asked[0]) == starter
+            if (_starter(asked[0]), _is_quick(*asked)) == (starter, quick)
         }
         first = next(iter(jobs.values()))
         written = {"jobs": [cattrs.unstructure(one) for one in jobs.values()], "digits": str(digits)}
@@ -74,7 +79,7 @@ def start(tmp_path_factory):
         return {asked: job.folder for asked, job in jobs.items()}, failure
 
     def results(variant, precision=Precision.fp32):
-        folders, failure = ended_ranks(_starter(variant))
+        folders, failure = ended_ranks(_starter(variant), _is_quick(variant, precision))
         if failure is not None:
             raise failure  # the same one each time: the first test to meet it fails, the others are skipped
         files = [folders[variant, precision] / f"{rank}.pt" for rank in range(2)]
@@ -100,6 +105,10 @@ def _starter(variant):
     return "deepspeed below torchrun" if "below" in variant else SEVERAL[variant][0]
 
 
+def _is_quick(variant, precision):
+    return variant in QUICK and precision is Precision.fp32
+
+
 def _job(folder, variant, precision):
     name, options = SEVERAL[variant]
     config = discover.launcher_config(name)(nproc_per_node=2)
@@ -123,17 +132,21 @@ def alone():
     return results
 
 
-@pytest.mark.parametrize("starter", dict.fromkeys(map(_starter, SEVERAL)))
-def test_the_ranks_of_a_starter_end_with_exit_code_0(start, starter):
-    start(next(variant for variant in SEVERAL if _starter(variant) == starter))
+several = pytest.mark.parametrize("variant", others_in_full(SEVERAL, QUICK))
+mixed = pytest.mark.parametrize("variant", others_in_full(MIXED, QUICK))
 
 
-@pytest.mark.parametrize("variant", SEVERAL)
+@several
+def test_ranks_end_with_exit_code_0(start, variant):
+    start(variant)
+
+
+@several
 def test_as_many_ranks_answer_as_were_asked(start, variant):
     assert [result["size"] for result in start(variant)] == [2, 2]
 
 
-@pytest.mark.parametrize("variant", SEVERAL)
+@several
 @pytest.mark.parametrize(
     ("what", "options"),
     [("training", {}), ("accumulated", {"micro_batches": 2}), ("clipped", {"clip_norm": 0.01})],
@@ -143,7 +156,7 @@ def test_two_ranks_train_as_one_does(start, alone, variant, what, options):
         torch.testing.assert_close(result[what], alone(**options))
 
 
-@pytest.mark.parametrize("variant", SEVERAL)
+@several
 def test_collectives_give_every_rank_what_they_promise(start, variant):
     first, second = (result["collectives"] for result in start(variant))
     for seen in (first, second):
@@ -155,8 +168,8 @@ def test_collectives_give_every_rank_what_they_promise(start, variant):
     assert second["gathered"] is None
 
 
-@pytest.mark.parametrize("precision", [Precision.fp32, Precision.fp16])
-@pytest.mark.parametrize("variant", MIXED)
+@pytest.mark.parametrize("precision", others_in_full([Precision.fp32, Precision.fp16], [Precision.fp32]))
+@mixed
 def test_ranks_hold_the_same_after_training(start, variant, precision):
     found = start(variant, precision)[0]["replicas"]["shared"]
     assert found["equal"], found
@@ -171,6 +184,7 @@ def test_ranks_whose_gradients_are_not_averaged_are_found(start, variant):
     assert found["largest_difference"] > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("variant", ["deepspeed, ZeRO 1", "deepspeed, ZeRO 2", "deepspeed, ZeRO 3"])
 def test_below_zero_a_probe_finds_gradients_that_are_not_averaged(start, variant):
     """Each rank has updated its piece of the one model that all hold."""
@@ -179,6 +193,7 @@ def test_below_zero_a_probe_finds_gradients_that_are_not_averaged(start, variant
     assert found["largest_difference"] == 1.0, "gradients of 1 and 2"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("variant", ["deepspeed, ZeRO 1", "deepspeed, ZeRO 2"])
 def test_below_zero_pieces_that_are_not_gathered_are_found(start, variant):
     assert start(variant)[0]["replicas"]["not gathered"]["first"] == "1.weight"
@@ -191,17 +206,17 @@ def test_local_parameters_are_neither_broadcast_nor_reduced(start, variant):
         assert torch.equal(result["local"]["gradient"], torch.full((1, 4), rank + 1.0))
 
 
-@pytest.mark.parametrize("variant", ["deepspeed", "torchrun, FSDP2"])
+@pytest.mark.parametrize("variant", others_in_full(["deepspeed", "torchrun, FSDP2"], QUICK[2:]))
 def test_local_parameters_are_refused_where_all_are_shared(start, variant):
     assert "sharded tables" in start(variant)[0]["local"]
 
 
-@pytest.mark.parametrize("variant", SEVERAL)
+@several
 def test_batch_norm_over_several_ranks_is_refused_in_a_sentence(start, variant):
     assert "model_bn_span" in start(variant)[0]["batch norm"]
 
 
-@pytest.mark.parametrize("variant", SEVERAL)
+@several
 def test_what_another_process_saved_is_continued_or_refused_where_only_a_piece_was_saved(start, variant):
     pieces = SEVERAL[variant][1].get("zero_stage", 0) > 0
     said = start(variant)[1]["checkpoint"]
@@ -209,7 +224,7 @@ def test_what_another_process_saved_is_continued_or_refused_where_only_a_piece_w
     assert not pieces or "cannot continue from a checkpoint" in said
 
 
-@pytest.mark.parametrize("variant", [name for name in SEVERAL if name != "torchrun"])
+@pytest.mark.parametrize("variant", others_in_full(list(SEVERAL)[1:], QUICK[1:]))
 def test_the_first_epoch_of_the_benchmark_is_the_same_with_every_launcher(start, variant):
     ours, theirs = (start(name)[0]["first epoch"] for name in ("torchrun", variant))
     assert len(ours["losses"]) == 43
@@ -218,29 +233,28 @@ def test_the_first_epoch_of_the_benchmark_is_the_same_with_every_launcher(start,
     assert theirs["top1"] == pytest.approx(ours["top1"], abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [*MIXED, "deepspeed, ZeRO 1"],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("variant", [*MIXED, "deepspeed, ZeRO 1"])
 def test_an_overflow_on_one_rank_is_skipped_on_all_in_fp16(start, variant):
     for result in start(variant, Precision.fp16):
         assert result["overflow"] == dict.fromkeys(("skipped", "unchanged", "halved", "went on"), True)
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [*MIXED, "deepspeed, ZeRO 1"],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("variant", [*MIXED, "deepspeed, ZeRO 1"])
 @pytest.mark.parametrize(("what", "options"), [("training", {}), ("clipped", {"clip_norm": 0.01})])
 def test_scaled_training_in_fp16_is_near_that_in_fp32(start, alone, variant, what, options):
     for result in start(variant, Precision.fp16):
         torch.testing.assert_close(result[what], alone(**options), atol=0.01, rtol=0.01)
 
 
-@pytest.mark.parametrize("variant", MIXED)
+@mixed
 @pytest.mark.parametrize(
     ("precision", "dtype"),
-    [(Precision.fp32, "float32"), (Precision.bf16, "bfloat16"), (Precision.fp16, "float16")],
+    others_in_full(
+        [(Precision.fp32, "float32"), (Precision.bf16, "bfloat16"), (Precision.fp16, "float16")],
+        [(Precision.fp32, "float32")],
+    ),
 )
 def test_precision_decides_the_numerics_and_weights_stay_in_fp32(start, variant, precision, dtype):
     assert start(variant, precision)[1]["precision"] == {

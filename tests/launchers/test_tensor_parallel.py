@@ -174,6 +174,7 @@ def test_deepspeed_does_not_divide_matrices() -> None:
     assert "launcher.tensor_parallel=2 is for launcher=torchrun" in str(DeepSpeed(config).refuse(decoder()))
 
 
+@pytest.mark.full
 def test_a_batch_is_divided_among_groups() -> None:
     words = ("benchmark=llama31_8b_mini", "launcher=torchrun", "launcher.nproc_per_node=4")
     batch = "benchmark.hyperparameters.global_batch_size"

@@ -6,6 +6,8 @@ import pytest
 
 from tests.own_trainer import trained
 
+pytestmark = pytest.mark.full
+
 BEGUN = ["init_stop", "run_start 10 2"]
 
 
@@ -14,13 +16,11 @@ def moments():
     return trained.told("lightning_moments.py")
 
 
-@pytest.mark.full
 def test_on_two_ranks_it_reaches_the_target_as_the_reference_does(tmp_path):
     trained.output("lightning_loop.py", str(tmp_path / "out"), "1", ranks=2)
     assert trained.accuracies(tmp_path / "out")[-1] >= 0.73
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("case", "evaluated"),
     [("plain", [8, 10, 24]), ("own interval", [8, 10, 24]), ("accumulated", [8, 10, 28])],
@@ -51,7 +51,6 @@ def test_what_cannot_be_timed_is_refused_in_a_sentence(moments, case, sentence, 
     assert moments[case]["read"] == read
 
 
-@pytest.mark.full
 def test_a_metric_of_one_rank_alone_is_refused():
     found = trained.told("lightning_moments.py", "ranks", ranks=2)
     assert found["True"]["evaluated"] == [8]

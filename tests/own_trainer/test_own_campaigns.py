@@ -86,7 +86,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(
     ("fault", "sentence"),
-    others_in_full(FAULTS, FAULTS[:2]),
+    others_in_full(FAULTS, FAULTS[:1]),
 )
 def test_the_faults_of_published_wrappers_are_named(place, fault, sentence):  # noqa: F811
     ran = run("runs=1", command=shlex.join([sys.executable, str(BAD), fault]))
@@ -130,6 +130,7 @@ def test_data_that_are_read_before_the_clock_starts_are_named(place):  # noqa: F
     assert (seen["files"], seen["first"]) == (1, ["train.bin"])
 
 
+@pytest.mark.full
 def test_data_that_are_read_afterwards_are_not_and_the_score_says_that_somebody_looked(place):  # noqa: F811
     Path("late.py").write_text(LOOKS.format(before=""))
     ran = run(f"data_dir={data(place)}", command=f"{sys.executable} late.py")

@@ -4,6 +4,8 @@ import pytest
 
 from tests.own_trainer import trained
 
+pytestmark = pytest.mark.full
+
 BEGUN = ["init_stop", "run_start 10 2"]
 
 
@@ -12,14 +14,12 @@ def moments():
     return trained.told("transformers_moments.py")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_it_reaches_the_target_as_the_reference_does(tmp_path, ranks):
     trained.output("transformers_loop.py", str(tmp_path / "out"), "1", ranks=ranks)
     assert trained.accuracies(tmp_path / "out")[-1] >= 0.73
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("case", "evaluated"),
     [

@@ -7,8 +7,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from tests.commands.test_bad_input import train_bench
-from tests.selection import one_of_each_reference, others_in_full
+from tests.commands.conftest import typed
+from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.plan import definition, discover
 from train_bench.plan.config import register
@@ -31,13 +31,13 @@ def changes(*overrides, ranks=1):
 
 @pytest.mark.parametrize(
     "variant",
-    others_in_full(discover.variants(), one_of_each_reference(discover.variants(), discover.references())),
+    others_in_full(discover.variants(), [f"{name}_mini" for name in discover.references()]),
 )
 def test_a_shipped_variant_differs_from_its_benchmark_in_what_may_be_tuned_alone(variant):
     assert changes(f"benchmark={variant}", ranks=2) == ()
 
 
-@pytest.mark.parametrize("name", others_in_full(NAMES, one_of_each_reference(NAMES, discover.references())))
+@pytest.mark.parametrize("name", others_in_full(NAMES, discover.references()))
 def test_the_definition_is_what_hydra_composes(name):
     assert definition._definition(name) == composed(f"benchmark={name}")
 
@@ -113,20 +113,20 @@ def own(tmp_path):
 
 @pytest.mark.parametrize("way", ["--config-dir={}", "hydra.searchpath=[file://{}]"])
 def test_a_configuration_of_ones_own_is_compared_with_the_shipped_definition(own, way):
-    answer = train_bench("plan", way.format(own), "benchmark=mine", "runs=1", "--json")
+    answer = typed("plan", way.format(own), "benchmark=mine", "runs=1", "--json")
     (plan,) = json.loads(answer.stdout)["plans"]
     assert (plan["benchmark"], plan["variant"]) == (MINI, "mine")
     assert plan["changes"] == ["benchmark.model.widths=[16,32,64]", "benchmark.label_smoothing=0.0"]
 
 
 def test_a_configuration_of_ones_own_does_not_take_the_name_of_a_shipped_one(own):
-    answer = train_bench("plan", f"--config-dir={own}", f"benchmark={MINI}", "runs=1", "--json")
+    answer = typed("plan", f"--config-dir={own}", f"benchmark={MINI}", "runs=1", "--json")
     (plan,) = json.loads(answer.stdout)["plans"]
     assert plan["changes"] == []
     assert plan["shared"]["config"]["model"]["widths"] == composed().model.widths
 
 
 def test_the_other_side_of_a_pair_is_compared_as_well(own):
-    answer = train_bench("plan", f"--config-dir={own}", "runs=1", "against='benchmark=mine'", "--json")
+    answer = typed("plan", f"--config-dir={own}", "runs=1", "against='benchmark=mine'", "--json")
     plans = json.loads(answer.stdout)["plans"]
     assert plans[0]["changes"] == [] and "benchmark.label_smoothing=0.0" in plans[1]["changes"]

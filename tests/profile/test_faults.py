@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.profile import small_task
+from tests.selection import others_in_full
 from train_bench.profile import layers, timeline
 
 OF_FAULTS = {"input", "straggler", "communication", "double precision", "synchronisation", "copies"}
@@ -46,15 +47,16 @@ def test_nothing_is_found_in_a_benchmark_without_a_fault(tmp_path, processor_clo
     assert not OF_FAULTS & set(names(profile)), profile["answer"]["sentence"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "name", "said"),
-    [
-        (small_task.a_sleep_in_the_loader, "input", "slept"),
-        (small_task.a_layer_in_double_precision, "double precision", "2 (Linear) has tensors of float64"),
-        (small_task.a_synchronising_item, "synchronisation", "aten::item in the forward pass"),
-        (small_task.a_needless_copy, "copies", "aten::copy_, 60"),
-    ],
-)
+FAULTS = [
+    (small_task.a_sleep_in_the_loader, "input", "slept"),
+    (small_task.a_layer_in_double_precision, "double precision", "2 (Linear) has tensors of float64"),
+    (small_task.a_synchronising_item, "synchronisation", "aten::item in the forward pass"),
+    (small_task.a_needless_copy, "copies", "aten::copy_, 60"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "name", "said"), others_in_full(FAULTS, FAULTS[:1]))
 def test_a_fault_is_found_and_named_first(fault, name, said, tmp_path, processor_clock):
     with fault():
         profile = small_task.profiled(tmp_path)

@@ -54,6 +54,7 @@ def test_another_time_measures_nothing_again_and_another_batch_shares_what_does_
     assert json.loads(kept.read_text())["machine"]["device"] == "cpu"
 
 
+@pytest.mark.full
 def test_more_micro_batches_than_are_looked_at_count(first):
     folder, _ = first
     two, four = (

@@ -176,6 +176,7 @@ def test_nearest_neighbours_stay_below_the_mini_target(
     assert_below_target("nearest neighbours", np.array(said), 0.5)
 
 
+@pytest.mark.full
 def test_a_reader_who_knows_the_language_passes_the_mini_target(
     splits: tuple[Split, Split], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -169,6 +169,7 @@ def _one_of(rank: int, ranks: int, folder: Path) -> None:
     parallel.leave()
 
 
+@pytest.mark.full
 # With eight ranks, four have no table.
 @pytest.mark.parametrize("ranks", others_in_full([2, 8], [2]))
 def test_tables_over_ranks_get_the_gradients_of_one_rank(ranks: int, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.references.slow_go import SlowGo
+from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.references.minigo import game, scoring
 from train_bench.references.minigo.pass_alive import pass_alive
@@ -62,7 +63,7 @@ def position_of(rows: str, to_play: int = game.BLACK) -> tuple[game.Positions, i
 
 @pytest.mark.parametrize(
     ("size", "games", "checked_every"),
-    [(3, 200, 1), (4, 60, 1), (5, 40, 3), pytest.param(9, 6, 9, marks=pytest.mark.full)],
+    others_in_full([(3, 200, 1), (4, 60, 1), (5, 40, 3), (9, 6, 9)], [(3, 200, 1)]),
 )
 def test_random_games_agree_with_the_rules_word_by_word(size: int, games: int, checked_every: int) -> None:
     """Small boards are where positions repeat."""

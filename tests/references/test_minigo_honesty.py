@@ -36,6 +36,7 @@ def passes_once(rate: float, games: int, looks: int) -> float:
     return 1 - (1 - one) ** looks
 
 
+@pytest.mark.full
 def test_a_network_that_stands_still_at_a_quarter_passes_by_luck_in_fewer_than_one_run_of_a_thousand(
     mini: Config,
 ) -> None:

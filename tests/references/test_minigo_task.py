@@ -158,6 +158,7 @@ def test_the_window_forgets_the_oldest_generation(tiny: Config) -> None:
     assert len(task._window) == 2 and task._window[0] is second
 
 
+@pytest.mark.full
 def test_the_same_seed_gives_the_same_numbers_and_an_evaluation_changes_none(tiny: Config) -> None:
     ends = []
     for seed, looks in ((1, 0), (1, 2), (2, 0)):
@@ -203,6 +204,7 @@ def test_the_loss_falls_on_synthetic_batches(tiny: Config) -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.full
 def test_two_ranks_find_the_win_rate_and_the_games_that_one_finds(tiny: Config) -> None:
     one_at_a_time = threading.Lock()
 

@@ -18,6 +18,8 @@ from tests.references.test_task_contract import SPECIAL, Case
 from train_bench.plan import discover
 from train_bench.run import replicas
 
+pytestmark = pytest.mark.full
+
 OVERRIDES = {name: SPECIAL.get(name, Case()).overrides for name in discover.references()}
 
 

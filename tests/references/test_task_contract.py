@@ -145,7 +145,7 @@ class Mini:
         return Mark(count=round(batches * self.batch), epoch_num=1, first_epoch_num=1, epoch_count=1)
 
 
-@pytest.fixture(params=others_in_full(configs.with_data_sets(), ["bert", "dlrm", "resnet", "unet3d"]))
+@pytest.fixture(params=others_in_full(configs.with_data_sets(), ["dlrm", "resnet"]))
 def mini(request: pytest.FixtureRequest, prepared: Callable[[str], Path]) -> Mini:
     return Mini(request.param, prepared(request.param))
 

@@ -50,6 +50,7 @@ def test_micro_batches_change_nothing_but_rounding(tiny: Config) -> None:
     torch.testing.assert_close(ends[0], ends[1], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_several_ranks_find_the_quality_that_one_finds(tiny: Config, tmp_path: Path, ranks: int) -> None:
     tiny.hyperparameters.global_batch_size = 6

@@ -14,6 +14,8 @@ from train_bench.cli import command
 from train_bench.report.page import history as of_page
 from train_bench.store import history
 
+pytestmark = pytest.mark.full
+
 NAMES = ("</script><img onerror>", *pages.HOSTILE)
 
 
@@ -120,7 +122,6 @@ def test_filters_narrow_plots_and_tables_together(visit, nights):
     assert "2020-11-13" in page.locator("#results tbody tr").inner_text()
 
 
-@pytest.mark.full
 def test_a_table_has_systems_by_benchmarks_and_a_cell_leads_to_the_runs_of_its_result(visit, store, nights):
     seen = ready(visit(nights))
     assert seen.page.locator("#pivot thead th").all_inner_texts() == ["System", campaigns.MINI.name]
@@ -137,7 +138,6 @@ def test_a_table_has_systems_by_benchmarks_and_a_cell_leads_to_the_runs_of_its_r
     assert "1003" in rows.nth(3).inner_text()
 
 
-@pytest.mark.full
 def test_a_point_leads_to_the_runs_of_its_result_with_findings(visit, nights):
     seen = ready(visit(nights))
     seen.plot("scores", "history").scroll_into_view_if_needed()
@@ -148,7 +148,6 @@ def test_a_point_leads_to_the_runs_of_its_result_with_findings(visit, nights):
     assert "for review [" in seen.page.locator("#runs-of-result").inner_text()
 
 
-@pytest.mark.full
 def test_scaling_is_joined_within_a_family_and_pareto_fronts_say_what_is_not_known(visit, nights):
     seen = ready(visit(nights))
     assert ["lines", 2] in [one[1:] for one in names(seen, "factors")]
@@ -183,7 +182,6 @@ def test_names_with_markup_and_script_are_only_texts(visit, hostile):
     assert not [cell for cell in cells if cell.startswith("=")]
 
 
-@pytest.mark.full
 def test_the_runs_of_the_latest_results_are_in_the_page_up_to_a_bound_that_it_states(
     visit, store, tmp_path, monkeypatch
 ):
@@ -197,7 +195,6 @@ def test_the_runs_of_the_latest_results_are_in_the_page_up_to_a_bound_that_it_st
     assert "are not in this page" in seen.page.locator("#runs").inner_text()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_page_is_never_wider_than_its_window_and_has_its_scores_on_paper(visit, nights, hostile, width):
     for one in (nights, hostile):

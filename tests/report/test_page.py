@@ -411,6 +411,7 @@ def test_a_report_that_cannot_be_written_costs_a_campaign_a_warning(tmp_path, ca
     assert (folder / "score.json").exists()
 
 
+@pytest.mark.full
 @needs.corpus
 def test_every_number_on_the_page_of_the_corpus_is_that_of_judge():
     tree = judged(CORPUS, None)

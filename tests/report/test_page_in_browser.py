@@ -62,6 +62,7 @@ def test_every_plot_of_a_campaign_is_drawn(visit, campaign):
     assert seen.plot("convergence").locator(".scatterlayer .trace").count() >= 4
 
 
+@pytest.mark.full
 def test_a_round_is_drawn_beside_each_other_and_entry_by_entry_when_opened(visit, nine):
     seen = visit(nine)
     assert seen.draw("several") == 3
@@ -71,6 +72,7 @@ def test_a_round_is_drawn_beside_each_other_and_entry_by_entry_when_opened(visit
     assert seen.page.locator(".plot[data-drawn]").count() == 3 + 5
 
 
+@pytest.mark.full
 def test_published_rounds_are_drawn(visit, corpus):
     seen = visit(corpus)
     assert seen.page.locator("#entries tbody tr").count() == 20
@@ -86,6 +88,7 @@ def opacities(seen):
     return seen.plot("quality top1").evaluate("plot => plot.data.map((trace) => trace.opacity ?? 1)")
 
 
+@pytest.mark.full
 def test_a_click_on_a_run_shows_its_curve_and_another_all(visit, campaign):
     seen = visit(campaign)
     seen.draw("entry-0")
@@ -106,6 +109,7 @@ def middle(seen, trace, point):
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
+@pytest.mark.full
 def test_a_point_tells_its_numbers_and_a_click_on_it_chooses_its_run(visit, campaign):
     seen = visit(campaign)
     seen.draw("entry-0")
@@ -118,6 +122,7 @@ def test_a_point_tells_its_numbers_and_a_click_on_it_chooses_its_run(visit, camp
     seen.page.wait_for_selector('button.run[data-run="2"][aria-pressed="true"]', timeout=200_000)
 
 
+@pytest.mark.full
 def test_a_drag_zooms_into_a_plot(visit, campaign):
     seen = visit(campaign)
     seen.draw("entry-0")
@@ -132,6 +137,7 @@ def test_a_drag_zooms_into_a_plot(visit, campaign):
     seen.page.wait_for_function(zoomed, timeout=200_000)
 
 
+@pytest.mark.full
 def test_a_filter_narrows_the_table_and_what_is_below(visit, nine):
     seen = visit(nine)
     rows = seen.page.locator("#entries tbody tr:not([hidden])")
@@ -144,6 +150,7 @@ def test_a_filter_narrows_the_table_and_what_is_below(visit, nine):
     assert rows.count() == 9
 
 
+@pytest.mark.full
 def test_plots_follow_the_filter(visit, nine):
     seen = visit(nine)
     seen.draw("several")
@@ -154,6 +161,7 @@ def test_plots_follow_the_filter(visit, nine):
     seen.page.wait_for_function(f"plot => ({count})(plot) === 3", arg=plot.element_handle())
 
 
+@pytest.mark.full
 def test_on_paper_every_plot_is_drawn_and_every_heading_is_there(visit, campaign):
     seen = visit(campaign, scheme="dark")
     seen.page.wait_for_function("() => Boolean(window.Plotly)", timeout=200_000)
@@ -181,6 +189,7 @@ def shown_on(paper):
     )
 
 
+@pytest.mark.full
 def test_where_a_plot_is_not_drawn_paper_says_so_and_has_the_tables_whole(chromium, campaign):
     context = chromium.new_context(java_script_enabled=False, viewport={"width": A4, "height": 900})
     page = context.new_page()
@@ -197,6 +206,7 @@ def test_where_a_plot_is_not_drawn_paper_says_so_and_has_the_tables_whole(chromi
     context.close()
 
 
+@pytest.mark.full
 def test_a_plot_is_on_paper_or_the_sentence_that_it_is_not(visit, campaign):
     seen = visit(campaign)
     seen.draw("entry-0")
@@ -221,6 +231,7 @@ BROKEN_WORDS = """[...document.querySelectorAll("thead th, tbody td:not(.text)")
 })"""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["campaign", "nine", "corpus", "hostile"])
 def test_on_paper_no_table_is_cut_and_no_heading_or_number_is_broken_in_two(visit, request, name):
     seen = visit(request.getfixturevalue(name), width=A4)
@@ -232,6 +243,7 @@ def test_on_paper_no_table_is_cut_and_no_heading_or_number_is_broken_in_two(visi
     assert seen.page.evaluate(BROKEN_WORDS) == []
 
 
+@pytest.mark.full
 def test_runs_are_numbered_by_whole_ticks(visit, campaign):
     seen = visit(campaign)
     seen.draw("entry-0")
@@ -239,6 +251,7 @@ def test_runs_are_numbered_by_whole_ticks(visit, campaign):
     assert ticks == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.full
 def test_the_verdicts_are_in_sight_on_a_telephone(visit, nine):
     seen = visit(nine, width=400)
     for badge in seen.page.locator("#entries tbody .badge").all():
@@ -246,6 +259,7 @@ def test_the_verdicts_are_in_sight_on_a_telephone(visit, nine):
         assert box["x"] + box["width"] <= 400
 
 
+@pytest.mark.full
 def test_a_table_is_sorted_by_its_headings(visit, nine):
     seen = visit(nine)
     heading = seen.page.locator("#entries th", has_text="Accelerators").first
@@ -258,6 +272,7 @@ def test_a_table_is_sorted_by_its_headings(visit, nine):
     assert sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.full
 def test_the_keyboard_reaches_everything_and_chooses_a_run(visit, campaign):
     seen = visit(campaign)
     seen.draw("entry-0")
@@ -289,6 +304,7 @@ def test_the_keyboard_reaches_everything_and_chooses_a_run(visit, campaign):
     assert joined.count("<summary") == 2
 
 
+@pytest.mark.full
 def test_everything_that_is_pressed_has_a_name_and_every_table_its_headings(visit, nine):
     seen = visit(nine)
     nameless = "[...document.querySelectorAll('button, input, summary, [role]')].filter((one) => "
@@ -298,6 +314,7 @@ def test_everything_that_is_pressed_has_a_name_and_every_table_its_headings(visi
     assert seen.page.locator("table:has(thead th[scope=col]):has(tbody th[scope=row])").count() == tables
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize("name", ["campaign", "corpus", "hostile"])
 def test_the_page_is_never_wider_than_its_window(visit, request, name, width):
@@ -309,6 +326,7 @@ def test_the_page_is_never_wider_than_its_window(visit, request, name, width):
     assert seen.overflow() == 0
 
 
+@pytest.mark.full
 def test_dark_follows_the_system_and_the_button_changes_it(visit, campaign):
     seen = visit(campaign, scheme="dark")
     seen.draw("entry-0")
@@ -340,6 +358,7 @@ def test_a_log_with_markup_and_script_in_its_values_injects_nothing(visit, hosti
     assert seen.page.evaluate("document.querySelectorAll('svg a').length") == 0
 
 
+@pytest.mark.full
 def test_the_policy_of_the_page_stops_a_script_that_got_in_all_the_same(chromium, campaign):
     seen = Visit(chromium, campaign)
     seen.page.evaluate(
@@ -360,6 +379,7 @@ def download(seen, button):
     return waited.value.suggested_filename, Path(waited.value.path()).read_bytes()
 
 
+@pytest.mark.full
 def test_a_plot_is_exported_as_png_and_csv(visit, campaign):
     seen = visit(campaign)
     seen.draw("entry-0")
@@ -371,6 +391,7 @@ def test_a_plot_is_exported_as_png_and_csv(visit, campaign):
     assert "kept,,1,61" in lines
 
 
+@pytest.mark.full
 def test_a_table_is_exported_as_csv_with_full_numbers_and_without_formulas(visit, hostile):
     seen = visit(hostile)
     _, content = download(seen, seen.page.locator('[data-table="entries"]'))

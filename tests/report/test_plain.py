@@ -9,6 +9,7 @@ import sys
 import pytest
 from rich.table import Table
 
+from tests.commands.conftest import typed
 from tests.judge.test_bad_logs import HEAD, good_log
 from train_bench.judge import log
 from train_bench.plain_text import plain, plain_value
@@ -60,8 +61,7 @@ def test_a_console_keeps_its_own_colours_and_lines():
 
 
 def judged(verb, folder, *arguments):
-    command = [sys.executable, "-m", "train_bench", verb, str(folder), "--ruleset", "1.1.0", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=400)
+    return typed(verb, str(folder), "--ruleset", "1.1.0", *arguments)
 
 
 def test_values_of_a_log_reach_the_terminal_and_the_tables_as_text(tmp_path):
@@ -101,9 +101,8 @@ def test_a_full_standard_output_is_a_sentence_and_not_a_traceback():
     assert completed.stderr == "train-bench: What is printed cannot be written: No space left on device.\n"
 
 
-def test_without_a_home_folder_the_sentence_says_what_to_set(tmp_path):
-    command = [sys.executable, "-m", "train_bench", "plan", "output='~nobody_by_that_name/x'"]
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=400, cwd=tmp_path)
+def test_without_a_home_folder_the_sentence_says_what_to_set():
+    completed = typed("plan", "output='~nobody_by_that_name/x'")
     assert completed.returncode == 2
     assert "needs a home folder" in completed.stderr and "Traceback" not in completed.stderr
 

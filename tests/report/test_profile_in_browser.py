@@ -7,6 +7,8 @@ from tests.report import pages
 from train_bench.profile import several
 from train_bench.report.page import write
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def page(tmp_path):

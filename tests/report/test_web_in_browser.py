@@ -11,6 +11,8 @@ from tests.report import pages
 from train_bench import campaign, lock
 from train_bench.report.page import live
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def plan(tmp_path):
@@ -65,7 +67,6 @@ def test_a_round_is_reviewed_and_its_rows_are_filtered(visit, tmp_path):
         assert seen.page.locator("img").count() == 0
 
 
-@pytest.mark.full
 def test_hostile_names_are_only_texts_on_all_pages(visit, tmp_path):
     pages.hostile(tmp_path / "tree")
     with served(tmp_path / "tree", tmp_path / "none.db", "mini-1.0") as server:

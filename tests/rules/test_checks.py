@@ -137,6 +137,7 @@ def test_spoiled_full_scale_logs_get_the_official_verdict(opt_name, tmp_path):
     assert verdicts == {True, False}
 
 
+@pytest.mark.full
 def test_spoiled_mini_logs_get_the_official_verdict(tmp_path, mini_file):
     rng = random.Random(3)
     good = lines_of("good.txt")

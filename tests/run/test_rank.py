@@ -39,6 +39,7 @@ def test_what_befalls_a_rank_after_its_result_is_whole_takes_nothing_away(tmp_pa
     assert state["state"] == left
 
 
+@pytest.mark.full
 def test_a_rank_that_cannot_join_says_why_where_its_parent_looks(tmp_path):
     planned = make(f"output={tmp_path / 'campaign'}", "runs=1", "seed=1", "launcher=slurm")
     campaign.begin(planned)

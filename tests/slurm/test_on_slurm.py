@@ -56,6 +56,7 @@ def score(folder):
     return json.loads((folder / "score.json").read_text())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("starter", "epochs", "status"), [("srun", 32, "success"), ("torchrun", 3, "aborted")]
 )
@@ -85,6 +86,7 @@ def test_slurm_starts_a_program_of_the_users_own_as_it_starts_a_reference(tmp_pa
     assert "A program of the user's own has trained." in answer.stdout
 
 
+@pytest.mark.full
 def test_an_array_has_a_task_per_run_and_is_judged_by_the_job_that_waits_for_it(tmp_path):
     folder = tmp_path / "campaign"
     submit(folder, *SLURM, *program("miss"), "runs=2", "launcher.array=true")
@@ -93,6 +95,7 @@ def test_an_array_has_a_task_per_run_and_is_judged_by_the_job_that_waits_for_it(
     assert len(list((folder / "slurm").glob("*_[01].out"))) == 2
 
 
+@pytest.mark.full
 def test_runs_side_by_side_each_have_a_node(tmp_path):
     folder = tmp_path / "campaign"
     submit(folder, "launcher=slurm", *program("slow"), "runs=2", "launcher.parallel=2")
@@ -103,6 +106,7 @@ def test_runs_side_by_side_each_have_a_node(tmp_path):
     assert len(score(folder)["runs"]) == 2
 
 
+@pytest.mark.full
 def test_a_killed_rank_is_named_and_the_job_has_failed(tmp_path):
     folder = tmp_path / "campaign"
     submit(folder, *SLURM, "runs=1", "seed=1", "launcher.threads_per_rank=1")
@@ -113,6 +117,7 @@ def test_a_killed_rank_is_named_and_the_job_has_failed(tmp_path):
     assert ended["deaths"] == ["rank 1 killed by SIGKILL"]
 
 
+@pytest.mark.full
 def test_a_job_that_was_cancelled_preempted_or_out_of_time_is_told_apart(tmp_path):
     endless = ("launcher=slurm", "launcher.nproc_per_node=1", *program("endless"))
     late, cancelled, preempted = (tmp_path / name for name in ("late", "cancelled", "preempted"))
@@ -132,6 +137,7 @@ def test_a_job_that_was_cancelled_preempted_or_out_of_time_is_told_apart(tmp_pat
         assert how in printed.stdout + printed.stderr
 
 
+@pytest.mark.full
 def test_a_short_allocation_starts_nothing(tmp_path):
     """A batch script of the user's own, with one node where two were planned."""
     command = ("train_bench", "run", *SLURM, *SHORT, f"output={tmp_path / 'campaign'}")
@@ -142,6 +148,7 @@ def test_a_short_allocation_starts_nothing(tmp_path):
     assert not (tmp_path / "campaign").exists()
 
 
+@pytest.mark.full
 def test_a_job_that_slurm_refuses_says_so_in_slurms_words(tmp_path):
     answer = train_bench("run", *SLURM, *SHORT, "launcher.partition=nowhere", f"output={tmp_path / 'c'}")
     assert answer.returncode == 1
@@ -149,6 +156,7 @@ def test_a_job_that_slurm_refuses_says_so_in_slurms_words(tmp_path):
     assert "partition" in answer.stderr
 
 
+@pytest.mark.full
 def test_a_sweep_goes_through_submitit(tmp_path):
     needs.package("submitit")
     folder = tmp_path / "sweep"
@@ -159,6 +167,7 @@ def test_a_sweep_goes_through_submitit(tmp_path):
     assert [outcome(job) for job in sweep.outcomes(folder)] == ["incomplete"] * 2
 
 
+@pytest.mark.full
 def test_systems_on_two_partitions_are_evaluated_by_one_command_at_the_same_time(tmp_path):
     needs.package("joblib")
     (tmp_path / "conf" / "system").mkdir(parents=True)

@@ -81,6 +81,7 @@ def same_rows_when_indexed_twice_and_anew(path, folder):
     return first
 
 
+@pytest.mark.full
 def test_many_campaigns_indexed_twice_and_into_a_new_store_give_the_same_rows(many, tmp_path, monkeypatch):
     monkeypatch.setattr(schema, "SYNCHRONOUS", "OFF")  # the test waits for no disk
     entries, logs = same_rows_when_indexed_twice_and_anew(many, tmp_path)

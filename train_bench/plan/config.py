@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -154,9 +155,14 @@ class RunConfig:
 
 def register() -> None:
     """Make the schemas known to Hydra: `run_schema`, and `<name>_schema` of every sibling."""
-    store = ConfigStore.instance()
-    store.store(name="run_schema", node=RunConfig)
+    _store(None, "run_schema", RunConfig)
     for name in discover.references():
-        store.store(group="benchmark", name=f"{name}_schema", node=discover.reference_config(name))
+        _store("benchmark", f"{name}_schema", discover.reference_config(name))
     for name in discover.launchers():
-        store.store(group="launcher", name=f"{name}_schema", node=discover.launcher_config(name))
+        _store("launcher", f"{name}_schema", discover.launcher_config(name))
+
+
+@functools.cache
+def _store(group: str | None, name: str, schema: type) -> None:
+    """Once in a process: Hydra walks through all fields of a schema."""
+    ConfigStore.instance().store(group=group, name=name, node=schema)

@@ -158,7 +158,10 @@ def values(variant: str) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     """A file of plain YAML, by the parser of libyaml where PyYAML was built with it: ten times faster."""
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    return (
+        yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        or {}
+    )
 
 
 def _over(upper: Mapping[str, Any], lower: Mapping[str, Any]) -> dict[str, Any]:
