@@ -109,6 +109,12 @@ TYPES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory):
+    """Of the training that nodes are accepted by."""
+    return accept(tmp_path_factory.mktemp("first") / "fleet", "a", "--alone")[1]["job"]["digest"]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -118,9 +124,7 @@ TYPES = [
         *TYPES,
     ],
 )
-def test_a_baseline_that_is_none_or_of_another_training_is_refused(tmp_path, capsys, content):
-    accept(tmp_path / "first", "a", "--alone")
-    digest = json.loads((tmp_path / "first" / "accept.json").read_text())["job"]["digest"]
+def test_a_baseline_that_is_none_or_of_another_training_is_refused(tmp_path, capsys, content, digest):
     written = tmp_path / "baseline.json"
     written.write_text(content.replace("RIGHT", digest))
     code, told = accept(tmp_path / "fleet", "a", "--against", str(written))

@@ -11,6 +11,7 @@ import pytest
 from tests.commands.conftest import typed
 from tests.judge.campaigns import campaign, plan
 from tests.judge.test_comparison import SECONDS, entry
+from tests.selection import others_in_full
 from train_bench.cli import command
 from train_bench.errors import RequestError
 from train_bench.judge import gate
@@ -84,7 +85,7 @@ def test_the_looks_spend_what_they_may():
         )
 
 
-@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("paired", others_in_full([False, True], [True]))
 @pytest.mark.parametrize("options", [{}, {"most_pairs": 5}], ids=["once", "sequential"])
 def test_a_slow_down_at_the_limit_is_called_slower_and_not_slower_in_at_most_5_of_100_cases(paired, options):
     gates = answers(numpy.random.default_rng(5), 1 + LIMIT, 5, paired=paired, **options)
@@ -92,7 +93,9 @@ def test_a_slow_down_at_the_limit_is_called_slower_and_not_slower_in_at_most_5_o
     assert share(gates, gate.NOT_SLOWER) <= AT_MOST
 
 
-@pytest.mark.parametrize("options", [{}, {"most_pairs": 10}], ids=["once", "sequential"])
+@pytest.mark.parametrize(
+    "options", others_in_full([{}, {"most_pairs": 10}], [{}]), ids=["once", "sequential"]
+)
 def test_no_slow_down_is_hardly_ever_called_one(options):
     gates = answers(numpy.random.default_rng(6), 1.0, 10, deviation=0.02, **options)
     assert share(gates, gate.SLOWER) <= 0.002

@@ -168,17 +168,20 @@ def official_files():
         if name.startswith("training-"):
             for benchmark, rules in ruleset.load(name).benchmarks.items():
                 if not any(erratum.rcp_crashes for erratum in rules.errata) and rcp.official(rules):
-                    yield pytest.param(name.removeprefix("training-"), benchmark, id=f"{name}-{benchmark}")
+                    yield name.removeprefix("training-"), benchmark
 
 
 OFFICIAL_FILES = list(official_files())
+official = pytest.mark.parametrize(
+    ("round_name", "name"), others_in_full(OFFICIAL_FILES, OFFICIAL_FILES[::10])
+)
 
 
 def test_most_benchmarks_of_most_rounds_have_official_points():
     assert len(OFFICIAL_FILES) >= 60
 
 
-@pytest.mark.parametrize(("round_name", "name"), OFFICIAL_FILES)
+@official
 def test_an_official_file_has_the_official_means_bounds_and_pruning(round_name, name):
     rules = rules_of(round_name, name)
     points = rcp.official(rules)
@@ -188,7 +191,7 @@ def test_an_official_file_has_the_official_means_bounds_and_pruning(round_name, 
     assert [point.batch_size for point in rcp.prune(points)] == sorted(kept)
 
 
-@pytest.mark.parametrize(("round_name", "name"), OFFICIAL_FILES)
+@official
 @settings(THOROUGH, max_examples=8)
 @given(data=st.data())
 def test_an_official_file_gives_the_verdict_of_the_official_checker(round_name, name, data):

@@ -225,6 +225,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
     }
 
 
+@pytest.mark.full
 def test_two_ranks_take_the_steps_of_one(two_ranks: dict[str, list[dict[str, torch.Tensor]]]) -> None:
     alone = _three_steps(FromFile(Path(), rank=0, size=1))
     first, second = two_ranks["fp32"]
@@ -236,6 +237,7 @@ def test_two_ranks_take_the_steps_of_one(two_ranks: dict[str, list[dict[str, tor
                 torch.testing.assert_close(found[name], wanted)
 
 
+@pytest.mark.full
 def test_a_table_that_overflows_on_one_rank_holds_all_ranks_back(
     two_ranks: dict[str, list[dict[str, torch.Tensor]]],
 ) -> None:
