@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -162,7 +161,11 @@ def register() -> None:
         _store("launcher", f"{name}_schema", discover.launcher_config(name))
 
 
-@functools.cache
+_STORED: dict[str, type] = {}
+
+
 def _store(group: str | None, name: str, schema: type) -> None:
     """Once in a process: Hydra walks through all fields of a schema."""
-    ConfigStore.instance().store(group=group, name=name, node=schema)
+    if _STORED.get(name) is not schema:
+        ConfigStore.instance().store(group=group, name=name, node=schema)
+        _STORED[name] = schema
