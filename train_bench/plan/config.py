@@ -161,11 +161,11 @@ def register() -> None:
         _store("launcher", f"{name}_schema", discover.launcher_config(name))
 
 
-_STORED: dict[str, type] = {}
+_STORED: dict[tuple[str | None, str], type] = {}
 
 
 def _store(group: str | None, name: str, schema: type) -> None:
     """Once in a process: Hydra walks through all fields of a schema."""
-    if _STORED.get(name) is not schema:
+    if _STORED.get((group, name)) is not schema:
         ConfigStore.instance().store(group=group, name=name, node=schema)
-        _STORED[name] = schema
+        _STORED[group, name] = schema
