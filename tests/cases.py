@@ -14,6 +14,9 @@ import pytest
 LONGEST_FIRST = ("hosts", "slurm", "launchers", "own_trainer", "equivalence", "commands", "references")
 """Folders whose files take longest, so that with several processes none is left alone with one of them at the end."""
 
+COMPILING = "test_minigo_game.py"
+"""Of the files that need the Go engine compiled, which takes a minute, one starts first, so that none waits for it."""
+
 LIMIT_SECONDS = 3.0
 """Processor time of a case of `make test`, its child processes included, above which it carries the marker `slow`.
 Processor time is not the time that a loaded machine takes; still it varies with the processor, so that
@@ -26,8 +29,8 @@ PROPERTY = "processor_seconds_without_marker"
 
 
 def order(items: list[pytest.Item], tests: Path, seed: int | None) -> None:
-    """Sort by folder, the longest first, or shuffle files and the tests of each file by a seed, alike in all workers.
-    The tests of a file stay together, as do what they share."""
+    """Sort by folder, the longest first behind what compiles, or shuffle files and the tests of each file by a seed,
+    alike in all workers. The tests of a file stay together, as do what they share."""
     if seed is None:
         items.sort(key=lambda item: _place(item.path, tests))
         return
@@ -40,6 +43,8 @@ def order(items: list[pytest.Item], tests: Path, seed: int | None) -> None:
 
 
 def _place(path: Path, tests: Path) -> int:
+    if path.name == COMPILING:
+        return -1
     folder = path.relative_to(tests).parts[0] if path.is_relative_to(tests) else ""
     return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 

@@ -1,8 +1,12 @@
 """Campaigns of the default benchmark whose ranks run a fake task, in a second instead of a minute."""
 
 import contextlib
+import copy
+import functools
 import importlib.util
 import io
+import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,9 +54,17 @@ def typed(verb, *arguments):
 
 
 def composed_config(*overrides):
-    """A request as Hydra composes it."""
+    """A request as Hydra composes it: once for tests that differ in `output=` alone, since it takes a while."""
+    places = [text for text in overrides if re.fullmatch(r"output=[\w/.-]+", text)]
+    others = tuple(text for text in overrides if text not in places)
+    config = copy.deepcopy(_composed(others, discover.CONF, os.environ.get("TRAIN_BENCH_PATH")))
+    return replace(config, output=places[-1].removeprefix("output=")) if places else config
+
+
+@functools.cache
+def _composed(overrides, folder, _search_path):
     register()
-    with initialize_config_dir(str(discover.CONF), version_base="1.3"):
+    with initialize_config_dir(str(folder), version_base="1.3"):
         return OmegaConf.to_object(compose("config", overrides=list(overrides)))
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,13 @@ RESNETS = sorted(path.stem for path in (CONF / "benchmark").glob("resnet*.yaml")
 
 
 def composed(name: str, *overrides: str) -> Any:
-    """The configuration of a benchmark."""
+    """The configuration of a benchmark; a copy for each caller, composed once."""
     reference = discover.describe_variant(name)["reference"]
-    kind = discover.reference_config(reference)
+    return copy.deepcopy(_composed(name, overrides, reference, discover.reference_config(reference)))
+
+
+@functools.cache
+def _composed(name: str, overrides: tuple[str, ...], reference: str, kind: type) -> Any:
     ConfigStore.instance().store(group="benchmark", name=f"{reference}_schema", node=kind)
     with initialize_config_dir(str(CONF), version_base=None):
         whole = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
