@@ -16,6 +16,8 @@ def slurm():
         nodes, reason = set(completed.stdout.split()), completed.stderr.strip()
     except FileNotFoundError:
         nodes, reason = set(), "sinfo is not installed"
+    except subprocess.TimeoutExpired:
+        nodes, reason = set(), "sinfo does not answer"
     if len(nodes) < 2:
         text = f"there is no Slurm of two nodes: {reason or nodes} (make slurm-local)"
         needs.absent(text)
