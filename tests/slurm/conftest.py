@@ -13,7 +13,7 @@ def slurm():
     try:
         command = ["sinfo", "--noheader", "--Node", "--format=%N"]
         completed = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        nodes, reason = set(completed.stdout.split()), completed.stderr.strip()
+        nodes, reason = set(completed.stdout.split()), completed.stderr.strip().rpartition("\n")[2]
     except FileNotFoundError:
         nodes, reason = set(), "sinfo is not installed"
     except subprocess.TimeoutExpired:
