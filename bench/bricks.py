@@ -27,9 +27,9 @@ import torch
 
 from tests.references.configs import composed
 from train_bench.check.one_rank import OneRank
+from train_bench.core.job import Precision
 from train_bench.dry_run.step import starting_anew
 from train_bench.dry_run.watch import Watch
-from train_bench.job import Precision
 from train_bench.plan import discover
 from train_bench.profile import bound
 from train_bench.profile.bricks import Calls

@@ -21,10 +21,10 @@ import torch
 
 from tests.commands.conftest import make
 from tests.references.several_ranks import FromFile
-from train_bench import campaign
-from train_bench.commands.equivalent import DRAWS, TWINS
+from train_bench.campaign import runner
+from train_bench.cli.commands.equivalent import DRAWS, TWINS
+from train_bench.core.job import Job
 from train_bench.equivalence import compare, record, recording
-from train_bench.job import Job
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.run import rank
@@ -119,7 +119,7 @@ def plan_of(reference: str, ranks: int = 1, changes: tuple[str, ...] = (), seed:
     data_dir = str(discover.cache() / f"{reference}_mini")
     job = replace(job, config={**job.config, **short, "data_dir": data_dir})
     planned = replace(planned, jobs=(job,))
-    campaign.prepare_data(planned)
+    runner.prepare_data(planned)
     return planned
 
 

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.equivalence_bugs import ACCUMULATED, ALL, BATCH_NORM, BUGS
 from bench.equivalence_pairs import SEED, UNIT, Baseline, Way, plan_of
-from train_bench import files
+from train_bench.core import files
 from train_bench.equivalence import compare, record
 
 STEPS = 6

@@ -22,7 +22,7 @@ import torch
 
 from tests.launchers import faults as of_launchers
 from tests.references.tasks import opening
-from train_bench.job import read_job
+from train_bench.core.job import read_job
 from train_bench.references.parts import lamb, optimizers, stream, training
 from train_bench.run import rank
 

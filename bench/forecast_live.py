@@ -26,9 +26,10 @@ from pathlib import Path
 from train_bench.errors import TrainBenchError
 from train_bench.forecast.live import Campaign, Interval, Seen
 from train_bench.forecast.samples import Samples, expect
-from train_bench.judge import locate, log, rcp
+from train_bench.judge import locate, rcp
 from train_bench.judge.entry import common_batch_size
-from train_bench.judge.record import SUCCESS, RunRecord, make_record, number_of
+from train_bench.logs import log
+from train_bench.logs.record import SUCCESS, RunRecord, make_record, number_of
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules

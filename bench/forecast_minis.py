@@ -28,7 +28,7 @@ import numpy as np
 from train_bench.forecast import log_pace, samples, simulate
 from train_bench.forecast.simulate import Pace
 from train_bench.judge import rcp
-from train_bench.judge.record import SUCCESS, read_record
+from train_bench.logs.record import SUCCESS, read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules

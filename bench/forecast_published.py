@@ -30,7 +30,7 @@ from train_bench.forecast import families, published_pace
 from train_bench.forecast.families import Family, Size, StepTimes
 from train_bench.forecast.published_pace import needed
 from train_bench.forecast.simulate import simulate
-from train_bench.judge import published
+from train_bench.judge.published import published_entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,8 @@ def main() -> int:
         "--split", action="store_true", help="learn from half of the submitters, ask the others"
     )
     options = parser.parse_args()
-    table = published.read(options.table)
-    known = families.families({*table, *published.shipped()}, needed)
+    table = published_entries.read(options.table)
+    known = families.families({*table, *published_entries.shipped()}, needed)
     rounds = options.rounds.split(",") if options.rounds else sorted({entry.round for entry in table})
     of_table = families.families(table, needed)
     asked = [family for family in of_table if family.round in rounds and len(scales(family)) > 2]

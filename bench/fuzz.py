@@ -32,10 +32,10 @@ from typing import Any
 import cattrs
 from planned import composed, plan_of
 
-from train_bench.cli import command
+from train_bench.cli.exit_codes import guarded
+from train_bench.cli.program import command
 from train_bench.errors import LaunchError
-from train_bench.exit_codes import guarded
-from train_bench.plan import discover, launch
+from train_bench.plan import discover, process
 from train_bench.references.minigo import sgf
 
 LOGS = discover.ROOT / "tests" / "logs"
@@ -307,13 +307,13 @@ def _changed(rng: random.Random, value: Any) -> Any:
 def _start_nothing() -> None:
     """Verbs carry no command out; a run that they would start ends with exit code 1."""
 
-    def carry_out(*_words: Any, **_options: Any) -> launch.Ended:
-        return launch.Ended(exit_code=1, stderr="")
+    def carry_out(*_words: Any, **_options: Any) -> process.Ended:
+        return process.Ended(exit_code=1, stderr="")
 
     def answer(_launch: Any) -> str:
         raise LaunchError("nothing is started here")
 
-    launch.carry_out, launch.answer = carry_out, answer
+    process.carry_out, process.answer = carry_out, answer
 
 
 def _with_limit(act: Callable[[], int]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.references.test_minigo_game import compare_playouts
-from train_bench.progress_bar import bar
+from train_bench.core.progress_bar import bar
 
 SEED = 1
 

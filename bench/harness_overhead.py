@@ -29,8 +29,8 @@ from rich.console import Console
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from train_bench import campaign
-from train_bench.job import Job
+from train_bench.campaign import runner
+from train_bench.core.job import Job
 from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
@@ -159,7 +159,7 @@ def bare(config: Config, job: Job, epochs: int) -> float:
 def tracked(plan: Plan, folder: Path, *, trackers: Sequence[str]) -> float:
     """Seconds between `run_start` and `run_stop` of a campaign of one run that these trackers follow."""
     plan = replace(plan, jobs=(replace(plan.jobs[0], folder=folder),))
-    campaign.begin(plan)
+    runner.begin(plan)
     followers = [
         Tracking(
             name,
@@ -173,8 +173,8 @@ def tracked(plan: Plan, folder: Path, *, trackers: Sequence[str]) -> float:
         for name in trackers
     ]
     watcher = Together([Terminal(Console(quiet=True)), *followers])
-    launcher = discover.launcher(campaign.launcher_config(plan))
-    campaign.run_all(plan, launcher, watcher, retry_failed=False)
+    launcher = discover.launcher(runner.launcher_config(plan))
+    runner.run_all(plan, launcher, watcher, retry_failed=False)
     return _window(plan.jobs[0].result_file)
 
 

@@ -25,7 +25,7 @@ import cattrs
 from planned import first, one_run
 from torch.utils.data import dataloader
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
 from train_bench.run.events import Log, wall_clock_ms

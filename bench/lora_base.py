@@ -17,8 +17,8 @@ from planned import composed
 from torch import nn
 from torch.nn import functional
 
+from train_bench.core.progress_bar import bar
 from train_bench.plan import discover
-from train_bench.progress_bar import bar
 from train_bench.references.llama2_70b_lora import dialect
 from train_bench.references.llama2_70b_lora.model import Decoder
 from train_bench.references.parts import prepared

@@ -16,9 +16,9 @@ from pathlib import Path
 import cattrs
 from planned import first, one_run
 
+from train_bench.core.progress_bar import bar
 from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
-from train_bench.progress_bar import bar
 from train_bench.references.minigo.config import Config
 from train_bench.references.minigo.task import Task
 

@@ -17,7 +17,8 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from train_bench import campaign, software
+from train_bench.campaign import runner
+from train_bench.core import software
 from train_bench.plan import discover
 from train_bench.plan.config import register
 from train_bench.plan.plan import Plan, Provenance, make_plan
@@ -61,7 +62,7 @@ def one_run(overrides: Sequence[str], evaluated: Callable[[EvalSchedule], EvalSc
     plan = plan_of(
         config, next(word.partition("=")[2] for word in overrides if word.startswith("benchmark="))
     )
-    campaign.prepare_data(plan)
+    runner.prepare_data(plan)
     job = plan.jobs[0]
     never = Target(thresholds=tuple(_beyond_reach(config) for config in job.target.thresholds))
     return replace(plan, jobs=(replace(job, target=never, schedule=evaluated(job.schedule)),))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 
-from train_bench import search_path
+from train_bench.core import plugins
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 
@@ -20,7 +20,7 @@ TABLE = re.compile(r"(?:\| \| Task .*\n)(?:\|.*\n)+")
 
 def table() -> str:
     """A row for each name that logs of shipped benchmarks have."""
-    shipped = {name for name, plugin in search_path.references().items() if plugin.shipped}
+    shipped = {name for name, plugin in plugins.references().items() if plugin.shipped}
     every = {variant: discover.describe_variant(variant) for variant in discover.variants()}
     described = {name: one for name, one in every.items() if one["reference"] in shipped}
     own = [name for name, one in described.items() if one["benchmark"] == name]

@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from tests.references.published_decoder import decoder, mixture
 from tests.references.tasks import synthetic
-from train_bench.job import Device, Job, Precision
+from train_bench.core.job import Device, Job, Precision
 from train_bench.launchers.inline import parallel as inline
 
 Step = Callable[[], object]

@@ -56,10 +56,10 @@ def rank(way: str, ranks: int, steps: int, width: int, out: Path) -> None:
     """One rank of one way."""
     import torch
 
+    from train_bench.core.sharded_tensors import own_part
     from train_bench.launchers.torchrun.parallel import join
     from train_bench.references.llama31_8b.task import Task
     from train_bench.references.parts.decoder import data
-    from train_bench.sharded_tensors import own_part
 
     torch.set_num_threads(1)
     shape = (f"benchmark.model.width={width}", f"benchmark.model.intermediate={4 * width}")

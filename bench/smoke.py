@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PACKAGES = "import torch, sklearn, hydra, mlperf_logging, train_bench.run.rank, train_bench.cli"
+PACKAGES = "import torch, sklearn, hydra, mlperf_logging, train_bench.run.rank, train_bench.cli.program"
 SHORT = ("benchmark=resnet_mini", "device=cpu", "runs=1", "seed=1", "benchmark.evaluation.until=1")
 
 

@@ -1,5 +1,5 @@
 """Reference implementations, a folder each: those beside this file, and those of `TRAIN_BENCH_PATH`."""
 
-from train_bench import search_path
+from train_bench.core import plugins
 
-__path__ += search_path.parents()
+__path__ += plugins.parents()

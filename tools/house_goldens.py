@@ -37,7 +37,7 @@ def masked(text: str) -> str:
 
 
 def said(*words: str) -> str:
-    from train_bench.cli import command
+    from train_bench.cli.program import command
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -51,14 +51,16 @@ def said(*words: str) -> str:
 
 
 def cheap(folder: Path) -> None:
-    from train_bench import cli
+    from train_bench.cli.program import VERBS
 
-    verbs = getattr(cli, "VERBS", None) or __import__("train_bench.cli.program", fromlist=["VERBS"]).VERBS
-    for verb in verbs:
+    for verb in VERBS:
         write(folder / "help" / verb, said(verb, "--help"))
     write(folder / "list", said("list"))
     for name in discover.variants():
-        write(folder / "plan" / name, said("plan", f"benchmark={name}", "seed=7", "output=/tmp/golden", "--json"))
+        write(
+            folder / "plan" / name,
+            said("plan", f"benchmark={name}", "seed=7", "output=/tmp/golden", "--json"),
+        )
     for round_name in ruleset.names():
         for benchmark in ruleset.load(round_name).benchmarks:
             where = folder / "rules" / round_name / benchmark
@@ -70,7 +72,9 @@ def cheap(folder: Path) -> None:
             write(folder / "score" / path.name, said("score", str(path)))
             page = Path(tempfile.mkdtemp()) / "page.html"
             write(folder / "report" / f"{path.name}.said", said("report", str(path), "--to", str(page)))
-            write(folder / "report" / f"{path.name}.html", masked(page.read_text()) if page.exists() else "none")
+            write(
+                folder / "report" / f"{path.name}.html", masked(page.read_text()) if page.exists() else "none"
+            )
 
 
 def runs(folder: Path) -> None:
@@ -83,7 +87,9 @@ def runs(folder: Path) -> None:
         log = (where / "c" / "result_0.txt").read_text()
         weights = sorted((where / "c").rglob("*.safetensors"))
         digests = "\n".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in weights)
-        text = re.sub(r'"time_ms": \d+|"lineno": \d+|"value": [\d.]+(?=[^\n]*(throughput|samples_per))', "X", log)
+        text = re.sub(
+            r'"time_ms": \d+|"lineno": \d+|"value": [\d.]+(?=[^\n]*(throughput|samples_per))', "X", log
+        )
         write(folder / "runs" / name, masked(text).replace(str(where), "WHERE") + "weights\n" + digests)
         shutil.rmtree(where)
 
@@ -102,7 +108,18 @@ def main() -> None:
     (runs if options.runs else cheap)(options.folder)
     if options.against:
         part = "runs" if options.runs else "."
-        sys.exit(subprocess.run(["diff", "-rq", "-x", "runs" if part == "." else "-", str(options.against / part), str(options.folder / part)]).returncode)
+        sys.exit(
+            subprocess.run(
+                [
+                    "diff",
+                    "-rq",
+                    "-x",
+                    "runs" if part == "." else "-",
+                    str(options.against / part),
+                    str(options.folder / part),
+                ]
+            ).returncode
+        )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,6 @@
 
 import sys
 
-from train_bench.cli import main
+from train_bench.cli.program import main
 
 sys.exit(main())

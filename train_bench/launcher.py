@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.task import BenchmarkConfig
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}

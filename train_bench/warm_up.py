@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from train_bench.core.sharded_tensors import own_part
 from train_bench.errors import LaunchError
-from train_bench.sharded_tensors import own_part
 
 
 class Stateful(Protocol):

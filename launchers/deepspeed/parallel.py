@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
+from train_bench.core.job import Job, Precision
 from train_bench.errors import LaunchError
-from train_bench.job import Job, Precision
 from train_bench.launchers.deepspeed.config import Config
 from train_bench.launchers.parts.ddp import TorchParallel, whole_state
 

@@ -11,7 +11,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from train_bench.job import Device, Job
+from train_bench.core.job import Device, Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.deepspeed.config import Config, Starter
 from train_bench.launchers.parts.exit_codes import how_it_ended

@@ -8,8 +8,8 @@ from typing import TypeVar
 import horovod.torch as hvd
 import torch
 
+from train_bench.core.job import Job
 from train_bench.errors import LaunchError
-from train_bench.job import Job
 from train_bench.launchers.parts.ddp import TorchParallel
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import importlib.util
 import re
 import sys
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.horovod.config import Config
 from train_bench.launchers.parts.exit_codes import how_it_ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.launchers.parts.ddp import TorchParallel
 
 

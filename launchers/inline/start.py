@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.inline.config import Config
 from train_bench.launchers.parts.exit_codes import how_it_ended

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from train_bench.core.job import Device, Job, Precision
 from train_bench.errors import LaunchError
-from train_bench.job import Device, Job, Precision
 from train_bench.launchers.parts.light_ddp import LightDDP
 
 T = TypeVar("T")

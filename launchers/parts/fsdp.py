@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from train_bench.core.sharded_tensors import layers_of, whole
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.ddp import TorchParallel, whole_state
 from train_bench.launchers.parts.dividing import dividing
-from train_bench.sharded_tensors import layers_of, whole
 
 
 class ShardedParallel(TorchParallel):

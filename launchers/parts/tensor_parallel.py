@@ -18,11 +18,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from train_bench.core.job import Job, Precision
+from train_bench.core.sharded_tensors import is_sharded, own_part, whole
 from train_bench.errors import LaunchError
-from train_bench.job import Job, Precision
 from train_bench.launchers.parts.ddp import TorchParallel, whole_state
 from train_bench.launchers.parts.dividing import dividing
-from train_bench.sharded_tensors import is_sharded, own_part, whole
 
 
 class TensorParallel(TorchParallel):

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from train_bench.core.job import Job, read_job
 from train_bench.errors import TrainBenchError
-from train_bench.job import Job, read_job
 from train_bench.launchers.slurm.config import Starter
 from train_bench.launchers.slurm.hostlist import expand
 from train_bench.launchers.slurm.rendezvous import rendezvous

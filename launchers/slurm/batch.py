@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from train_bench.core.job import Job
 from train_bench.errors import RequestError
-from train_bench.job import Job
 from train_bench.launcher import SAFE_PATH, BatchTask, Launch
 from train_bench.launchers.slurm.config import Config
 from train_bench.launchers.slurm.start import FIRST_NODE

@@ -6,8 +6,8 @@ import importlib
 import os
 from typing import cast
 
+from train_bench.core.job import Job
 from train_bench.errors import LaunchError
-from train_bench.job import Job
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.launchers.slurm.config import Starter
 from train_bench.launchers.slurm.rendezvous import rendezvous

@@ -7,9 +7,9 @@ from __future__ import annotations
 import socket
 import time
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.job import Job
 from train_bench.errors import LaunchError
-from train_bench.job import Job
 
 POLL_SECONDS = 0.1
 

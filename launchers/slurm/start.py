@@ -7,7 +7,7 @@ import re
 import sys
 from typing import cast
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launcher import Launcher as InnerLauncher
 from train_bench.launchers.parts.exit_codes import how_it_ended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.launchers.parts.fsdp import ShardedParallel
 from train_bench.launchers.parts.tensor_parallel import TensorParallel

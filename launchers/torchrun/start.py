@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.launchers.torchrun.config import Config, Rendezvous

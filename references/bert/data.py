@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.progress_bar import bar
 from train_bench.references.bert import packed, sources
 from train_bench.references.bert.config import Config
 from train_bench.references.parts import prepared, stream

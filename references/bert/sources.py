@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.references.bert import grammar, packed, tfrecord
 from train_bench.references.bert.config import Config, Data

@@ -16,7 +16,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError
 
 LONGEST_RECORD = 1 << 20

@@ -25,9 +25,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError, WriteError
-from train_bench.progress_bar import bar
 from train_bench.references.dlrm.config import Config
 from train_bench.references.dlrm.lines import FIELDS, parse
 from train_bench.references.parts.recommendation import records

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.progress_bar import bar
 from train_bench.references.dlrm_dcnv2.config import Config
 from train_bench.references.parts.recommendation import data, records
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.llama2_70b_lora import dialect
 from train_bench.references.llama2_70b_lora.config import Config

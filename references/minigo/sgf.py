@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.references.minigo import game
 

@@ -25,9 +25,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.progress_bar import bar
 
 MOST_MEMBERS = 300_000
 """More than twice those of COCO's largest archive."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.references.parts import prepared
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from train_bench import files, sharded_tensors
+from train_bench.core import files, sharded_tensors
+from train_bench.core.sharded_tensors import part
 from train_bench.parallel import Parallel
-from train_bench.sharded_tensors import part
 
 FILE = "checkpoint.pt"
 

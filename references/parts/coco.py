@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.progress_bar import bar
 from train_bench.references.parts import archives, prepared
 from train_bench.references.parts.fingerprint import mapped
 from train_bench.references.parts.images import FAULTS

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.references.parts import archives, coco
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError
 
 TRAIN_DIGITS = 897

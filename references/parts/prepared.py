@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from train_bench import files, task
+from train_bench import task
+from train_bench.core import files
 from train_bench.errors import RequestError, UnknownName, WriteError
 from train_bench.task import BenchmarkConfig
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.progress_bar import bar
 from train_bench.references.parts import images, prepared
 from train_bench.references.parts.fingerprint import mapped
 from train_bench.references.resnet import shards, sources

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.references.parts import archives, prepared
 from train_bench.references.parts.digit_scenes import stroke

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.progress_bar import bar
 from train_bench.references.parts import prepared, stream
 from train_bench.references.rnnt import features, recordings, sources
 from train_bench.references.rnnt.config import Config, Data, Hyperparameters

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.progress_bar import bar
 from train_bench.references.parts import archives, prepared
 from train_bench.references.rnnt import letters
 from train_bench.references.rnnt.config import Config

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.references.parts import prepared
 

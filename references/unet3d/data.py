@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.progress_bar import bar
 from train_bench.references.parts import prepared, stream
 from train_bench.references.unet3d import cases, sources
 from train_bench.references.unet3d.config import Config, Data

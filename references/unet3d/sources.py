@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.references.parts import archives
 from train_bench.references.unet3d.cases import case_name

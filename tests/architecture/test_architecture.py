@@ -15,73 +15,58 @@ from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 ROOT = Path(__file__).parents[2]
-SHARED = {
-    "progress_bar",
-    "errors",
-    "progress",
-    "quality",
-    "event",
-    "seeds",
-    "files",
-    "plain_text",
-    "job",
-    "software",
-    "sharded_tensors",
-    "lock",
-} | {"search_path"}
-CONTRACTS = {"task", "launcher", "parallel"}
-FOR_TRAINERS = {"warm_up"}
-"""What references and trainers of others may use, and nothing else of train_bench does: they import torch."""
-COMMANDS = {
-    *(
-        "cli",
-        "compose",
-        "campaign",
-        "ab_campaign",
-        "attempts",
-        "join",
-        "hosts",
-        "failures",
-        "submit",
-        "unscored",
-        "sweep",
-        "reference_point",
-        "package",
-        "crate",
-        "export",
-        "replay",
-        "trust",
-        "serve",
-        "restarts",
-    ),
-    *("description", "exit_codes", "machine", "commands", "shell_completion", "__main__"),
-}
+CONTRACTS = {"task", "launcher", "parallel", "progress", "quality", "errors", "seeds", "warm_up"}
+"""The modules at the top: what benchmarks, launchers and trainers of others build on."""
+
+DOOR = {"__main__", "cli"}
+
+BASE = {"core", "errors", "progress", "quality", "seeds"}
+TASKS = {"task", "launcher", "parallel"}
 
 MAY_SEE = {
-    "rules": SHARED,
-    "energy": SHARED,
-    "plan": SHARED | CONTRACTS | {"energy", "rules"},
-    "run": SHARED | CONTRACTS,
-    "own_trainer": SHARED | {"run", "rules", "Benchmark"},
-    "check": SHARED | CONTRACTS | {"run"},
-    "dry_run": SHARED | CONTRACTS | {"check"},
-    "profile": SHARED | CONTRACTS | {"run", "dry_run", "judge", "rules"},
-    "equivalence": SHARED | CONTRACTS | {"check", "run"},
-    "judge": SHARED | {"rules"},
-    "forecast": SHARED | {"judge", "rules"},
-    "fleet": SHARED | CONTRACTS | {"forecast", "judge", "plan", "rules", "run"},
-    "store": SHARED | {"judge", "rules"},
-    "report": SHARED | {"forecast", "judge", "rules"},
+    "core": {"errors", "progress", "quality"},
+    "rules": BASE,
+    "energy": BASE,
+    "plan": BASE | TASKS | {"energy", "rules"},
+    "run": BASE | TASKS,
+    "own_trainer": BASE | {"run", "rules", "Benchmark"},
+    "check": BASE | TASKS | {"run"},
+    "dry_run": BASE | TASKS | {"check"},
+    "logs": BASE | {"rules"},
+    "judge": BASE | {"logs", "rules"},
+    "compare": BASE | {"judge", "logs", "rules"},
+    "profile": BASE | TASKS | {"run", "dry_run", "judge", "logs", "rules"},
+    "equivalence": BASE | TASKS | {"check", "run"},
+    "forecast": BASE | {"judge", "logs", "rules"},
+    "store": BASE | {"compare", "judge", "logs", "rules"},
+    "report": BASE | {"compare", "forecast", "judge", "logs", "rules"},
+    "fleet": BASE | TASKS | {"forecast", "judge", "logs", "plan", "rules", "run"},
+    "campaign": BASE
+    | {
+        "launcher",
+        "energy",
+        "forecast",
+        "judge",
+        "logs",
+        "own_trainer",
+        "plan",
+        "report",
+        "rules",
+        "store",
+        "cli",
+    },
+    "exchange": BASE | TASKS | {"campaign", "compare", "judge", "logs", "plan", "rules", "run"},
 }
 
 ONLY_IN = {
-    "hydra": {"train_bench/compose.py", "train_bench/plan/config.py"},
-    "omegaconf": {"train_bench/compose.py", "train_bench/plan/config.py"},
-    "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/installed_checkers.py"},
+    "hydra": {"train_bench/cli/hydra_app.py", "train_bench/plan/config.py"},
+    "omegaconf": {"train_bench/cli/hydra_app.py", "train_bench/plan/config.py"},
+    "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/official/installed_checkers.py"},
     "sqlite3": {f"train_bench/store/{name}.py" for name in ("schema", "feed", "history")},
     "jinja2": {"train_bench/report/page/write.py"},
     "subprocess": {
-        "train_bench/plan/launch.py",
+        "train_bench/core/git.py",
+        "train_bench/plan/process.py",
         "train_bench/energy/counters.py",
         "train_bench/energy/meter.py",
         "train_bench/fleet/link.py",
@@ -103,7 +88,7 @@ MAY_IMPORT_TORCH = (
     "train_bench/equivalence/observe.py",
     "train_bench/equivalence/record.py",
     "train_bench/template/",
-    "train_bench/sharded_tensors.py",
+    "train_bench/core/sharded_tensors.py",
     "train_bench/warm_up.py",
     "launchers/parts/ddp.py",
     "launchers/parts/dividing.py",
@@ -157,30 +142,51 @@ def ours(path):
     return names - {"__version__", "references", "launchers"}
 
 
+def rooms():
+    """Folders of train_bench, the siblings and the template left out, and the modules at its top."""
+    folders = {path.name for path in (ROOT / "train_bench").iterdir() if list(path.glob("*.py"))}
+    modules = {path.stem for path in (ROOT / "train_bench").glob("*.py")} - {"__init__"}
+    return folders - {"references", "launchers", "template"}, modules
+
+
 @pytest.mark.parametrize("package", MAY_SEE)
 def test_a_package_sees_only_the_packages_it_may(package):
     for path in (ROOT / "train_bench" / package).rglob("*.py"):
         assert ours(path) <= MAY_SEE[package] | {package}, path
 
 
-def test_shared_modules_see_only_each_other_and_contracts_only_these_and_contracts():
-    for name in SHARED:
-        assert ours(ROOT / "train_bench" / f"{name}.py") <= SHARED, name
+def test_contracts_see_only_contracts_and_core():
     for name in CONTRACTS:
-        assert ours(ROOT / "train_bench" / f"{name}.py") <= SHARED | CONTRACTS, name
-    for name in FOR_TRAINERS:
-        assert ours(ROOT / "train_bench" / f"{name}.py") <= SHARED, name
+        assert ours(ROOT / "train_bench" / f"{name}.py") <= CONTRACTS | {"core"}, name
 
 
-def test_every_file_of_the_top_is_shared_a_contract_or_part_of_the_commands():
-    top = {path.stem for path in (ROOT / "train_bench").glob("*.py")} - {"__init__"}
-    assert top == (SHARED | CONTRACTS | FOR_TRAINERS | COMMANDS) - {"commands"}
+def test_every_room_has_its_rule():
+    folders, modules = rooms()
+    assert folders == {*MAY_SEE, "cli"}
+    assert modules == CONTRACTS | {"__main__"}
 
 
-def test_siblings_see_contracts_and_shared_modules_and_nothing_else_of_train_bench():
+def test_nobody_imports_the_program():
+    for path in python_files():
+        if not path.is_relative_to(ROOT / "train_bench" / "cli") and path.stem != "__main__":
+            assert "cli" not in ours(path), path
+
+
+def test_no_package_sees_one_that_sees_it():
+    """Not even by way of others."""
+    seen = {room: may & {*MAY_SEE} for room, may in MAY_SEE.items()}
+    order = []
+    while seen:
+        free = sorted(room for room, others in seen.items() if not others - {*order})
+        assert free, f"these import each other: {sorted(seen)}"
+        order += free
+        seen = {room: others for room, others in seen.items() if room not in order}
+
+
+def test_siblings_see_contracts_and_core_and_nothing_else_of_train_bench():
     for path in python_files():
         if not path.is_relative_to(ROOT / "train_bench") and str(path.relative_to(ROOT)) not in PROGRAMS:
-            assert ours(path) <= SHARED | CONTRACTS | FOR_TRAINERS, path
+            assert ours(path) <= CONTRACTS | {"core"}, path
 
 
 def test_nothing_that_a_scored_run_loads_imports_the_profiler():
@@ -313,14 +319,14 @@ def test_yaml_holds_values_and_no_arithmetic():
 
 
 def test_every_verb_is_a_file_of_its_name():
-    from train_bench.cli import VERBS
+    from train_bench.cli.program import VERBS
 
-    shared = {"__init__", "campaigns", "conclusion", "dry", "naming", "reading", "rest"}
-    assert {path.stem for path in (ROOT / "train_bench" / "commands").glob("*.py")} == {*VERBS} | shared
+    files = {path.stem for path in (ROOT / "train_bench" / "cli" / "commands").glob("*.py")}
+    assert files - {"__init__"} == {*VERBS}
 
 
 def test_every_verb_is_in_the_readme():
-    from train_bench.cli import VERBS
+    from train_bench.cli.program import VERBS
 
     readme = (ROOT / "README.md").read_text()
     for verb in VERBS:

@@ -22,9 +22,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from train_bench import campaign, cli, search_path, software
+from train_bench.campaign import runner
+from train_bench.cli import program
+from train_bench.cli.exit_codes import guarded
+from train_bench.core import plugins, software
 from train_bench.errors import LaunchError
-from train_bench.exit_codes import guarded
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
 from train_bench.plan import discover
@@ -47,7 +49,7 @@ def typed(verb, *arguments):
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", sys.argv)  # where Hydra is told its words
         try:
-            code = guarded(lambda: cli.command(verb)(list(arguments)))
+            code = guarded(lambda: program.command(verb)(list(arguments)))
         except SystemExit as ended:
             code = ended.code
     return subprocess.CompletedProcess([verb, *arguments], code, out.getvalue(), err.getvalue())
@@ -87,9 +89,9 @@ def make(*overrides, reference_runs=False, to_be_run=True):
 @contextmanager
 def laid_out(folder: Path) -> Iterator[None]:
     """While it lasts, processes find a benchmark `waves` as `train-bench new` lays it out, whose runs take seconds."""
-    assert cli.command("new")(["benchmark", "waves", "--to", str(folder)]) == 0
+    assert program.command("new")(["benchmark", "waves", "--to", str(folder)]) == 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(search_path.VARIABLE, str(folder / "waves"))
+        patch.setenv(plugins.VARIABLE, str(folder / "waves"))
         yield
 
 
@@ -146,16 +148,16 @@ class Diary:
 def begun(tmp_path):
     """A campaign of five runs that has not run yet."""
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1")
-    campaign.begin(plan)
+    runner.begin(plan)
     return plan
 
 
 def ran(folder, **behaviours):
     """A campaign of five runs that has run until one of them died, if any does."""
     plan = make(f"output={folder}", "seed=1")
-    campaign.begin(plan)
+    runner.begin(plan)
     with contextlib.suppress(LaunchError):
-        campaign.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
+        runner.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
     return folder
 
 
@@ -172,13 +174,13 @@ def recorded_dead(tmp_path_factory):
 @pytest.fixture
 def whole(recorded_whole, tmp_path):
     """A campaign whose five runs have converged, to be changed at will."""
-    return campaign.open_folder(shutil.copytree(recorded_whole, tmp_path / "whole"))
+    return runner.open_folder(shutil.copytree(recorded_whole, tmp_path / "whole"))
 
 
 @pytest.fixture
 def dead(recorded_dead, tmp_path):
     """A campaign of five runs, the third of which was killed; the last two are still to be run."""
-    return campaign.open_folder(shutil.copytree(recorded_dead, tmp_path / "dead"))
+    return runner.open_folder(shutil.copytree(recorded_dead, tmp_path / "dead"))
 
 
 def judged(plan):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mlperf_logging.compliance_checker import mlp_compliance
 
 from tests.commands.test_bad_input import train_bench
-from train_bench.judge import log
+from train_bench.logs import log
 from train_bench.rules import ruleset
 
 

@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 
 from tests.run.fakes import CountingClock, FakeTask, OneRank
-from train_bench import files
-from train_bench.job import PLAN_DIGEST, plan_digest, read_job
-from train_bench.judge.log import read
+from train_bench.core import files
+from train_bench.core.job import PLAN_DIGEST, plan_digest, read_job
+from train_bench.logs.log import read
 from train_bench.run.checkpoints import Checkpoints
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.commands.conftest import Diary, FakeLauncher, judged, make, typed
-from train_bench import ab_campaign, campaign
+from train_bench.campaign import ab, runner
 from train_bench.errors import LaunchError, RequestError
 
 
@@ -27,20 +27,20 @@ class Sided(Diary):
 @pytest.fixture
 def pair(tmp_path):
     plans = []
-    for path in ab_campaign.folders(tmp_path / "pair"):
+    for path in ab.folders(tmp_path / "pair"):
         plans.append(make(f"output={path}", "seed=1", "runs=3"))
-        campaign.begin(plans[-1])
+        runner.begin(plans[-1])
     return plans
 
 
 def take_turns(plans, book, launchers=None):
     launchers = launchers or [FakeLauncher()] * 2
-    todo = [campaign.todo(plan, retry_failed=True) for plan in plans]
+    todo = [runner.todo(plan, retry_failed=True) for plan in plans]
     campaigns = [
-        campaign.run_each(plan, launcher, Sided(book, side), retry_failed=True)
-        for plan, launcher, side in zip(plans, launchers, ab_campaign.SIDES, strict=True)
+        runner.run_each(plan, launcher, Sided(book, side), retry_failed=True)
+        for plan, launcher, side in zip(plans, launchers, ab.SIDES, strict=True)
     ]
-    ab_campaign.take_turns(todo, campaigns, plans[0].jobs[0].folder.parent)
+    ab.take_turns(todo, campaigns, plans[0].jobs[0].folder.parent)
 
 
 def test_runs_alternate_and_neither_side_is_always_first(pair):
@@ -57,16 +57,16 @@ def test_a_dead_run_ends_both_and_resuming_the_folder_continues_both(pair):
     with pytest.raises(LaunchError, match=rf"Run 2 of 3 failed.*resume={folder} continues both"):
         take_turns(pair, book, [FakeLauncher(), FakeLauncher(run_1="killed")])
     assert book == ["a0", "b0", "b1", "b ended", "a ended"]
-    assert ab_campaign.holds_pair(folder)
+    assert ab.holds_pair(folder)
     again = []
-    take_turns([campaign.open_folder(path) for path in ab_campaign.folders(folder)], again)
+    take_turns([runner.open_folder(path) for path in ab.folders(folder)], again)
     assert again == ["b1", "a1", "a2", "b2", "a ended", "b ended"]
 
 
 def test_configurations_with_another_target_are_refused(pair):
     other = replace(pair[1], benchmark="another")
     with pytest.raises(RequestError, match="changes the benchmark from resnet_mini to another"):
-        ab_campaign.refuse(pair[0], other)
+        ab.refuse(pair[0], other)
 
 
 def test_the_other_configuration_is_the_first_with_overrides_replaced():
@@ -109,8 +109,8 @@ def test_a_pair_is_compared_and_what_cannot_be_is_told(tmp_path):
     for folder in (pair / "a", pair / "b", other):
         folder.mkdir(parents=True)
         (folder / "plan.json").touch()
-    assert ab_campaign.to_compare([pair]) == [pair / "a", pair / "b"]
-    assert ab_campaign.to_compare([pair / "a", other]) == [pair / "a", other]
+    assert ab.to_compare([pair]) == [pair / "a", pair / "b"]
+    assert ab.to_compare([pair / "a", other]) == [pair / "a", other]
     for paths, why in (
         ([pair, pair], "holds two campaigns that took turns"),
         ([other, pair], "holds two campaigns that took turns"),
@@ -118,4 +118,4 @@ def test_a_pair_is_compared_and_what_cannot_be_is_told(tmp_path):
         ([other], "name another to compare with it"),
     ):
         with pytest.raises(RequestError, match=why):
-            ab_campaign.to_compare(paths)
+            ab.to_compare(paths)

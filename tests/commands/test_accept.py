@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from train_bench.cli import command
-from train_bench.exit_codes import guarded
+from train_bench.cli.exit_codes import guarded
+from train_bench.cli.program import command
 from train_bench.plan.options import with_folder
 
 FAKE = Path(__file__).parents[1] / "fleet" / "fake_node.py"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import typed
-from train_bench import files
-from train_bench.judge.record import read_record
+from train_bench.core import files
+from train_bench.logs.record import read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 

@@ -13,12 +13,13 @@ import pytest
 from tests import needs
 from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, typed, wait_for
 from tests.selection import others_in_full
-from train_bench import campaign, software
+from train_bench.campaign import runner
+from train_bench.core import software
 from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
 
 
 def run(plan, launcher=None, watcher=None, **options):
-    campaign.run_all(
+    runner.run_all(
         plan, launcher or FakeLauncher(), watcher or Diary(), **({"retry_failed": False} | options)
     )
 
@@ -111,7 +112,7 @@ def test_a_run_that_breaks_a_rule_is_stopped_if_told(begun):
 @pytest.mark.full
 def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_converge(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "stop_when='minutes > 0.02'")
-    campaign.begin(plan)
+    runner.begin(plan)
     watcher = Diary()
     run(plan, FakeLauncher(run_2="hang"), watcher)
     assert [failure is None for _, failure in watcher.ended] == [True, True, False, True, True]
@@ -121,12 +122,12 @@ def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_c
     assert "ended by the budget of the run" in judgement.verdicts[2].findings[0].message
     (warning,) = judgement.score.warnings
     assert "stop_when='minutes > 0.02'; it ended 1 of them (index 2), counted as not converged." in warning
-    assert campaign.todo(plan, retry_failed=True) == ()
+    assert runner.todo(plan, retry_failed=True) == ()
 
 
 def test_two_runs_that_their_budget_ends_leave_no_score(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=2", "stop_when='minutes > 0.01'")
-    campaign.begin(plan)
+    runner.begin(plan)
     run(plan, FakeLauncher(run_0="hang", run_1="hang"))
     score = judged(plan).score
     assert score.score_minutes is None
@@ -136,7 +137,7 @@ def test_two_runs_that_their_budget_ends_leave_no_score(tmp_path):
 def test_resuming_completes_the_campaign_and_keeps_the_dead_run_as_failed(dead):
     before = (dead.jobs[0].folder / "result_0.txt").read_bytes()
     watcher = Diary()
-    run(campaign.open_folder(dead.jobs[0].folder), watcher=watcher)
+    run(runner.open_folder(dead.jobs[0].folder), watcher=watcher)
     assert watcher.started == (5, 3)
     assert [index for index, _ in watcher.ended] == [3, 4]
     score = judged(dead).score
@@ -162,7 +163,7 @@ def test_every_run_leaves_what_it_ran_with_and_how_it_ended(whole):
 
 
 def test_a_dead_run_is_repeated_if_told_its_log_put_aside_and_the_judge_tells_how_often_it_was_tried(dead):
-    run(campaign.open_folder(dead.jobs[0].folder), retry_failed=True)
+    run(runner.open_folder(dead.jobs[0].folder), retry_failed=True)
     judgement = judged(dead)
     assert [verdict.converged for verdict in judgement.verdicts] == [True] * 5
     assert (dead.jobs[0].folder / "failed" / "result_2_1.txt").exists()
@@ -176,7 +177,7 @@ def test_a_dead_run_is_repeated_if_told_its_log_put_aside_and_the_judge_tells_ho
 
 def test_a_result_that_was_deleted_and_made_again_is_no_result(whole):
     (whole.jobs[0].folder / "result_1.txt").unlink()
-    run(campaign.open_folder(whole.jobs[0].folder))
+    run(runner.open_folder(whole.jobs[0].folder))
     score = judged(whole).score
     assert not score.valid
     assert "result_1.txt breaks the rules" in " ".join(score.reasons)
@@ -185,7 +186,7 @@ def test_a_result_that_was_deleted_and_made_again_is_no_result(whole):
 def test_a_campaign_that_went_on_with_other_source_is_no_result(dead, monkeypatch):
     changed = dead.software | {"sources": "another"}
     monkeypatch.setattr(software, "describe", lambda: changed)
-    run(campaign.open_folder(dead.jobs[0].folder), retry_failed=True)
+    run(runner.open_folder(dead.jobs[0].folder), retry_failed=True)
     judgement = judged(dead)
     assert [verdict.compliant for verdict in judgement.verdicts] == [True, True, False, False, False]
     (finding,) = [one for one in judgement.verdicts[3].findings if one.check == "software"]
@@ -222,7 +223,7 @@ def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
         run(begun, FakeLauncher(run_2="hang"), Diary(interrupt_run_two))
     assert results(begun) == ["result_0.txt", "result_1.txt", "result_2.txt.part"]
     assert not _processes_with(str(begun.jobs[0].folder))
-    run(campaign.open_folder(begun.jobs[0].folder))
+    run(runner.open_folder(begun.jobs[0].folder))
     score = judged(begun).score
     assert score.valid
     assert "tried 2 times: attempt 1 was interrupted" in score.warnings[0]
@@ -246,32 +247,32 @@ def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):
 
 def test_a_folder_that_holds_another_campaign_is_refused(begun):
     with pytest.raises(RequestError, match=r"is not empty.*resume="):
-        campaign.begin(begun)
+        runner.begin(begun)
 
 
 def test_a_folder_without_a_plan_cannot_be_resumed(tmp_path):
     with pytest.raises(RequestError, match="holds no campaign"):
-        campaign.open_folder(tmp_path)
+        runner.open_folder(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"jobs": [{}]}', '{"jobs": 3}'])
 def test_a_broken_plan_cannot_be_resumed(tmp_path, content):
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(RequestError, match="is not a plan of this version"):
-        campaign.open_folder(tmp_path)
+        runner.open_folder(tmp_path)
 
 
 def test_a_campaign_moved_to_another_place_goes_on_there(dead, tmp_path):
     moved = tmp_path / "elsewhere"
     dead.jobs[0].folder.rename(moved)
-    plan = campaign.open_folder(moved)
+    plan = runner.open_folder(moved)
     run(plan)
     assert judged(plan).score.valid
     assert not dead.jobs[0].folder.exists()
 
 
 def test_a_plan_survives_its_json(begun):
-    read = campaign.open_folder(begun.jobs[0].folder)
+    read = runner.open_folder(begun.jobs[0].folder)
     assert read.jobs == begun.jobs
     assert read.seeds == "fixed"
 
@@ -288,7 +289,7 @@ def test_a_run_on_a_full_disk_fails_with_a_sentence_and_keeps_the_finished_ones(
         needs.absent(needs.NO_ROOT)
     try:
         plan = make(f"output={disk / 'campaign'}", "seed=1")
-        campaign.begin(plan)
+        runner.begin(plan)
         with pytest.raises(LaunchError):
             run(plan, FakeLauncher(run_2="killed"))
 
@@ -296,7 +297,7 @@ def test_a_run_on_a_full_disk_fails_with_a_sentence_and_keeps_the_finished_ones(
             while True:
                 filler.write(b"x" * 4096)
         with pytest.raises(TrainBenchError, match=r"No space is left"):
-            run(campaign.open_folder(plan.jobs[0].folder))
+            run(runner.open_folder(plan.jobs[0].folder))
         (disk / "filler").unlink()
         assert [verdict.converged for verdict in judged(plan).verdicts[:2]] == [True, True]
     finally:
@@ -310,7 +311,7 @@ def _processes_with(text):
 
 def test_a_campaign_of_a_changed_benchmark_is_no_valid_result(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", "benchmark.label_smoothing=0.2")
-    campaign.begin(plan)
+    runner.begin(plan)
     run(plan)
     score = judged(plan).score
     assert not score.valid
@@ -328,7 +329,7 @@ def test_of_two_processes_that_prepare_the_same_data_one_waits(tmp_path, capfd):
 
     with (tmp_path / "data.lock").open("a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        preparing = threading.Thread(target=campaign.prepare_data, args=(plan,))
+        preparing = threading.Thread(target=runner.prepare_data, args=(plan,))
         preparing.start()
         wait_for(waits)
         assert not data.exists()
@@ -338,9 +339,9 @@ def test_of_two_processes_that_prepare_the_same_data_one_waits(tmp_path, capfd):
 
 def test_prepared_data_are_used_where_nothing_can_be_written(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", f"data_dir={tmp_path / 'data'}")
-    campaign.prepare_data(plan)
+    runner.prepare_data(plan)
     (tmp_path / "data.lock").unlink()
     (
         tmp_path / "data.lock"
     ).mkdir()  # root may write into folders that forbid it, but not into a folder as a file
-    campaign.prepare_data(plan)
+    runner.prepare_data(plan)

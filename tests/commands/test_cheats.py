@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 from tests.commands.conftest import Diary, FakeLauncher, make
-from train_bench import campaign, seeds
+from train_bench import seeds
+from train_bench.campaign import runner
 from train_bench.judge.tree import judge_folder
 from train_bench.plan.plan import as_json
 
@@ -20,8 +21,8 @@ def honest(tmp_path_factory):
     """Five runs, as they are. For runs of a real benchmark, see `test_end_to_end.py`."""
     folder = tmp_path_factory.mktemp("honest") / "campaign"
     plan = make("seed=3", "launcher.threads_per_rank=1", f"output={folder}")
-    campaign.begin(plan)
-    campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    runner.begin(plan)
+    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     return folder
 
 

@@ -11,8 +11,8 @@ import zipfile
 import pytest
 
 from tests import needs
-from train_bench import crate
 from train_bench.errors import RequestError
+from train_bench.exchange import crate
 
 CONTENT = {"spec.json": b'{"plan": 1}', "results/result_0.txt": b"a log\n" * 100}
 

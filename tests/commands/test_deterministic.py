@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import make
-from train_bench import unscored
-from train_bench.cli import command
+from train_bench.campaign import rank_job
+from train_bench.cli.program import command
+from train_bench.core.job import RANK_MODULES
 from train_bench.errors import LaunchError, RequestError
-from train_bench.job import RANK_MODULES
-from train_bench.judge import log
+from train_bench.logs import log
 from train_bench.plan import discover
 
 
@@ -48,7 +48,7 @@ def test_an_operator_that_cannot_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(RANK_MODULES, "look", "tests.commands.work")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     with pytest.raises(LaunchError, match=r"put_.* does not have a deterministic implementation"):
-        unscored.carry_out(make("deterministic=true"), "look", {"varies": True}, tmp_path / "looked")
+        rank_job.carry_out(make("deterministic=true"), "look", {"varies": True}, tmp_path / "looked")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.commands.conftest import ROOT
 from tests.commands.judged_mini import checks_of, official_verdict
 from tests.commands.test_bad_input import train_bench
 from tests.commands.test_cheats import OF_CHEATS, findings_of, judge
-from train_bench.commands import verify
+from train_bench.cli.commands import verify
 
 
 @pytest.fixture(scope="module")

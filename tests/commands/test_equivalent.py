@@ -14,11 +14,11 @@ from tests.commands.conftest import ROOT, typed
 from tests.commands.test_bad_input import train_bench
 from tests.equivalence.fakes import recorded
 from tests.judge.campaigns import campaign, plan
-from train_bench.commands import equivalent
+from train_bench.cli.commands import equivalent
+from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID
 from train_bench.equivalence import record
 from train_bench.equivalence.observe import Notes
 from train_bench.errors import RequestError
-from train_bench.exit_codes import CANNOT_TELL, INVALID, VALID
 
 TINY = "benchmark=dlrm_mini launcher.threads_per_rank=1 seed=1"
 

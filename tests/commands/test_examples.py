@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import train_bench.references
-from train_bench import search_path
-from train_bench.cli import command
+from train_bench.cli.program import command
+from train_bench.core import plugins
 from train_bench.plan import discover
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -18,7 +18,7 @@ LINES = 200
 @pytest.fixture(params=sorted(path.parent.name for path in EXAMPLES.glob("*/config.py")))
 def example(request, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv(search_path.VARIABLE, str(EXAMPLES))
+    monkeypatch.setenv(plugins.VARIABLE, str(EXAMPLES))
     packages = [*train_bench.references.__path__, str(EXAMPLES)]
     monkeypatch.setattr(train_bench.references, "__path__", packages)
     return request.param
@@ -27,7 +27,7 @@ def example(request, tmp_path, monkeypatch):
 @pytest.mark.full
 def test_an_example_keeps_the_contract_and_is_no_part_of_train_bench(example, capsys, monkeypatch):
     assert command("check")([f"benchmark={example}"]) == 0, capsys.readouterr().out
-    monkeypatch.delenv(search_path.VARIABLE)
+    monkeypatch.delenv(plugins.VARIABLE)
     assert example not in discover.references()
 
 

@@ -12,11 +12,13 @@ import pytest
 from tests import needs
 from tests.commands.conftest import Diary, FakeLauncher, laid_out, make
 from tests.commands.test_bad_input import train_bench
-from train_bench import campaign, crate, export, files, replay, software
-from train_bench.commands import replay as command
+from train_bench.campaign import runner
+from train_bench.cli.commands import replay as command
+from train_bench.compare.comparison import Comparison, Ratio
+from train_bench.core import files, software
 from train_bench.errors import RequestError, TrainBenchError
+from train_bench.exchange import crate, export, replay
 from train_bench.judge import rcp
-from train_bench.judge.comparison import Comparison, Ratio
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 from train_bench.run import system
@@ -31,8 +33,8 @@ def exported(tmp_path_factory):
     plan = replace(plan, points_digest=rcp.digest(rcp.load(rules, discover.rcp_folders())))
     (scratch / "data").mkdir()
     (scratch / "data" / "images.npy").write_bytes(b"images")
-    campaign.begin(plan)
-    campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    runner.begin(plan)
+    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     machine = system.describe() | {"threads_per_rank": 2}
     files.write_json(scratch / "campaign" / "system.json", machine)
     export.export(plan, scratch / "campaign.zip", None)
@@ -174,7 +176,7 @@ def test_croissant_tasks_has_the_benchmark_as_a_problem_that_the_campaign_solves
 
 
 def test_an_unfinished_campaign_and_one_of_another_environment_are_not_exported(exported, tmp_path):
-    plan = campaign.open_folder(exported.parent / "campaign")
+    plan = runner.open_folder(exported.parent / "campaign")
     with pytest.raises(RequestError, match="exists; choose another file"):
         export.export(plan, exported, None)
     other = replace(plan, software={**plan.software, "packages": {"torch": "1.0"}})
@@ -189,7 +191,7 @@ def test_a_campaign_whose_ranks_did_not_say_what_it_ran_on_is_not_exported(expor
     folder = shutil.copytree(exported.parent / "campaign", tmp_path / "campaign")
     files.write_json(folder / "system.json", {"platform": "mine"})
     with pytest.raises(RequestError, match=r"system.json does not list the accelerators"):
-        export.export(campaign.open_folder(folder), tmp_path / "file.zip", None)
+        export.export(runner.open_folder(folder), tmp_path / "file.zip", None)
 
 
 def test_on_the_same_machine_nothing_differs_that_matters(read, tmp_path):
@@ -249,8 +251,8 @@ def test_data_that_are_not_here_are_said_to_be_missing(read, tmp_path):
 def test_a_campaign_begins_here_with_the_same_seeds_and_our_own_folders(read, tmp_path):
     plan = planned(read, tmp_path)
     replay.begin(plan)
-    again = campaign.open_folder(tmp_path / "again")
-    first = campaign.open_folder(read.path.parent / "campaign")
+    again = runner.open_folder(tmp_path / "again")
+    first = runner.open_folder(read.path.parent / "campaign")
     assert [job.seed for job in again.jobs] == [job.seed for job in first.jobs]
     assert again.jobs[0].folder == tmp_path / "again"
     assert again.request["energy_command"] is None
@@ -264,7 +266,7 @@ def test_what_was_interrupted_goes_on_to_its_comparison_whatever_its_folder_is_c
 ):
     plan = replay.planned(read, tmp_path / name, exported.parent / "data")
     replay.begin(plan)
-    campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     words = [str(exported), "--to", str(tmp_path / name), "--data-dir", str(exported.parent / "data")]
     command.main(words)
     assert "samples to the target 1.000 times" in capsys.readouterr().out

@@ -7,9 +7,9 @@ import pytest
 
 from tests.commands.conftest import FakeLauncher
 from tests.run.fakes import job
-from train_bench.failures import GRACE_SECONDS, RunWatchdog, deaths
+from train_bench.campaign.failures import GRACE_SECONDS, RunWatchdog, deaths
 from train_bench.launcher import Death
-from train_bench.plan.launch import Ended
+from train_bench.plan.process import Ended
 
 START_SECONDS, STALL_SECONDS = 100.0, 50.0
 

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from tests.commands.conftest import Diary, make, wait_for
-from train_bench import campaign
+from train_bench.campaign import runner
 from train_bench.errors import LaunchError
 from train_bench.launcher import Launch
 from train_bench.launchers.torchrun.start import Launcher as Torchrun
@@ -41,8 +41,8 @@ class ByHand(Torchrun):
 def planned(tmp_path, *overrides):
     data = f"data_dir={tmp_path.parent / 'resnet_mini'}"  # prepared once for all
     plan = make(f"output={tmp_path / 'campaign'}", data, "device=cpu", "seed=1", "runs=1", *overrides)
-    campaign.prepare_data(plan)
-    campaign.begin(plan)
+    runner.prepare_data(plan)
+    runner.begin(plan)
     return plan
 
 
@@ -50,9 +50,9 @@ def run(plan, launcher=None, meanwhile=lambda: None):
     """Run the campaign while `meanwhile` happens; returns the sentence with which it stopped."""
     saboteur = threading.Thread(target=meanwhile)
     saboteur.start()
-    launcher = launcher or Torchrun(campaign.launcher_config(plan))
+    launcher = launcher or Torchrun(runner.launcher_config(plan))
     with pytest.raises(LaunchError) as stopped:
-        campaign.run_all(plan, launcher, Diary(), retry_failed=False)
+        runner.run_all(plan, launcher, Diary(), retry_failed=False)
     saboteur.join()
     wait_for(lambda: not processes_of(plan))
     return str(stopped.value)
@@ -119,7 +119,7 @@ def test_a_rank_that_is_stopped_is_noticed_by_the_others(tmp_path):
 
 def test_the_only_rank_that_is_stopped_is_noticed_by_its_parent(tmp_path):
     plan = planned(tmp_path, "stall_limit_seconds=10")
-    launcher = campaign.discover.launcher(campaign.launcher_config(plan))
+    launcher = runner.discover.launcher(runner.launcher_config(plan))
     sentence = run(plan, launcher, meanwhile=lambda: signal_rank(plan, 0, signal.SIGSTOP))
     assert "rank 0 gave no sign of life for 20 s (stall_limit_seconds)" in sentence
     assert record(plan)["status"] == "died"

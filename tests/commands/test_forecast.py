@@ -8,7 +8,7 @@ from tests import needs
 from tests.commands.conftest import typed
 from tests.commands.test_bad_input import train_bench
 from tests.needs import CORPUS
-from train_bench.commands import forecast
+from train_bench.cli.commands import forecast
 from train_bench.errors import RequestError
 
 NVIDIA = ("--published", "NVIDIA", "--accelerator", "NVIDIA A100-SXM4-80GB")

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from tests.commands.conftest import make
-from train_bench import campaign
+from train_bench.campaign import runner
+from train_bench.campaign.join import take_part
+from train_bench.core.job import Job
 from train_bench.errors import RequestError
-from train_bench.job import Job
-from train_bench.join import take_part
 from train_bench.launcher import Launch
-from train_bench.plan import launch
+from train_bench.plan import process
 
 
 def changed(folder, change):
@@ -57,15 +57,15 @@ def test_a_changed_plan_is_refused_in_words(begun, change, sentence):
     folder = begun.jobs[0].folder
     changed(folder, change)
     with pytest.raises(RequestError, match=sentence):
-        campaign.open_folder(folder)
+        runner.open_folder(folder)
 
 
 def test_what_a_launcher_refuses_is_refused_of_a_plan_too(tmp_path):
     plan = make(f"output={tmp_path / 'c'}", "launcher=slurm")
-    campaign.begin(plan)
+    runner.begin(plan)
     changed(tmp_path / "c", lambda plan: plan["shared"]["launcher_config"].update(gres="gpu:1\ntouch evil"))
     with pytest.raises(RequestError, match=r"launcher.gres is 'gpu:1\\ntouch evil'; allowed are letters"):
-        campaign.open_folder(tmp_path / "c")
+        runner.open_folder(tmp_path / "c")
 
 
 @pytest.mark.parametrize("name", ["ranks", "score.json", "result_0.txt.part", "ranks/run_1"])
@@ -74,7 +74,7 @@ def test_a_campaign_with_links_to_other_places_does_not_go_on(begun, tmp_path, n
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RequestError, match="is a link"):
-        campaign.open_folder(begun.jobs[0].folder)
+        runner.open_folder(begun.jobs[0].folder)
 
 
 def test_a_module_beside_the_campaign_is_never_imported(begun, tmp_path, monkeypatch):
@@ -85,16 +85,16 @@ def test_a_module_beside_the_campaign_is_never_imported(begun, tmp_path, monkeyp
     argv = (sys.executable, "-c", "import statistics, sys; sys.exit(statistics.__file__ is None)")
     assert subprocess.run(argv).returncode == 7, "the planted module is not found, so nothing is shown"
     job: Job = begun.jobs[0]
-    assert launch.carry_out(Launch(argv=argv), job.ranks_folder, lambda: None).exit_code == 0
-    assert launch.answer(Launch(argv=argv)) == ""
-    assert launch.run_through(argv, tmp_path / "stderr") == 0
+    assert process.carry_out(Launch(argv=argv), job.ranks_folder, lambda: None).exit_code == 0
+    assert process.answer(Launch(argv=argv)) == ""
+    assert process.run_through(argv, tmp_path / "stderr") == 0
 
 
 def test_a_host_that_joins_writes_no_data_where_a_plan_says(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     overrides = ("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=127.0.0.1")
     plan = make(f"output={tmp_path / 'c'}", *overrides, f"data_dir={tmp_path / 'not_mine' / 'data'}")
-    campaign.begin(plan)
+    runner.begin(plan)
     with pytest.raises(RequestError, match="train-bench prepare benchmark=resnet_mini data_dir="):
         take_part(tmp_path / "c", ["launcher.node_rank=1"], lambda text: None)
     assert not (tmp_path / "not_mine").exists()

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from train_bench.cli import COMPOSING, VERBS, command
+from train_bench.cli.program import COMPOSING, VERBS, command
 from train_bench.plan import discover, options
 from train_bench.plan.config import RunConfig
 

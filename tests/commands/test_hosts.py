@@ -3,8 +3,8 @@
 import pytest
 
 from tests.run.fakes import job
-from train_bench import hosts
-from train_bench.hosts import HostsFile
+from train_bench.campaign import hosts
+from train_bench.campaign.hosts import HostsFile
 from train_bench.launcher import Death
 
 KILLED = Death(rank=3, how="killed by SIGKILL")

@@ -10,13 +10,13 @@ import pytest
 
 from tests.commands.conftest import Diary, FakeLauncher, judged
 from tests.commands.test_bad_input import train_bench
-from train_bench import campaign, lock, submit
+from train_bench.campaign import batch_queue, lock, runner
 from train_bench.errors import RequestError
 from train_bench.launcher import BatchTask
 
 
 def run(plan, watcher=None):
-    campaign.run_all(plan, FakeLauncher(), watcher or Diary(), retry_failed=False)
+    runner.run_all(plan, FakeLauncher(), watcher or Diary(), retry_failed=False)
 
 
 def lock_of(plan, index):
@@ -67,14 +67,14 @@ def test_the_lock_of_another_host_is_respected_and_named(begun):
 def test_runs_that_others_carry_out_do_not_keep_the_rest_from_being_run(begun):
     """The tasks of a job array share a campaign."""
     with lock.held(lock_of(begun, 0), "Run 1"):
-        campaign.run_all(begun, FakeLauncher(), Diary(), retry_failed=False, only=[2])
+        runner.run_all(begun, FakeLauncher(), Diary(), retry_failed=False, only=[2])
     assert [path.name for path in begun.jobs[0].folder.glob("result_*")] == ["result_2.txt"]
 
 
 def test_what_was_finished_while_the_lock_was_awaited_is_not_run_again(whole, monkeypatch):
     before = whole.jobs[0].result_file.read_bytes()
     answers = [whole.jobs, ()]  # what was to do before and after the locks were taken
-    monkeypatch.setattr(campaign, "todo", lambda plan, retry_failed: answers.pop(0))
+    monkeypatch.setattr(runner, "todo", lambda plan, retry_failed: answers.pop(0))
     run(whole)
     assert whole.jobs[0].result_file.read_bytes() == before
 
@@ -103,8 +103,8 @@ class Queue:
 
 
 def test_a_campaign_whose_job_waits_in_a_queue_is_not_submitted_again(tmp_path):
-    submit.refuse_under_way(Queue(ended=False), tmp_path)  # never submitted
+    batch_queue.refuse_under_way(Queue(ended=False), tmp_path)  # never submitted
     (tmp_path / "batch.json").write_text('{"job": "17", "runs": [], "tasks": []}')
-    submit.refuse_under_way(Queue(ended=True), tmp_path)
+    batch_queue.refuse_under_way(Queue(ended=True), tmp_path)
     with pytest.raises(RequestError, match="Job 17 has not ended yet; wait for it, or end it"):
-        submit.refuse_under_way(Queue(ended=False), tmp_path)
+        batch_queue.refuse_under_way(Queue(ended=False), tmp_path)

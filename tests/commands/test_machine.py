@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands.conftest import make, typed
 from tests.run.fakes import job
-from train_bench import campaign, machine
+from train_bench.campaign import preflight, runner
 from train_bench.errors import RequestError
 
 
@@ -46,7 +46,7 @@ def test_gpus_that_are_not_there_are_told_before_anything_starts(tmp_path, argum
 )
 def test_an_output_that_cannot_be_written_is_refused(folder):
     with pytest.raises(RequestError, match=r"output=.* cannot be written .*Nothing was started"):
-        campaign.begin(make(f"output={folder}"))
+        runner.begin(make(f"output={folder}"))
 
 
 def test_an_output_that_cannot_be_written_is_told_with_exit_code_2():
@@ -56,13 +56,13 @@ def test_an_output_that_cannot_be_written_is_told_with_exit_code_2():
 
 
 def test_looking_whether_a_folder_can_be_written_leaves_no_trace(tmp_path):
-    machine.refuse_folder(tmp_path / "a" / "b")
+    preflight.refuse_folder(tmp_path / "a" / "b")
     assert not list(tmp_path.iterdir())
 
 
 def test_data_that_cannot_be_prepared_for_lack_of_a_place_are_refused(tmp_path):
     with pytest.raises(RequestError, match="data_dir=/proc/nowhere cannot be written"):
-        campaign.prepare_data(make(f"output={tmp_path / 'campaign'}", "data_dir=/proc/nowhere"))
+        runner.prepare_data(make(f"output={tmp_path / 'campaign'}", "data_dir=/proc/nowhere"))
 
 
 @pytest.mark.full
@@ -81,9 +81,9 @@ def test_full_scale_plans_and_data_ask_for_no_dropped_caches(tmp_path):
 def test_threads_that_the_environment_asks_for_are_honoured_or_refused(said, threads):
     if isinstance(threads, str):
         with pytest.raises(RequestError, match=f"OMP_NUM_THREADS is {threads}"):
-            machine.threads_of_environment({"OMP_NUM_THREADS": said})
+            preflight.threads_of_environment({"OMP_NUM_THREADS": said})
     else:
-        assert machine.threads_of_environment({"OMP_NUM_THREADS": said}) == threads
+        assert preflight.threads_of_environment({"OMP_NUM_THREADS": said}) == threads
 
 
 @pytest.mark.parametrize(("overrides", "threads"), [([], 3), (["launcher.threads_per_rank=2"], 2)])
@@ -99,5 +99,5 @@ def test_a_package_that_is_not_installed_is_told_where_the_benchmark_needs_it(mo
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else found(name))
     with pytest.raises(RequestError, match=r"\(sklearn\): pip install 'train-bench\[references\]'\. Nothing"):
-        machine.refuse_missing_packages(replace(job(tmp_path), reference="resnet"))
-    machine.refuse_missing_packages(replace(job(tmp_path), reference="bert"))
+        preflight.refuse_missing_packages(replace(job(tmp_path), reference="resnet"))
+    preflight.refuse_missing_packages(replace(job(tmp_path), reference="bert"))

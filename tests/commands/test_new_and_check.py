@@ -10,9 +10,9 @@ import torch
 
 import train_bench.references
 from tests.selection import others_in_full
-from train_bench import search_path
 from train_bench.check import contract
-from train_bench.cli import command
+from train_bench.cli.program import command
+from train_bench.core import plugins
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.quality import Quality
@@ -28,7 +28,7 @@ def waves(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setattr(train_bench.references, "__path__", [*train_bench.references.__path__, str(folder)])
         assert command("new")(["benchmark", "waves", "--to", str(folder)]) == 0
-        patch.setenv(search_path.VARIABLE, str(folder / "waves"))
+        patch.setenv(plugins.VARIABLE, str(folder / "waves"))
         yield folder / "waves"
 
 

@@ -12,11 +12,11 @@ from tests import needs
 from tests.commands.conftest import ROOT
 from tests.judge import campaigns as mini
 from tests.needs import CORPUS
-from train_bench import description
-from train_bench import package as packaging
+from train_bench.core.git import differing, revision
 from train_bench.errors import LogError, RequestError, UnknownName
+from train_bench.exchange import description
+from train_bench.exchange import package as packaging
 from train_bench.judge.tree import judge_folder
-from train_bench.plan.launch import differing, revision
 
 PUBLISHED = CORPUS / "v2.1" / "Intel-HabanaLabs" / "results" / "HLS-Gaudi2-PT" / "resnet"
 published = needs.corpus
@@ -141,7 +141,7 @@ def test_the_source_of_the_reference_travels_with_the_results_and_can_be_importe
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
     source = folder / "benchmarks" / "resnet_mini" / "implementations" / "box"
     for name in (
-        *("README.md", "configuration.json", "pyproject.toml", "train_bench/cli.py"),
+        *("README.md", "configuration.json", "pyproject.toml", "train_bench/cli/program.py"),
         *("train_bench/conf/config.yaml", "train_bench/references/resnet/task.py"),
         *("train_bench/references/parts/lars.py", "train_bench/launchers/torchrun/start.py"),
     ):

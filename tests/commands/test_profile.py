@@ -8,8 +8,8 @@ from tests.commands.test_bad_input import train_bench
 from tests.judge.campaigns import campaign
 from tests.profile.test_verdict import profile as of_ranks
 from tests.profile.test_verdict import rank
-from train_bench.commands import profile
-from train_bench.exit_codes import guarded
+from train_bench.cli.commands import profile
+from train_bench.cli.exit_codes import guarded
 
 
 def test_results_are_told_by_their_logs_alone(tmp_path, capsys):

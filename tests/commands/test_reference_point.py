@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.commands.conftest import Diary, FakeLauncher, judged, make
-from train_bench import campaign, files, reference_point
-from train_bench.commands import rcp as rcp_command
+from train_bench.campaign import reference_point, runner
+from train_bench.cli.commands import rcp as rcp_command
+from train_bench.core import files
 from train_bench.errors import LogError, RequestError
 from train_bench.judge import rcp
 from train_bench.judge.tree import judge_folder
@@ -23,20 +24,20 @@ SYSTEM = {"platform": "a machine", "packages": {"torch": "2.0"}}
 def reference_runs(tmp_path):
     """Ten runs, begun and not run; all of them would converge."""
     plan = make(f"output={tmp_path / 'campaign'}", reference_runs=True)
-    campaign.begin(plan)
+    runner.begin(plan)
     files.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
     return plan
 
 
 def run(plan, **behaviours):
-    campaign.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
+    runner.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
 
 
 @pytest.fixture(scope="module")
 def converged_once(tmp_path_factory):
     """Ten runs that converged."""
     plan = make(f"output={tmp_path_factory.mktemp('converged') / 'campaign'}", reference_runs=True)
-    campaign.begin(plan)
+    runner.begin(plan)
     files.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
     run(plan)
     return plan
@@ -192,7 +193,7 @@ def test_fewer_runs_than_planned_are_no_point(converged, tmp_path):
 def three_more(tmp_path):
     """Three runs that are to be added to a point, begun and not run."""
     plan = make(f"output={tmp_path / 'more'}", "runs=3", "append_point=true", reference_runs=True)
-    campaign.begin(plan)
+    runner.begin(plan)
     files.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
     return plan
 

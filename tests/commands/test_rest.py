@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tests.commands.conftest import Diary, FakeLauncher, judged, make
-from train_bench import campaign, lock
-from train_bench.commands import rest, score
+from train_bench.campaign import lock, runner, status
+from train_bench.cli.commands import score
 from train_bench.report.page import write
 from train_bench.report.page.facts import PageOptions
 
@@ -15,13 +15,13 @@ from train_bench.report.page.facts import PageOptions
 def two_of_five(tmp_path_factory):
     """A campaign with two results; each epoch takes 61 s, run N is at the target after N + 6."""
     plan = make(f"output={tmp_path_factory.mktemp('two') / 'campaign'}", "seed=1")
-    campaign.begin(plan)
-    campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, only=[0, 1])
+    runner.begin(plan)
+    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, only=[0, 1])
     return plan
 
 
 def test_a_campaign_that_waits_says_how_long_its_missing_runs_take(two_of_five, capsys):
-    told = rest.of_entry(judged(two_of_five))
+    told = status.of_entry(judged(two_of_five))
     minutes = re.match(
         r"3 run\(s\) are missing; its runs take about (?:(\d+):)?(\d+):\d+ more \(80 %: ", told
     )
@@ -36,9 +36,9 @@ def test_a_campaign_that_goes_on_says_when_it_is_expected_to_end(two_of_five):
     growing = [line for line in lines if "order_fingerprint" not in line and '"run_stop"' not in line]
     job.growing_file.write_text("\n".join(growing[:-5]) + "\n")
     with lock.held(job.ranks_folder.with_suffix(".lock"), "Run 3"):
-        told = rest.of_entry(judged(two_of_five))
+        told = status.of_entry(judged(two_of_five))
     assert told.startswith("The campaign goes on and is expected to end ")
-    assert rest.of_entry(judged(two_of_five)).startswith("3 run(s) are missing")
+    assert status.of_entry(judged(two_of_five)).startswith("3 run(s) are missing")
     job.growing_file.unlink()
 
 
@@ -51,7 +51,7 @@ def test_the_page_says_it_too(two_of_five):
 
 
 def test_a_whole_campaign_has_nothing_left(whole):
-    assert rest.of_entry(judged(whole)) is None
+    assert status.of_entry(judged(whole)) is None
 
 
 def test_a_wanted_half_width_takes_seeds(two_of_five, capsys):

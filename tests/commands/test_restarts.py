@@ -10,8 +10,8 @@ import pytest
 
 from tests.commands.conftest import Diary, FakeLauncher, judged, make
 from tests.selection import others_in_full
-from train_bench import campaign
-from train_bench.commands.rest import restarts_of
+from train_bench.campaign import runner
+from train_bench.campaign.status import restarts_of
 from train_bench.errors import LaunchError
 from train_bench.plan import discover
 from train_bench.report import table
@@ -19,13 +19,13 @@ from train_bench.report import table
 
 def begun(tmp_path, *words):
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=1", *words)
-    campaign.begin(plan)
+    runner.begin(plan)
     return plan
 
 
 def run(plan, launcher, said=None, watcher=None):
     say = (said if said is not None else []).append
-    campaign.run_all(plan, launcher, watcher or Diary(), retry_failed=False, say=say)
+    runner.run_all(plan, launcher, watcher or Diary(), retry_failed=False, say=say)
     told = plan.jobs[0].result_file.read_text().splitlines()
     return [json.loads(text.removeprefix(":::MLLOG ")) for text in told]
 
@@ -94,7 +94,7 @@ class Hanging(FakeLauncher):
 def test_without_the_option_nothing_of_it_is_imported():
     code = (
         "import sys; from train_bench import campaign; from train_bench.run import rank, timed_run; "
-        "print({'train_bench.restarts', 'train_bench.run.checkpoints'} & sys.modules.keys())"
+        "print({'train_bench.campaign.restarts', 'train_bench.run.checkpoints'} & sys.modules.keys())"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "set()\n"
@@ -123,8 +123,8 @@ def test_a_real_run_that_is_killed_trains_to_the_same_qualities(tmp_path, launch
         f"data_dir={tmp_path / 'data'}",
     ]
     whole, killed = begun(tmp_path / "whole", *words), begun(tmp_path, *words, "checkpoint_seconds=0")
-    campaign.prepare_data(whole)
-    proper = discover.launcher(campaign.launcher_config(whole))
+    runner.prepare_data(whole)
+    proper = discover.launcher(runner.launcher_config(whole))
     evaluated = qualities(run(whole, proper))
     killer, said = Killer(killed.jobs[0].ranks_folder, ranks - 1), []
     again = qualities(run(killed, proper, said, killer))

@@ -14,8 +14,8 @@ import pytest
 
 from tests.commands.conftest import ROOT, in_the_foreground, wait_for
 from tests.selection import others_in_full
-from train_bench import cli, sweep
-from train_bench.exit_codes import guarded
+from train_bench.cli import program, sweep
+from train_bench.cli.exit_codes import guarded
 
 PROGRAM = ROOT / "tests" / "commands" / "by_hand.py"
 
@@ -70,7 +70,7 @@ def train_bench(verb, *words):
     """The command line as a user types it, in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = guarded(lambda: cli.command(verb)(words))
+        code = guarded(lambda: program.command(verb)(words))
     return subprocess.CompletedProcess((verb, *words), code, out.getvalue(), err.getvalue())
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from tests import needs
 from tests.commands.conftest import ROOT, typed, wait_for
-from train_bench import files, sweep
-from train_bench.compose import _sweep_folder
+from train_bench.cli import sweep
+from train_bench.cli.hydra_app import _sweep_folder
+from train_bench.core import files
 from train_bench.report.sweep import outcome, reason
 
 # Each job ends by itself after four seconds of sleep.

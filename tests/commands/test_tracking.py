@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import FakeLauncher, judged, make
-from train_bench import campaign
+from train_bench.campaign import runner
 from train_bench.errors import LaunchError, RequestError
 from train_bench.forecast.live import Forecast, Interval
 from train_bench.report.live import Together
@@ -37,7 +37,7 @@ def tracking(plan, name, said, *, limit=60, **more):
 def tracked(tmp_path_factory):
     """A campaign of five runs, interrupted by a dead run and continued, that both trackers saw."""
     plan = make(f"output={tmp_path_factory.mktemp('tracked') / 'campaign'}", "seed=1")
-    campaign.begin(plan)
+    runner.begin(plan)
     said = []
     run(plan, [tracking(plan, "tensorboard", said)], FakeLauncher(run_2="killed"), dies=True)
     run(plan, [tracking(plan, name, said) for name in ("wandb", "tensorboard")], FakeLauncher())
@@ -47,7 +47,7 @@ def tracked(tmp_path_factory):
 
 def run(plan, watchers, launcher, *, dies=False):
     try:
-        campaign.run_all(plan, launcher, Together(watchers), retry_failed=not dies)
+        runner.run_all(plan, launcher, Together(watchers), retry_failed=not dies)
     except LaunchError:
         assert dies
 

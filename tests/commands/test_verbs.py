@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands.conftest import ROOT, Diary, FakeLauncher, in_the_foreground, make, typed, wait_for
 from tests.commands.test_bad_input import train_bench
-from train_bench import campaign
+from train_bench.campaign import runner
 from train_bench.plan import discover
 from train_bench.task import MANIFEST
 
@@ -18,8 +18,8 @@ from train_bench.task import MANIFEST
 def ended(folder, **behaviours):
     """The plan of a campaign that has run there."""
     plan = make(f"output={folder / 'campaign'}", "seed=1")
-    campaign.begin(plan)
-    campaign.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
+    runner.begin(plan)
+    runner.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
     return plan
 
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tests.commands.conftest import Diary, FakeLauncher, make
-from train_bench import campaign
-from train_bench.commands import verify
+from train_bench.campaign import runner
+from train_bench.cli.commands import verify
 from train_bench.errors import RequestError
 
 
@@ -20,8 +20,8 @@ def test_a_tolerance_that_is_none_is_refused(begun, tolerance):
 def test_no_data_are_written_where_the_plan_of_somebody_else_says(tmp_path, capsys):
     folder, data = tmp_path / "theirs", tmp_path / "not mine" / "data"
     plan = make(f"output={folder}", "runs=1", f"data_dir='{data}'")
-    campaign.begin(plan)
-    campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    runner.begin(plan)
+    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     (folder / "weights").mkdir()
     (folder / "weights" / "run_0.safetensors").write_bytes(b"weights")
     digest = hashlib.sha256(b"weights").hexdigest()

@@ -17,10 +17,10 @@ import pytest
 from tests.commands.conftest import in_the_foreground
 from tests.report import pages
 from tests.store.test_store import campaign, index
-from train_bench.cli import command
-from train_bench.commands import web
+from train_bench.cli.commands import web
+from train_bench.cli.program import command
+from train_bench.cli.serve import Server
 from train_bench.errors import RequestError
-from train_bench.serve import Server
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.run import rank
 
 

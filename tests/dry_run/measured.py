@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.references.configs import composed
 from train_bench.check.one_rank import OneRank
+from train_bench.core.job import Device, Precision
 from train_bench.dry_run.step import Step, step_of
-from train_bench.job import Device, Precision
 from train_bench.plan import discover
 
 MINIS = [f"{name}_mini" for name in discover.references()]

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.dry_run.measured import dry, mini, peak_of
 from tests.selection import others_in_full
-from train_bench import cli
+from train_bench.cli import program
 from train_bench.dry_run import bound
 from train_bench.dry_run.step import Step
 from train_bench.launchers.deepspeed.config import Config as DeepSpeed
@@ -120,11 +120,11 @@ def test_layers_that_are_computed_again_take_the_memory_that_torch_gives_out() -
 
 def test_the_page_names_what_is_divided(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["benchmark=llama31_8b_mini", "launcher=torchrun", "--ranks=4"]
-    assert cli.command("plan")(["--dry", *words, "launcher.shard=fsdp"]) == 0
+    assert program.command("plan")(["--dry", *words, "launcher.shard=fsdp"]) == 0
     told = capsys.readouterr().out
     assert "ranks hold parts of weights, gradients, optimizer's state" in told and "gathered" in told
     assert "whole on every rank, when they are built and for evaluations" in told
-    assert cli.command("plan")(["--dry", *words, "launcher.tensor_parallel=2"]) == 0
+    assert program.command("plan")(["--dry", *words, "launcher.tensor_parallel=2"]) == 0
     told = capsys.readouterr().out
     assert "2 ranks compute the same samples together" in told
     assert "whole on every rank, when they are built\n" in told
@@ -132,7 +132,7 @@ def test_the_page_names_what_is_divided(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_what_the_launcher_would_refuse_is_refused_dry(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--dry", "benchmark=resnet_mini", "launcher=torchrun", "launcher.tensor_parallel=2", "--ranks=4"]
-    assert cli.command("plan")(words) != 0
+    assert program.command("plan")(words) != 0
     assert "is not for resnet_mini" in capsys.readouterr().err
 
 
@@ -151,10 +151,10 @@ def test_what_a_start_alone_needs_is_not_asked_for_dry(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "deepspeed" else found(name)
     )
-    assert cli.command("plan")(["--dry", "benchmark=llama31_8b_mini", *words]) == 0
+    assert program.command("plan")(["--dry", "benchmark=llama31_8b_mini", *words]) == 0
     assert "rank 0 of 4" in capsys.readouterr().out
 
 
 def test_no_ranks_are_refused_dry(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.command("plan")(["--dry", "benchmark=resnet_mini", "launcher.nproc_per_node=0"]) != 0
+    assert program.command("plan")(["--dry", "benchmark=resnet_mini", "launcher.nproc_per_node=0"]) != 0
     assert "launcher.nproc_per_node=0 are 0 ranks; both have to be at least 1" in capsys.readouterr().err

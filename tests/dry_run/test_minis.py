@@ -19,9 +19,9 @@ from tests.dry_run.measured import (
     task_of,
 )
 from tests.selection import others_in_full
+from train_bench.core.job import Device, Precision
 from train_bench.dry_run.batch import grown, tensors_of
 from train_bench.dry_run.watch import OUTSIDE, Watch, part_of
-from train_bench.job import Device, Precision
 from train_bench.references.parts.recommendation.tables import place
 
 

@@ -6,19 +6,18 @@ import pytest
 
 from tests.dry_run.measured import mini
 from tests.references.configs import composed
-from train_bench import cli
-from train_bench.commands import dry
+from train_bench.cli import plan_dry, program
+from train_bench.core.job import Device, Precision
 from train_bench.dry_run import bound
 from train_bench.dry_run.step import step_of
 from train_bench.errors import RequestError
-from train_bench.job import Device, Precision
 from train_bench.report import dry as report
 
 MACHINE = ["--memory-gb", "80", "--peak-tflops", "312", "--memory-gb-s", "2039", "--network-gb-s=600"]
 
 
 def plan(capsys, *words):
-    assert cli.command("plan")(["--dry", *words]) == 0
+    assert program.command("plan")(["--dry", *words]) == 0
     return capsys.readouterr().out
 
 
@@ -90,7 +89,7 @@ def test_a_benchmark_without_points_is_counted_by_epoch(capsys):
 )
 def test_bad_options_are_one_sentence(words, said):
     with pytest.raises(RequestError, match=said):
-        dry.parsed(words)
+        plan_dry.parsed(words)
 
 
 def test_ranks_that_do_not_divide_the_batch_are_refused():

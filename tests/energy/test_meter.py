@@ -14,11 +14,12 @@ import pytest
 
 from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
 from tests.energy.trees import Tree, lives, put
-from train_bench import campaign, trust
+from train_bench.campaign import command_trust, runner
 from train_bench.energy import meter, readings
 from train_bench.energy.meter import Meter, wish
 from train_bench.errors import RequestError
-from train_bench.judge import energy, log
+from train_bench.judge import energy
+from train_bench.logs import log
 
 
 class Load:
@@ -265,13 +266,13 @@ def a_clock_that_counts(job):
 
 
 def test_a_campaign_that_measures_is_scored_with_its_energy(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(campaign, "timed", a_clock_that_counts)  # the fake rank's is not ours
+    monkeypatch.setattr(runner, "timed", a_clock_that_counts)  # the fake rank's is not ours
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=1", "energy=auto", "energy_idle='40 W'")
-    campaign.begin(plan)
-    plan = campaign.open_folder(tmp_path / "campaign")
+    runner.begin(plan)
+    plan = runner.open_folder(tmp_path / "campaign")
     said = []
     with Load(tree.rapl(), 150):
-        campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, say=said.append)
+        runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, say=said.append)
     told = judged(plan)
     (record,) = told.records
     assert energy.energy_of(record).joules == pytest.approx(150 * 60 * record.minutes, rel=0.2)
@@ -286,7 +287,7 @@ def test_ranks_on_hosts_that_nobody_joins_by_hand_are_not_measured_in_part(tree,
     tree.rapl()
     plan = make(f"output={tmp_path / 'campaign'}", "launcher=slurm", several, "energy=auto")
     said = []
-    read = campaign.meter(plan, said.append)
+    read = runner.meter(plan, said.append)
     read.begin()
     assert not read.reads
     (sentence,) = said
@@ -296,9 +297,9 @@ def test_ranks_on_hosts_that_nobody_joins_by_hand_are_not_measured_in_part(tree,
 def test_the_energy_command_of_somebody_else_is_shown_and_not_carried_out(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     plan = make(f"output={tmp_path / 'campaign'}", "energy=auto", "energy_command=evil")
-    campaign.begin(plan)
-    plan = campaign.open_folder(tmp_path / "campaign")
+    runner.begin(plan)
+    plan = runner.open_folder(tmp_path / "campaign")
     with pytest.raises(RequestError, match="you have not given here: energy_command=evil"):
-        trust.refuse(plan, trusted=False)
-    trust.note(plan)
-    trust.refuse(plan, trusted=False)
+        command_trust.refuse(plan, trusted=False)
+    command_trust.note(plan)
+    command_trust.refuse(plan, trusted=False)

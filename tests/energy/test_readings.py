@@ -9,7 +9,8 @@ from mlperf_logging.mllog.constants import POWER_MEASUREMENT_START, POWER_MEASUR
 from mlperf_logging.result_summarizer.result_summarizer import _compute_power_node
 
 from train_bench.energy.readings import Row, Rows, power_log, trouble
-from train_bench.judge import energy, log
+from train_bench.judge import energy
+from train_bench.logs import log
 
 FIRST = {"sources": ["RAPL package-0", "NVML 0"], "reasons": [], "idle_watts": 60}
 

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from train_bench.fleet.link import Link
+from train_bench.fleet.observations import type_of, versions_of
 from train_bench.fleet.rounds import program
-from train_bench.fleet.seen import type_of, versions_of
 
 LIMIT = 60.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from train_bench.fleet import acceptance, rounds
-from train_bench.fleet.seen import Node
+from train_bench.fleet.observations import Node
 from train_bench.rules import ruleset
 
 RULES = ruleset.load("mini-1.0").benchmark("resnet_mini")

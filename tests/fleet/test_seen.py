@@ -1,6 +1,6 @@
 """What is kept of what was seen of a node."""
 
-from train_bench.fleet.seen import hashable
+from train_bench.fleet.observations import hashable
 
 
 def test_what_was_found_equals_itself_whatever_it_is():

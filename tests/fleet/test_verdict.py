@@ -2,7 +2,7 @@
 
 import pytest
 
-from train_bench.fleet.seen import Node, Together, Trained
+from train_bench.fleet.observations import Node, Together, Trained
 from train_bench.fleet.verdict import Known, of_nodes, of_together
 
 NOISE = 0.04

@@ -13,7 +13,7 @@ from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.forecast import certainty, samples
 from train_bench.judge import rcp
-from train_bench.judge.published import Entry
+from train_bench.judge.published.published_entries import Entry
 from train_bench.judge.statistics import olympic_mean
 from train_bench.report import certainty as page
 from train_bench.rules import ruleset

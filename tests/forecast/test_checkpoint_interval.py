@@ -8,7 +8,7 @@ import pytest
 
 from train_bench.forecast.checkpoint_interval import daly_interval, daly_time, young_interval, young_time
 from train_bench.forecast.checkpoint_interval import expected as expected_of
-from train_bench.judge.restarts import Restarts
+from train_bench.logs.restarts import Restarts
 
 
 def simulated(training, interval, *, mtbf, checkpoint, restart, runs=400, seed=1):

@@ -8,9 +8,9 @@ import pytest
 from train_bench.errors import RequestError
 from train_bench.forecast import families, published_pace
 from train_bench.forecast.families import VAGUE, Family, Size
-from train_bench.judge import published
+from train_bench.judge.published import published_entries
 
-KNOWN = families.families(published.shipped(), published_pace.needed)
+KNOWN = families.families(published_entries.shipped(), published_pace.needed)
 
 
 def made(rng, *, fixed, doubling, fullness=0.95, sizes=((8, 512), (64, 1024), (512, 2048), (2048, 4096))):
@@ -89,7 +89,7 @@ def test_weighing_agrees_with_integration_over_a_grid_of_one_shape() -> None:
 
 
 def test_entries_at_one_size_open_ones_and_those_without_points_make_no_family() -> None:
-    entry = published.Entry(
+    entry = published_entries.Entry(
         round="v1.1",
         submitter="S",
         system="s8",
@@ -104,7 +104,7 @@ def test_entries_at_one_size_open_ones_and_those_without_points_make_no_family()
     other = {"system": "s16", "accelerators": 16, "minutes": 16.0}
 
     def found(**changes):
-        second = published.Entry(
+        second = published_entries.Entry(
             **{**{name: getattr(entry, name) for name in entry.__slots__}, **other, **changes}
         )
         return families.families([entry, second], published_pace.needed)
@@ -150,7 +150,7 @@ def test_a_forecast_for_published_systems_is_near_what_they_published() -> None:
     pace = published_pace.pace(asked, times, asked.sizes[:2], 1024, 35840)
 
     samples_per_second = 1_281_167 / np.median(pace.unit)
-    entry = next(one for one in published.shipped() if one.system == "dgxa100_n128_ngc22.04_mxnet")
+    entry = next(one for one in published_entries.shipped() if one.system == "dgxa100_n128_ngc22.04_mxnet")
     assert samples_per_second == pytest.approx(entry.samples_per_second, rel=0.35)
     assert any("extrapolated" in note for note in pace.notes)
 

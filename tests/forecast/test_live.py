@@ -10,12 +10,13 @@ import pytest
 from tests import needs
 from tests.needs import CORPUS
 from tests.run.fakes import job
-from train_bench.event import Event
+from train_bench.core.event import Event
 from train_bench.forecast import live, watcher
 from train_bench.forecast.live import Campaign, Seen
 from train_bench.forecast.samples import expect
-from train_bench.judge import locate, log, rcp
-from train_bench.judge.record import number_of
+from train_bench.judge import locate, rcp
+from train_bench.logs import log
+from train_bench.logs.record import number_of
 from train_bench.progress import EvalSchedule
 from train_bench.rules import ruleset
 

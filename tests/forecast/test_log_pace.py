@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from train_bench.core.event import Event
 from train_bench.errors import RequestError
-from train_bench.event import Event
 from train_bench.forecast import log_pace
-from train_bench.judge.log import Log
-from train_bench.judge.record import make_record
+from train_bench.logs.log import Log
+from train_bench.logs.record import make_record
 from train_bench.rules import ruleset
 
 RULES = ruleset.load("training-3.1.0").benchmark("maskrcnn")  # an evaluation every epoch

@@ -10,7 +10,7 @@ import pytest
 
 from tests import needs
 from tests.commands.conftest import ROOT, begun, make
-from train_bench import campaign
+from train_bench.campaign import runner
 
 __all__ = ["begun"]
 
@@ -80,7 +80,7 @@ def several(tmp_path):
     """A campaign over two hosts that was begun."""
     hosts = ("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=10.0.0.1")
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", *hosts)
-    campaign.begin(plan)
+    runner.begin(plan)
     return plan.jobs[0].folder
 
 

@@ -2,9 +2,9 @@
 
 import json
 
-from train_bench.judge.log import read
-from train_bench.judge.rates import rates
-from train_bench.judge.record import read_record
+from train_bench.judge.checks.rates import rates
+from train_bench.logs.log import read
+from train_bench.logs.record import read_record
 
 
 def log_of(folder, **values):

@@ -11,9 +11,9 @@ import pytest
 
 from tests import needs
 from tests.selection import others_in_full
-from train_bench.cli import command
-from train_bench.exit_codes import guarded
-from train_bench.judge import log
+from train_bench.cli.exit_codes import guarded
+from train_bench.cli.program import command
+from train_bench.logs import log
 from train_bench.rules import ruleset
 
 ROUND = "training-1.1.0"
@@ -256,7 +256,7 @@ def test_a_line_of_a_hundred_megabytes_needs_bounded_memory(tmp_path):
 def test_a_rule_that_multiplies_does_not_repeat_a_text(tmp_path):
     """`num_prompts_per_step * v['value']` of the 6.1.0 rules, with a number and a text from a log."""
     rules = ruleset.load("training-6.1.0").benchmark("qwen35_397b_grpo")
-    from train_bench.event import Event
+    from train_bench.core.event import Event
     from train_bench.rules.checks import check
 
     values = {"submission_division": "closed", "submission_benchmark": rules.name, "global_batch_size": 256}

@@ -9,8 +9,8 @@ import pytest
 
 from tests.commands.conftest import typed
 from tests.judge.campaigns import campaign, plan
+from train_bench.compare.comparison import compare, more_runs, ratio_of
 from train_bench.errors import RequestError
-from train_bench.judge.comparison import compare, more_runs, ratio_of
 from train_bench.judge.tree import judge_folder
 from train_bench.report.comparison import explanation, in_sentences
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from train_bench.event import Event
-from train_bench.judge import log
+from train_bench.core.event import Event
+from train_bench.judge.checks.review import schedule
 from train_bench.judge.compliance import judge_run, judge_together
 from train_bench.judge.finding import BREAKS, REVIEW
-from train_bench.judge.log import Log
-from train_bench.judge.record import make_record, read_record
-from train_bench.judge.review import schedule
+from train_bench.logs import log
+from train_bench.logs.log import Log
+from train_bench.logs.record import make_record, read_record
 from train_bench.rules import ruleset
 
 LOGS = Path(__file__).parents[1] / "logs"
@@ -147,7 +147,7 @@ def test_a_finding_names_the_line():
 
 def test_a_value_that_breaks_a_rule_of_a_cut_off_run_still_breaks_it():
     text = (LOGS / "bad_momentum.txt").read_text().splitlines()
-    from train_bench.judge.log import parse_line
+    from train_bench.logs.log import parse_line
 
     events = tuple(parse_line(line, number) for number, line in enumerate(text[:30], start=1))
     read = Log(path=Path("result_0.txt"), events=events, problems=(), sha256="0")

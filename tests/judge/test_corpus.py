@@ -10,8 +10,8 @@ import pytest
 
 from tests import needs
 from tests.needs import CORPUS
-from train_bench.judge import log
 from train_bench.judge.tree import judge_tree
+from train_bench.logs import log
 
 pytestmark = needs.corpus
 

@@ -8,7 +8,7 @@ import pytest
 from tests import needs
 from tests.judge.campaigns import campaign
 from tests.needs import CORPUS
-from train_bench.judge import cross_check
+from train_bench.judge.official import cross_check
 from train_bench.judge.tree import judge_folder, judge_tree
 
 NOWHERE = Path("/nowhere")

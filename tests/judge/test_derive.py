@@ -7,9 +7,9 @@ import pytest
 
 from tests import needs
 from tests.judge.test_corpus import CORPUS
-from train_bench.cli import command
+from train_bench.cli.program import command
 from train_bench.errors import LogError, RequestError
-from train_bench.judge import derive, published
+from train_bench.judge.published import derive, published_entries
 
 LAST_OPEN = {"dgxa100_ngc21.09_merlin_hugectr"}
 """Entries whose runs end within their last evaluation, which the table that is shipped leaves out."""
@@ -74,7 +74,7 @@ def entry(tmp_path):
 
 def test_a_row_has_what_folders_description_and_logs_say(entry):
     assert entry("resnet", batch=3200, evaluations=[("epoch_num", 32, True), ("epoch_num", 36, True)]) == (
-        published.Entry(
+        published_entries.Entry(
             round="v1.1",
             submitter="Somebody",
             system="box",
@@ -161,8 +161,8 @@ def test_values_that_no_row_may_have_are_not_known_so_that_the_table_can_be_read
     assert (row.global_batch, row.samples_to_target, row.init_minutes) == (None, None, None)
     assert row.minutes == pytest.approx(1 / 60_000, rel=1e-5)
     assert row.accelerator.startswith("= A\\x1b100 xxx")
-    published.write(tmp_path / "table.csv", [row])
-    assert published.read(tmp_path / "table.csv") == (row,)
+    published_entries.write(tmp_path / "table.csv", [row])
+    assert published_entries.read(tmp_path / "table.csv") == (row,)
 
 
 def test_what_has_no_score_or_is_no_submission_is_left_out_with_its_reason(entry, tmp_path):
@@ -200,7 +200,7 @@ def test_the_command_writes_the_same_table_every_time(entry, tmp_path, capsys):
     assert index(["published", str(tmp_path), "--to", str(table), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["entries"] == 1
     assert table.read_bytes() == before
-    (read,) = published.read(table)
+    (read,) = published_entries.read(table)
     assert read.minutes == made.minutes
     with pytest.raises(RequestError, match="give the name of a file"):
         index(["published", str(tmp_path), "--to", str(tmp_path)])
@@ -213,7 +213,9 @@ def test_the_command_writes_the_same_table_every_time(entry, tmp_path, capsys):
 def test_rows_of_published_logs_are_those_of_the_shipped_table():
     derived = derive.derive([CORPUS], None)
     assert (len(derived.entries), derived.logs) == (19, 188)
-    shipped = {(row.round, row.submitter, row.system, row.benchmark): row for row in published.shipped()}
+    shipped = {
+        (row.round, row.submitter, row.system, row.benchmark): row for row in published_entries.shipped()
+    }
     compared = 0
     for row in derived.entries:
         known = shipped.get((row.round, row.submitter, row.system, row.benchmark))

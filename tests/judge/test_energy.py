@@ -6,7 +6,7 @@ import pytest
 
 from tests.judge.campaigns import MINI, log_text
 from train_bench.judge.energy import energy_of, kept_energy
-from train_bench.judge.record import read_record
+from train_bench.logs.record import read_record
 
 
 def power_log(path, lines, **stated):

@@ -5,7 +5,7 @@ import math
 import numpy
 import pytest
 
-from train_bench.judge.equal_convergence import MARGIN, two_one_sided
+from train_bench.compare.equal_convergence import MARGIN, two_one_sided
 
 DRAWS = 2000
 

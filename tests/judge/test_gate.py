@@ -12,10 +12,10 @@ from tests.commands.conftest import typed
 from tests.judge.campaigns import campaign, plan
 from tests.judge.test_comparison import SECONDS, entry
 from tests.selection import others_in_full
-from train_bench.cli import command
+from train_bench.cli.program import command
+from train_bench.compare import gate
+from train_bench.compare.alpha_spending import NORMAL, nominal_levels, spent
 from train_bench.errors import RequestError
-from train_bench.judge import gate
-from train_bench.judge.spending import NORMAL, nominal_levels, spent
 from train_bench.plan import discover
 from train_bench.report.gate import sentence
 

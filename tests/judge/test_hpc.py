@@ -10,9 +10,10 @@ from mlperf_logging.result_summarizer import result_summarizer
 
 from tests.rules.test_official_rounds import Generator
 from tests.selection import others_in_full
-from train_bench.judge import cross_check, rcp
-from train_bench.judge.record import EVALUATION
+from train_bench.judge import rcp
+from train_bench.judge.official import cross_check
 from train_bench.judge.tree import judge_folder
+from train_bench.logs.record import EVALUATION
 from train_bench.rules import ruleset
 
 NAMES = [

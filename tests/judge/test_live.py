@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from train_bench.event import Event
-from train_bench.judge import log
+from train_bench.core.event import Event
 from train_bench.judge.live import LiveCheck
+from train_bench.logs import log
 from train_bench.rules import ruleset
 
 LOGS = Path(__file__).parents[1] / "logs"

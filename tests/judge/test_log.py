@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from train_bench.event import Event
-from train_bench.judge import log
-from train_bench.judge.log import Problem, parse_line
+from train_bench.core.event import Event
+from train_bench.logs import log
+from train_bench.logs.log import Problem, parse_line
 
 LOGS = Path(__file__).parents[1] / "logs"
 FIELDS = {"key": "seed", "value": 7, "time_ms": 5, "metadata": {"lineno": 1}, "event_type": "POINT_IN_TIME"}

@@ -9,10 +9,10 @@ import pytest
 
 from tests import needs
 from tests.judge.test_corpus import CORPUS
-from train_bench.cli import command
+from train_bench.cli.program import command
 from train_bench.errors import RequestError
-from train_bench.judge import peers, published
-from train_bench.judge.published import Entry
+from train_bench.judge.published import peers, published_entries
+from train_bench.judge.published.published_entries import Entry
 from train_bench.judge.tree import judge_tree
 
 OURS = Entry(
@@ -138,7 +138,7 @@ def test_spellings_of_one_accelerator_are_one_name(names, model):
 
 
 def test_the_49_names_of_the_table_are_26_accelerators():
-    names = {entry.accelerator for entry in published.shipped()}
+    names = {entry.accelerator for entry in published_entries.shipped()}
     models = {peers.model_of(name) for name in names}
     assert (len(names), len(models)) == (49, 26)
     assert {model for model in models if "a100" in model} == {
@@ -149,7 +149,7 @@ def test_the_49_names_of_the_table_are_26_accelerators():
 def test_ten_of_337_entries_in_groups_of_four_took_three_tenths_more_than_the_median_of_their_group():
     """3 %, as of all entries up to round 5.1, of which the table has not all (16 of 574)."""
     groups = {}
-    for entry in published.shipped():
+    for entry in published_entries.shipped():
         if entry.division == "closed":
             kind = (entry.round, entry.benchmark, peers.model_of(entry.accelerator), entry.accelerators)
             groups.setdefault(kind, []).append(entry.minutes)
@@ -159,7 +159,7 @@ def test_ten_of_337_entries_in_groups_of_four_took_three_tenths_more_than_the_me
 
 
 def test_ten_of_the_301_entries_with_four_others_in_their_round_are_a_question():
-    table = published.shipped()
+    table = published_entries.shipped()
     found = peers.of_each(table, table)
     own = [
         (entry, one) for entry, one in zip(table, found, strict=True) if one and one.rounds == (entry.round,)
@@ -186,7 +186,7 @@ def table(tmp_path):
     if not CORPUS.is_dir():
         pytest.skip(needs.NO_CORPUS)
     path = tmp_path / "more.csv"
-    published.write(
+    published_entries.write(
         path,
         others(*[1.3] * 5, benchmark="dlrm_dcnv2", round="v5.1", accelerator="NVIDIA H200-SXM5-141GB"),
     )

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from train_bench.errors import RequestError
-from train_bench.judge import published
+from train_bench.judge.published import published_entries
 from train_bench.rules import ruleset
 
-HEADING = ",".join(published.COLUMNS)
+HEADING = ",".join(published_entries.COLUMNS)
 ROW = "v1.1,NVIDIA,dgxa100,bert,closed,8,A100,448,2780000,20.0032,,0.53,10"
 
 
@@ -17,14 +17,14 @@ def read(tmp_path):
     def read(*lines):
         path = tmp_path / "table.csv"
         path.write_text("\n".join(lines) + "\n")
-        return published.read(path)
+        return published_entries.read(path)
 
     return read
 
 
 def test_a_row_says_what_its_columns_say(read):
     (entry,) = read(HEADING, ROW)
-    assert entry == published.Entry(
+    assert entry == published_entries.Entry(
         round="v1.1",
         submitter="NVIDIA",
         system="dgxa100",
@@ -59,7 +59,7 @@ def test_columns_may_have_another_order_and_company_and_numbers_a_point(read):
     assert read(
         "minutes,colour,benchmark,global_batch,system,round,submitter", "20,red,bert,448.0,a,1.1,B"
     ) == (
-        published.Entry(
+        published_entries.Entry(
             round="v1.1", submitter="B", system="a", benchmark="bert", global_batch=448, minutes=20.0
         ),
     )
@@ -89,7 +89,7 @@ def test_an_empty_table_and_empty_lines_are_no_rows(read):
     ],
 )
 def test_a_row_that_is_none_is_refused_with_its_line_and_column(column, value, why, read):
-    told = dict(zip(published.COLUMNS, ROW.split(","), strict=True)) | {column: value}
+    told = dict(zip(published_entries.COLUMNS, ROW.split(","), strict=True)) | {column: value}
     with pytest.raises(
         RequestError, match=rf"table\.csv, line 3, column {column}: '.*' is {why}\.$".replace("+", r"\+")
     ):
@@ -121,10 +121,10 @@ def test_what_is_no_table_is_refused_in_a_sentence(lines, why, read):
 
 def test_what_is_no_file_or_no_text_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(RequestError, match="cannot be read as a table of published entries: No such file"):
-        published.read(tmp_path / "none.csv")
+        published_entries.read(tmp_path / "none.csv")
     (tmp_path / "bytes.csv").write_bytes(b"round\xff")
     with pytest.raises(RequestError, match="not text in UTF-8"):
-        published.read(tmp_path / "bytes.csv")
+        published_entries.read(tmp_path / "bytes.csv")
 
 
 def test_tokens_and_padded_epochs_that_are_given_as_samples_are_put_right(read):
@@ -137,14 +137,14 @@ def test_tokens_and_padded_epochs_that_are_given_as_samples_are_put_right(read):
 
 def test_what_is_written_is_what_is_read(tmp_path, read):
     entries = (*read(HEADING, ROW, ROW.replace("bert", '"a, ""b"""').replace(",0.53,10", ",,")),)
-    published.write(tmp_path / "again.csv", reversed(entries))
-    again = published.read(tmp_path / "again.csv")
+    published_entries.write(tmp_path / "again.csv", reversed(entries))
+    again = published_entries.read(tmp_path / "again.csv")
     assert set(again) == set(entries)
     assert [entry.benchmark for entry in again] == ['a, "b"', "bert"]
 
 
 def test_the_table_that_comes_with_train_bench_holds_six_rounds():
-    entries = published.shipped()
+    entries = published_entries.shipped()
     assert len(entries) == 930
     assert {entry.round for entry in entries} == {"v1.0", "v1.1", "v2.0", "v2.1", "v4.0", "v4.1"}
     assert all(None not in (entry.minutes, entry.ms_per_step, entry.accelerators) for entry in entries)
@@ -154,7 +154,7 @@ def test_the_table_that_comes_with_train_bench_holds_six_rounds():
 def test_no_entry_of_the_closed_division_needed_many_times_the_samples_of_another():
     """So that a sample means the same in every row: RetinaNet trained as ssd from round 2.0 on."""
     needed = {}
-    for entry in published.shipped():
+    for entry in published_entries.shipped():
         if entry.division == "closed":
             of_retinanet = entry.benchmark == "ssd" and entry.round >= "v2.0"
             needed.setdefault((entry.benchmark, of_retinanet), []).append(entry.samples_to_target)
@@ -174,4 +174,6 @@ def test_no_entry_of_the_closed_division_needed_many_times_the_samples_of_anothe
     ],
 )
 def test_a_unit_of_a_published_benchmark_is_so_many_samples(number, benchmark, samples):
-    assert published.samples_per_unit(ruleset.load(f"training-{number}").benchmark(benchmark)) == samples
+    assert (
+        published_entries.samples_per_unit(ruleset.load(f"training-{number}").benchmark(benchmark)) == samples
+    )

@@ -7,7 +7,7 @@ import pytest
 from tests.judge.campaigns import LOGS, MINI
 from tests.judge.logs_of_rates import log_of, messages_of
 from train_bench.judge.compliance import judge_run
-from train_bench.judge.record import read_record
+from train_bench.logs.record import read_record
 from train_bench.rules import ruleset
 
 OFFICIAL = ruleset.load("training-1.1.0").benchmark("resnet")

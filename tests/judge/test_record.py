@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from train_bench.event import Event
-from train_bench.judge.log import Log
-from train_bench.judge.record import make_record, read_record
+from train_bench.core.event import Event
+from train_bench.logs.log import Log
+from train_bench.logs.record import make_record, read_record
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
 

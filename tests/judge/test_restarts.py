@@ -6,9 +6,9 @@ import pytest
 
 from tests.judge.campaigns import MINI, campaign, plan
 from tests.judge.campaigns import log_text as good
-from train_bench.judge.log import read
-from train_bench.judge.restarts import restarts_of, without_lost_work
 from train_bench.judge.tree import judge_folder
+from train_bench.logs.log import read
+from train_bench.logs.restarts import restarts_of, without_lost_work
 
 
 def line(key, time_ms, value=None, **metadata):

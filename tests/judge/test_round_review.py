@@ -8,8 +8,8 @@ import pytest
 
 from tests import needs
 from tests.needs import CORPUS
-from train_bench.cli import command
-from train_bench.judge import round_review
+from train_bench.cli.program import command
+from train_bench.judge.published import round_review
 from train_bench.judge.tree import judge_tree
 
 INTERVAL = 12_288

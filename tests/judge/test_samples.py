@@ -8,7 +8,7 @@ from tests.judge.campaigns import LOGS, MINI, campaign, plan
 from train_bench.judge.compliance import judge_run
 from train_bench.judge.entry import judge_entry
 from train_bench.judge.locate import find
-from train_bench.judge.record import read_record
+from train_bench.logs.record import read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tests.judge.campaigns import LOGS, MINI
-from train_bench.judge import log
-from train_bench.judge.record import make_record
-from train_bench.judge.timeline import LONGEST, read_timeline
+from train_bench.logs import log
+from train_bench.logs.record import make_record
+from train_bench.logs.timeline import LONGEST, read_timeline
 
 
 def timeline(path, events, cited=()):

@@ -15,15 +15,15 @@ import torch
 
 from tests.launchers import faults
 from tests.references.configs import resnet
+from train_bench.core.job import Job, Precision
+from train_bench.core.sharded_tensors import whole
 from train_bench.errors import LaunchError
-from train_bench.job import Job, Precision
 from train_bench.progress import EvalSchedule
 from train_bench.references.parts.optimizers import SGD
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.task import Task
 from train_bench.run import replicas
 from train_bench.run.rank_state import end_process
-from train_bench.sharded_tensors import whole
 from train_bench.warm_up import without_trace
 
 BATCH = 8

@@ -9,10 +9,10 @@ import torch
 
 from tests.references.configs import llama31_8b
 from tests.run.fakes import job
+from train_bench.core.sharded_tensors import own_part
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.references.llama31_8b.task import Task
 from train_bench.references.parts.decoder import data
-from train_bench.sharded_tensors import own_part
 
 
 def one_rank() -> TorchParallel:

@@ -7,8 +7,8 @@ import torch
 
 from tests import needs
 from tests.run.fakes import job
+from train_bench.core.job import Device, Precision
 from train_bench.errors import LaunchError
-from train_bench.job import Device, Precision
 from train_bench.launchers.parts.ddp import TorchParallel
 
 

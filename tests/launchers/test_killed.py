@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands.test_faults import planned, processes_of, run, signal_rank
 from tests.launchers.test_parallel import need
-from train_bench import campaign
+from train_bench.campaign import runner
 from train_bench.plan import discover
 
 pytestmark = pytest.mark.full
@@ -29,7 +29,7 @@ def shared_memory():
 
 
 def launcher_of(plan):
-    return discover.launcher(campaign.launcher_config(plan))
+    return discover.launcher(runner.launcher_config(plan))
 
 
 @pytest.mark.parametrize("launcher", OTHERS)

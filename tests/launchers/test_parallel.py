@@ -17,7 +17,7 @@ from tests.launchers.promises import training
 from tests.references.configs import resnet
 from tests.run.fakes import job
 from tests.selection import others_in_full
-from train_bench.job import Precision
+from train_bench.core.job import Precision
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.plan import discover
 from train_bench.references.resnet.data import prepare

@@ -14,15 +14,15 @@ from tests.commands.conftest import composed_config, make
 from tests.launchers.small_decoder import built, decoder, evaluated, held_bytes, one_rank, trained
 from tests.references.several_ranks import FromFile, start
 from tests.run.fakes import job
+from train_bench.core.job import Precision
+from train_bench.core.sharded_tensors import own_part
 from train_bench.errors import LaunchError, RequestError
-from train_bench.job import Precision
 from train_bench.launchers.deepspeed.config import Config as DeepSpeedConfig
 from train_bench.launchers.deepspeed.start import Launcher as DeepSpeed
 from train_bench.launchers.parts.tensor_parallel import TensorParallel
 from train_bench.launchers.torchrun.config import Config, Shard
 from train_bench.launchers.torchrun.start import Launcher
 from train_bench.run import replicas, weights
-from train_bench.sharded_tensors import own_part
 
 STEPS = 20
 CLIPPED = "hyperparameters.opt_gradient_clip_norm=0.1"

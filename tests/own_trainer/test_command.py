@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import ROOT, make
-from train_bench import campaign, files
+from train_bench.campaign import runner
+from train_bench.core import files
 
 BY_HAND = ROOT / "tests" / "commands" / "by_hand.py"
 
@@ -21,7 +22,7 @@ def watched(tmp_path):
     def carried(command, *overrides, environ=(), ruleset="mini-1.0"):
         folder = tmp_path / "campaign"
         plan = make(f"output={folder}", f"command='{command}'", "runs=1", "seed=1", *overrides)
-        campaign.begin(plan)
+        runner.begin(plan)
         written = files.read_json(folder / "plan.json")
         written["shared"]["config"]["ruleset"] = ruleset
         files.write_json(folder / "plan.json", written)

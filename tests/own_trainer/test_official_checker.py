@@ -10,7 +10,7 @@ from tests.own_trainer.test_benchmark import benchmark, ready, train
 from tests.rules.test_preflight import LARS
 from train_bench import Benchmark
 from train_bench.errors import RequestError
-from train_bench.judge import installed_checkers
+from train_bench.judge.official import installed_checkers
 from train_bench.rules import ruleset
 
 RULES = ruleset.package_folder("compliance_checker") / "training_1.1.0" / "closed_resnet.yaml"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from train_bench.judge import log
+from train_bench.logs import log
 from train_bench.own_trainer import output
 from train_bench.own_trainer.output import OutputInLog
 from train_bench.run import events

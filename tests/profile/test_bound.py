@@ -8,7 +8,7 @@ import torch
 
 from tests.profile import small_task
 from tests.profile.test_verdict import profile, rank
-from train_bench.job import Precision
+from train_bench.core.job import Precision
 from train_bench.profile import bound, bricks
 from train_bench.profile.bricks import Brick, Calls, Like
 from train_bench.profile.graph import Graph

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import make
-from train_bench import campaign, files, unscored
-from train_bench.job import RANK_MODULES
+from train_bench.campaign import rank_job, runner
+from train_bench.core import files
+from train_bench.core.job import RANK_MODULES
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 WORK = "profile with a fault"
@@ -21,7 +22,7 @@ def profiled(tmp_path, monkeypatch):
     def answer(fault, beside=1):
         ranks = ("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
         planned = make(*ranks, "seed=1", f"data_dir={tmp_path / 'data'}")
-        campaign.prepare_data(planned)
+        runner.prepare_data(planned)
         options = {
             "steps": 8,
             "rounds": 2,
@@ -32,7 +33,7 @@ def profiled(tmp_path, monkeypatch):
             "beside": beside,
         }
         folder = tmp_path / f"profiled_{len(list(tmp_path.iterdir()))}"
-        job = unscored.carry_out(planned, WORK, options, folder)
+        job = rank_job.carry_out(planned, WORK, options, folder)
         return files.read_json(job.folder / "profile.json")["answer"]
 
     return answer

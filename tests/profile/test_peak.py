@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from train_bench.job import Precision
+from train_bench.core.job import Precision
 from train_bench.profile import peak
 from train_bench.profile.peak import Peak
 

@@ -8,7 +8,7 @@ import torch
 from tests.dry_run.measured import mini
 from tests.run.fakes import job
 from train_bench.check.one_rank import OneRank
-from train_bench.job import Device
+from train_bench.core.job import Device
 from train_bench.plan import discover
 from train_bench.profile import bricks, predicted
 from train_bench.profile.predicted import Known

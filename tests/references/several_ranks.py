@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 from torch.multiprocessing import start_processes
 
-from train_bench.job import Device, Job, Precision
+from train_bench.core.job import Device, Job, Precision
 from train_bench.launchers.parts.ddp import TorchParallel
 
 PRELOAD = ["tests.references.test_dlrm_parts", "tests.references.test_dlrm_task"]

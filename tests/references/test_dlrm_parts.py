@@ -15,7 +15,7 @@ from tests.references.configs import dlrm
 from tests.references.one_rank import OneRank
 from tests.references.several_ranks import FromFile, start
 from tests.selection import others_in_full
-from train_bench.job import Precision
+from train_bench.core.job import Precision
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.references.dlrm.config import Hyperparameters, Model
 from train_bench.references.dlrm.model import DLRM, Dense, tensor_names

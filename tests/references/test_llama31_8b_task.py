@@ -22,8 +22,8 @@ from tests.run.fakes import FakeTask
 from tests.run.fakes import OneRank as QuietRank
 from tests.selection import others_in_full
 from train_bench.errors import RequestError
-from train_bench.judge import installed_checkers
-from train_bench.judge.log import read
+from train_bench.judge.official import installed_checkers
+from train_bench.logs.log import read
 from train_bench.plan import discover
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality

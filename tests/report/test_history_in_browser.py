@@ -10,7 +10,7 @@ import pytest
 from tests.judge import campaigns
 from tests.report import pages
 from tests.store.test_store import campaign, index
-from train_bench.cli import command
+from train_bench.cli.program import command
 from train_bench.report.page import history as of_page
 from train_bench.store import history
 

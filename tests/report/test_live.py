@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.run.fakes import job
-from train_bench.event import Event
+from train_bench.core.event import Event
 from train_bench.forecast.live import Forecast, Interval
 from train_bench.judge.finding import Finding
 from train_bench.report.live import Terminal, in_a_sentence

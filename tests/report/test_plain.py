@@ -11,8 +11,8 @@ from rich.table import Table
 
 from tests.commands.conftest import typed
 from tests.judge.test_bad_logs import HEAD, good_log
-from train_bench.judge import log
-from train_bench.plain_text import plain, plain_value
+from train_bench.core.escape import plain, plain_value
+from train_bench.logs import log
 from train_bench.report import results
 from train_bench.report.console import PlainConsole
 

@@ -1,4 +1,4 @@
-from train_bench.progress_bar import bar
+from train_bench.core.progress_bar import bar
 
 
 def test_in_a_pipe_the_items_come_and_nothing_is_drawn(capfd):

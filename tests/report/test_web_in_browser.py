@@ -8,7 +8,7 @@ from tests.commands.conftest import Diary, FakeLauncher, make
 from tests.commands.test_web import served
 from tests.judge.test_round_review import Entry, text_for_truth
 from tests.report import pages
-from train_bench import campaign, lock
+from train_bench.campaign import lock, runner
 from train_bench.report.page import live
 
 pytestmark = pytest.mark.full
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.full
 def plan(tmp_path):
     """A campaign of which one run is finished."""
     plan = make(f"output={tmp_path / 'results' / 'campaign'}", "seed=1")
-    campaign.begin(plan)
-    campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, only=[0])
+    runner.begin(plan)
+    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, only=[0])
     return plan
 
 
@@ -45,7 +45,7 @@ def test_a_campaign_is_seen_as_it_goes_on_to_its_end(visit, plan, tmp_path, monk
         rows.nth(3).wait_for()
         job.growing_file.unlink()
         running.close()
-        campaign.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+        runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
         page.locator(".verdict").wait_for()
         assert page.locator("#entry-0-runs tbody tr").count() == 5
         assert page.locator("meta[http-equiv=refresh]").count() == 0

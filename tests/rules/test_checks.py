@@ -11,8 +11,8 @@ import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 
 from tests.selection import others_in_full
-from train_bench.event import Event
-from train_bench.judge import log
+from train_bench.core.event import Event
+from train_bench.logs import log
 from train_bench.rules import rulefile, ruleset
 from train_bench.rules.checks import check
 

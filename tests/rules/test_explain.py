@@ -8,7 +8,7 @@ import mlperf_logging
 import pytest
 import yaml
 
-from train_bench.event import Event
+from train_bench.core.event import Event
 from train_bench.rules import rulefile, ruleset
 from train_bench.rules.checks import Failure, check
 from train_bench.rules.describe_rule import in_words

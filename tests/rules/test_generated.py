@@ -10,8 +10,8 @@ import yaml
 
 from tests.rules.test_checks import lines_of, official, ours, write
 from tests.selection import others_in_full
+from train_bench.core.event import Event
 from train_bench.errors import RequestError
-from train_bench.event import Event
 from train_bench.rules import ruleset, stated
 from train_bench.rules.checks import check
 
@@ -139,7 +139,7 @@ def test_a_log_of_another_benchmark_is_refused(rules, tmp_path):
 
 
 def test_official_rounds_have_no_file_of_ours(capsys):
-    from train_bench.commands import rules as command
+    from train_bench.cli.commands import rules as command
 
     assert command.main(["benchmark=ssd_mini", "--official-file"]) == 0
     assert capsys.readouterr().out == ROUND.benchmark("ssd_mini").generated

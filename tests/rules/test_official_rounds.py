@@ -10,9 +10,9 @@ from mlperf_logging.benchmark_meta import get_allowed_benchmarks, get_result_fil
 from mlperf_logging.compliance_checker import mlp_compliance
 
 from tests.selection import others_in_full
-from train_bench.event import Event
+from train_bench.core.event import Event
 from train_bench.judge.compliance import judge_run
-from train_bench.judge.record import EVALUATION, read_record
+from train_bench.logs.record import EVALUATION, read_record
 from train_bench.rules import errata, rulefile, ruleset
 from train_bench.rules.allowed import allowed_keys
 from train_bench.rules.checks import check

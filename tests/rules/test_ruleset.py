@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from train_bench.core.event import Event
 from train_bench.errors import RequestError, UnknownName
-from train_bench.event import Event
 from train_bench.quality import Quality
 from train_bench.rules import ruleset, stated
 from train_bench.rules.checks import check

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from train_bench.core.event import Event
 from train_bench.errors import RequestError
-from train_bench.event import Event
 from train_bench.rules import generated, rulefile, ruleset, stated
 from train_bench.rules.bounds import WORDS
 from train_bench.rules.checks import check

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_bench.job import Device, Job, Precision
+from train_bench.core.job import Device, Job, Precision
 from train_bench.progress import EvalSchedule, Mark, Progress, Unit
 from train_bench.quality import Quality, Target, Threshold
 from train_bench.task import ORDER_KEPT, DataFacts, DataFingerprint, SamplesTaken, SetFingerprint

@@ -6,7 +6,7 @@ import pytest
 
 from tests.run.fakes import CountingClock, FakeTask, OneRank, job
 from tests.run.test_timed_run import keys, lines, only
-from train_bench import files
+from train_bench.core import files
 from train_bench.run.checkpoints import Checkpoints
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import LogError, WriteError
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands.conftest import make
 from tests.run.fakes import job
-from train_bench import campaign
+from train_bench.campaign import runner
 
 PROGRAM = """
 import sys
@@ -42,7 +42,7 @@ def test_what_befalls_a_rank_after_its_result_is_whole_takes_nothing_away(tmp_pa
 @pytest.mark.full
 def test_a_rank_that_cannot_join_says_why_where_its_parent_looks(tmp_path):
     planned = make(f"output={tmp_path / 'campaign'}", "runs=1", "seed=1", "launcher=slurm")
-    campaign.begin(planned)
+    runner.begin(planned)
     arguments = ["-m", "train_bench.run.rank", str(tmp_path / "campaign" / "plan.json"), "0"]
     of_slurm = {"TRAIN_BENCH_STARTER": "srun", "SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     ended = subprocess.run(

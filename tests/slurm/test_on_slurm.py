@@ -9,7 +9,7 @@ import pytest
 from tests import needs
 from tests.commands.conftest import ROOT, wait_for
 from tests.commands.test_bad_input import train_bench
-from train_bench import sweep
+from train_bench.cli import sweep
 from train_bench.report.sweep import outcome
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]

@@ -12,7 +12,7 @@ import pytest
 from tests.judge import campaigns
 from tests.judge.test_derive import SYSTEM, log_of
 from tests.store.test_store import campaign, index
-from train_bench.cli import command
+from train_bench.cli.program import command
 from train_bench.errors import RequestError, UnknownName
 from train_bench.store import history
 

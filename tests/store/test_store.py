@@ -15,9 +15,9 @@ import pytest
 from tests import needs
 from tests.judge import campaigns
 from tests.judge.test_corpus import CORPUS
-from train_bench.cli import command
-from train_bench.commands import campaigns as commands
-from train_bench.compose import Request
+from train_bench.cli import campaign_request as commands
+from train_bench.cli.hydra_app import Request
+from train_bench.cli.program import command
 from train_bench.errors import RequestError, WriteError
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover

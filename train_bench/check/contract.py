@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from train_bench.check.one_rank import OneRank
+from train_bench.core.job import Job
 from train_bench.errors import RequestError
-from train_bench.job import Job
 from train_bench.progress import Mark, Unit
 from train_bench.run.order import order_fingerprint
 from train_bench.task import BenchmarkConfig, DataFacts, Task

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from train_bench.job import Device
+from train_bench.core.job import Device
 
 aten = torch.ops.aten
 

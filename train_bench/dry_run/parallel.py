@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from train_bench.check.one_rank import OneRank
-from train_bench.job import Precision
+from train_bench.core.job import Precision
 
 AUTOCAST = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.bfloat16}
 """Both formats take two bytes; for float16 CPUs have no LSTM kernel and would take thousands of small steps instead."""

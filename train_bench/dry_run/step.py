@@ -16,13 +16,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from train_bench.core.job import Device, Precision
+from train_bench.core.sharded_tensors import layers_of
 from train_bench.dry_run.attention import attention_of
 from train_bench.dry_run.batch import grown, tensors_of
 from train_bench.dry_run.parallel import DryParallel
 from train_bench.dry_run.watch import OUTSIDE, Told, Watch
 from train_bench.errors import RequestError
-from train_bench.job import Device, Precision
-from train_bench.sharded_tensors import layers_of
 from train_bench.task import BenchmarkConfig
 
 MICRO_BATCHES = 2

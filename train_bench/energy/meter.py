@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.job import Job
 from train_bench.energy import readings, sampler
 from train_bench.errors import RequestError, WriteError
-from train_bench.job import Job
 
 SYSFS = Path("/sys")
 IDLE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(s|W)\s*", re.ASCII)

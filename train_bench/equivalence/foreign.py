@@ -12,11 +12,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from train_bench.core.job import Job
 from train_bench.equivalence import names, observe
 from train_bench.equivalence.names import Names, Shapes
 from train_bench.equivalence.observe import Notes
 from train_bench.errors import RequestError
-from train_bench.job import Job
 from train_bench.seeds import derive
 
 Build = Callable[[Mapping[str, Any]], torch.nn.Module]

@@ -13,10 +13,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from train_bench.core.sharded_tensors import is_sharded, own_part, part
+from train_bench.core.sharded_tensors import whole as whole_of
 from train_bench.equivalence.recording import LAST, START
 from train_bench.parallel import Parallel
-from train_bench.sharded_tensors import is_sharded, own_part, part
-from train_bench.sharded_tensors import whole as whole_of
 
 KEPT = 1 << 15
 """Elements that are kept of a larger tensor, always the same ones of a size."""

@@ -28,14 +28,14 @@ import numpy as np
 import torch
 
 from train_bench.check.one_rank import OneRank
+from train_bench.core.job import Job
+from train_bench.core.sharded_tensors import part
 from train_bench.equivalence import foreign, observe, recording
 from train_bench.equivalence.observe import Bystander, Enough, Notes, Observer, as_parallel
-from train_bench.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Unit
 from train_bench.run import rank
 from train_bench.seeds import derive
-from train_bench.sharded_tensors import part
 from train_bench.task import Task
 
 VALUES = 64

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import LogError
 
 START, LAST = "start", "last"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from train_bench.fleet import verdict
+from train_bench.fleet.observations import Node, Together
 from train_bench.fleet.rounds import Fleet, Trainings
-from train_bench.fleet.seen import Node, Together
 from train_bench.fleet.verdict import Known, Verdict
 
 TRIES = 3

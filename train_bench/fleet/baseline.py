@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.escape import plain_value
 from train_bench.errors import RequestError
-from train_bench.fleet.seen import hashable
+from train_bench.fleet.observations import hashable
 from train_bench.fleet.verdict import Known, Type
-from train_bench.plain_text import plain_value
 
 
 def as_json(kind: Type) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.escape import plain, plain_value
 from train_bench.errors import LaunchError
 from train_bench.launcher import SAFE_PATH
-from train_bench.plain_text import plain, plain_value
-from train_bench.plan.launch import end_with_parent
+from train_bench.plan.process import end_with_parent
 
 LONGEST_LINE = 2**18
 """Bytes of one answer; facts take some two thousand."""

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench import software
+from train_bench.core import software
 from train_bench.errors import TrainBenchError
 from train_bench.launcher import Launch
-from train_bench.plan import launch
+from train_bench.plan import process
 from train_bench.run import system
 
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -90,7 +90,7 @@ def _train(question: Mapping[str, Any], asked: Questions) -> dict[str, Any]:
 
     argv = (sys.executable, "-P", "-m", "train_bench", *question["words"])
     try:
-        ended = launch.carry_out(
+        ended = process.carry_out(
             Launch(argv=argv), Path(question["folder"]), tick, name=str(question["name"])
         )
     except (TrainBenchError, OSError) as error:

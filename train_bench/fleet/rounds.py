@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from train_bench.core.escape import plain
 from train_bench.errors import TrainBenchError
 from train_bench.fleet.link import GRACE_SECONDS, Link, NodeLost
-from train_bench.fleet.seen import (
+from train_bench.fleet.observations import (
     Node,
     Together,
     Trained,
@@ -24,7 +25,6 @@ from train_bench.fleet.seen import (
     type_of,
     versions_of,
 )
-from train_bench.plain_text import plain
 from train_bench.rules.ruleset import BenchmarkRules
 
 CLOCK_LOOKS = 9

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from train_bench.fleet.observations import PACKAGES, Node, Together, Trained
 from train_bench.fleet.outliers import Scale, scale_of
-from train_bench.fleet.seen import PACKAGES, Node, Together, Trained
-from train_bench.judge.ranks import LOST_BOUND
+from train_bench.judge.checks.ranks import LOST_BOUND
 
 GOOD, SICK, CANNOT_TELL = "good", "sick", "cannot tell"
 

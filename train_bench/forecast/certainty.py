@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from train_bench.errors import RequestError
 from train_bench.forecast import law, samples
 from train_bench.forecast.samples import Samples
-from train_bench.judge import published, rcp
-from train_bench.judge.published import Entry
+from train_bench.judge import rcp
+from train_bench.judge.published import published_entries
+from train_bench.judge.published.published_entries import Entry
 from train_bench.judge.rcp import Point
 from train_bench.progress import EvalSchedule
 from train_bench.rules.ruleset import BenchmarkRules
@@ -319,7 +320,7 @@ class Beside:
 
 def beside_entries(points: Sequence[Point], rules: BenchmarkRules, entries: Iterable[Entry]) -> Beside | None:
     """The closed entries of the points' benchmark and round, at and between their batch sizes; None without any."""
-    unit = published.samples_per_unit(rules)
+    unit = published_entries.samples_per_unit(rules)
     if unit is None or not points:
         return None
     number = "v" + rules.ruleset.rpartition("-")[2].removesuffix(".0")

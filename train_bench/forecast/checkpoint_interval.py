@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from train_bench.judge.restarts import Restarts
+from train_bench.logs.restarts import Restarts
 
 
 def young_interval(mtbf: float, checkpoint: float) -> float:

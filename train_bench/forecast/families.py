@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from train_bench.judge.published import Entry
+from train_bench.judge.published.published_entries import Entry
 
 Array = NDArray[np.float64]
 

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from train_bench.core.event import Event
 from train_bench.errors import RequestError
-from train_bench.event import Event
 from train_bench.forecast.samples import Samples, expect
 from train_bench.judge import rcp
-from train_bench.judge.record import EVALUATION, SUCCESS, TRAIN_SAMPLES
+from train_bench.logs.record import EVALUATION, SUCCESS, TRAIN_SAMPLES
 from train_bench.progress import EvalSchedule
 from train_bench.rules.ruleset import BenchmarkRules
 

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from train_bench.core.event import Event
 from train_bench.errors import RequestError
-from train_bench.event import Event
 from train_bench.forecast.simulate import Pace
-from train_bench.judge.log import Log
-from train_bench.judge.record import RunRecord
+from train_bench.logs.log import Log
+from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
 UNSTEADY = 0.12

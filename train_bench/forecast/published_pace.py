@@ -12,8 +12,9 @@ from train_bench.forecast import families, samples
 from train_bench.forecast.families import Family, Size, StepTimes
 from train_bench.forecast.samples import Samples
 from train_bench.forecast.simulate import Pace
-from train_bench.judge import published, rcp
-from train_bench.judge.published import Entry
+from train_bench.judge import rcp
+from train_bench.judge.published import published_entries
+from train_bench.judge.published.published_entries import Entry
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
@@ -50,7 +51,7 @@ def unit(published_in: str, benchmark: str, batch_size: int) -> float:
     """Samples of what a benchmark counts its progress in; 1 where only its logs say it, so that a family's own entries
     have to."""
     rules = rules_of(published_in, benchmark)
-    return float(batch_size) if rules.unit is Unit.STEP else published.samples_per_unit(rules) or 1.0
+    return float(batch_size) if rules.unit is Unit.STEP else published_entries.samples_per_unit(rules) or 1.0
 
 
 def rules_of(published_in: str, benchmark: str) -> BenchmarkRules:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from train_bench.event import Event
+from train_bench.core.event import Event
+from train_bench.core.job import Job
 from train_bench.forecast.live import Campaign, Forecast, Seen
-from train_bench.job import Job
-from train_bench.judge import log, rcp
+from train_bench.judge import rcp
 from train_bench.judge.finding import Finding
-from train_bench.judge.record import EVALUATION
+from train_bench.logs import log
+from train_bench.logs.record import EVALUATION
 from train_bench.rules.ruleset import BenchmarkRules
 
 

@@ -13,16 +13,16 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from train_bench.judge import unknown
-from train_bench.judge.against_plan import Planned, against_each_other, of_the_run
+from train_bench.judge.checks import unverifiable
+from train_bench.judge.checks.against_plan import Planned, against_each_other, of_the_run
+from train_bench.judge.checks.ranks import ranks
+from train_bench.judge.checks.rates import rates
+from train_bench.judge.checks.review import CLOSED, OPEN, finding, review
+from train_bench.judge.checks.samples import samples
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, WAIVED, Finding
-from train_bench.judge.log import NO_CONTENT, Log
-from train_bench.judge.ranks import ranks
-from train_bench.judge.rates import rates
-from train_bench.judge.record import DIED, SUCCESS, RunRecord
-from train_bench.judge.restarts import FAILED, RESTORED
-from train_bench.judge.review import CLOSED, OPEN, finding, review
-from train_bench.judge.samples import samples
+from train_bench.logs.log import NO_CONTENT, Log
+from train_bench.logs.record import DIED, SUCCESS, RunRecord
+from train_bench.logs.restarts import FAILED, RESTORED
 from train_bench.rules.checks import Failure, check, waived_by
 from train_bench.rules.explain import allowed, explain, next_step, paragraph
 from train_bench.rules.ruleset import BenchmarkRules
@@ -75,7 +75,7 @@ def judge_run(
         *samples(record, log, rules, planned=world_size is not None and not of_command),
         *rates(record, log, rules),
         *_restarted(record, log, rules),
-        *(unknown.of_log(record, log, rules) if of_command else ()),
+        *(unverifiable.of_log(record, log, rules) if of_command else ()),
         *planned_otherwise,
     ]
     return _verdict(record, findings, officially=officially)

@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from train_bench.event import Event
-from train_bench.judge import log
-from train_bench.judge.record import RunRecord
+from train_bench.core.event import Event
+from train_bench.logs import log
+from train_bench.logs.record import RunRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,22 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.errors import LogError
-from train_bench.judge import campaign_checks, log, rcp, unknown
-from train_bench.judge.against_plan import Planned, of_the_entry, planned_of
-from train_bench.judge.campaign_checks import Changes
+from train_bench.judge import rcp
+from train_bench.judge.checks import campaign_checks, unverifiable
+from train_bench.judge.checks.against_plan import Planned, of_the_entry, planned_of
+from train_bench.judge.checks.campaign_checks import Changes
+from train_bench.judge.checks.convergence import beside_the_points
+from train_bench.judge.checks.review import CLOSED, OPEN
+from train_bench.judge.checks.submission import beside_the_logs, divisions_of, scaling
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open, with_findings
-from train_bench.judge.convergence import beside_the_points
 from train_bench.judge.energy import Energy, kept_energy
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, badly_ended
-from train_bench.judge.log import Log
-from train_bench.judge.official_verdict import official_verdict
-from train_bench.judge.peers import Peers
-from train_bench.judge.record import RunRecord, number_of, read_record
-from train_bench.judge.restarts import Restarts, restarts_of, together
-from train_bench.judge.review import CLOSED, OPEN
+from train_bench.judge.official.official_verdict import official_verdict
+from train_bench.judge.published.peers import Peers
 from train_bench.judge.score import Origin, Score, counts, make_score
-from train_bench.judge.submission import beside_the_logs, divisions_of, scaling
+from train_bench.logs import log
+from train_bench.logs.log import Log
+from train_bench.logs.record import RunRecord, number_of, read_record
+from train_bench.logs.restarts import Restarts, restarts_of, together
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -133,7 +135,7 @@ def judge_entry(
     changed += tuple(campaign_checks.under_budget(location, records))
     if of_command:
         told = [keys for _, _, keys, *_ in judged]
-        changed += tuple(unknown.of_program(location.folder, told, world_size))
+        changed += tuple(unverifiable.of_program(location.folder, told, world_size))
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
         if not closed:
@@ -202,7 +204,7 @@ def _judge_file(
         record, read, rules, planned, closed=closed, world_size=world_size, of_command=of_command
     )
     looked = None if look is None else look(read)
-    return record, verdict, unknown.told(read), restarts_of(read), looked
+    return record, verdict, unverifiable.told(read), restarts_of(read), looked
 
 
 def _compared(

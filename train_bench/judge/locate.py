@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import LogError, RequestError
 from train_bench.rules import ruleset
 

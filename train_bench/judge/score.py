@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench.judge import verified
+from train_bench.judge.checks import verified
+from train_bench.judge.checks.ranks import disturbance
 from train_bench.judge.compliance import RunVerdict
-from train_bench.judge.official_verdict import OfficialVerdict
-from train_bench.judge.ranks import disturbance
+from train_bench.judge.official.official_verdict import OfficialVerdict
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
-from train_bench.judge.record import RunRecord
 from train_bench.judge.statistics import olympic_interval, olympic_mean
+from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
 

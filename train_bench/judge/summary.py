@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.judge.score import Score
 from train_bench.judge.statistics import weighted_geometric_mean

@@ -13,17 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from train_bench.core.progress_bar import bar
 from train_bench.errors import LogError, RequestError
-from train_bench.judge import peers, published
-from train_bench.judge.campaign_checks import Changes
+from train_bench.judge.checks.campaign_checks import Changes
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.locate import Location, find, in_folder
-from train_bench.judge.log import NO_CONTENT
-from train_bench.judge.published import Entry
-from train_bench.judge.record import RunRecord
-from train_bench.progress_bar import bar
+from train_bench.judge.published import peers, published_entries
+from train_bench.judge.published.published_entries import Entry
+from train_bench.logs.log import NO_CONTENT
+from train_bench.logs.record import RunRecord
 
 # Fewer evaluations may well come at the same milliseconds in two runs.
 FEW = 2
@@ -65,7 +65,7 @@ def judge_tree(
     ruleset_name: str | None,
     rcp_folders: Sequence[Path],
     changes: Changes | None = None,
-    table: Callable[[], Sequence[Entry]] = published.shipped,
+    table: Callable[[], Sequence[Entry]] = published_entries.shipped,
     judge: Callable[..., Judgement] = judge_entry,
 ) -> Judged:
     """Judge everything below `path`, by the rules that its folders name, else by `ruleset_name`. `changes` is

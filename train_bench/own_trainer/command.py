@@ -23,9 +23,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench import files, search_path
+from train_bench.core import files, plugins
+from train_bench.core.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
 from train_bench.errors import LaunchError, TrainBenchError
-from train_bench.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
 from train_bench.own_trainer import leftovers
 from train_bench.own_trainer.benchmark import Benchmark
 from train_bench.own_trainer.data_watch import DataWatch
@@ -137,7 +137,7 @@ def _tell(job: Job, place: Place, *, dropped: bool) -> tuple[Path, dict[str, Any
 def _hyperparameters(job: Job) -> dict[str, Any]:
     """As the reference would log them; a benchmark without code states all of them as they are."""
     planned: Mapping[str, Any] = job.config["hyperparameters"]
-    package = search_path.module_of("references", job.reference, job.reference_folder)
+    package = plugins.module_of("references", job.reference, job.reference_folder)
     if importlib.util.find_spec(f"{package}.config") is None:
         return {key: value for key, value in planned.items() if value is not None}
     import cattrs  # here, because it takes time
@@ -174,7 +174,7 @@ def _environment(job: Job, place: Place, job_file: Path) -> dict[str, str]:
 
 def _meeting(job: Job, place: Place) -> dict[str, str]:
     """Where the ranks meet, if their launcher leaves that to them."""
-    package = search_path.module_of("launchers", job.launcher, job.launcher_folder)
+    package = plugins.module_of("launchers", job.launcher, job.launcher_folder)
     if importlib.util.find_spec(f"{package}.rendezvous") is None:
         return {}
     host, port = importlib.import_module(f"{package}.rendezvous").rendezvous(job, first=place.rank == 0)

@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from train_bench.core.job import Job
 from train_bench.errors import RequestError
-from train_bench.job import Job
 
 GRAMMAR = re.compile(r"\s*minutes\s*>\s*(\d+(?:\.\d*)?|\.\d+)\s*", re.ASCII)
 

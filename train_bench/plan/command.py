@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench.core import files, git
+from train_bench.core.job import OF_A_RUN, PLACE, Command
 from train_bench.errors import LaunchError, RequestError
-from train_bench.job import OF_A_RUN, PLACE, Command
 from train_bench.launcher import Launch
-from train_bench.plan import launch
+from train_bench.plan import process
 
 ENVIRONMENT = re.compile(
     r"(CUDA|CUBLAS|CUDNN|GLOO|GOMP|HF|HIP|JAX|KMP|MALLOC|MKL|NCCL|NVIDIA|NVTE|OMP|OPENBLAS|PYTORCH|ROCR|TF|TORCH"
@@ -81,7 +81,7 @@ def program(command: Command) -> dict[str, Any]:
         "argv": list(command.argv),
         "cwd": command.cwd,
         "environment": environment(os.environ),
-        "revision": launch.revision_of_folder(Path(command.cwd)),
+        "revision": git.revision_of_folder(Path(command.cwd)),
         "files": dict(_files(command)),
         "interpreter": _interpreter(command.argv[0]),
     }
@@ -123,6 +123,6 @@ def _interpreter(name: str) -> str | None:
     if not _is_interpreter(name):
         return None
     try:
-        return launch.answer(Launch(argv=(name, "--version"))).strip()
+        return process.answer(Launch(argv=(name, "--version"))).strip()
     except LaunchError:
         return None

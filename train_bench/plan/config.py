@@ -9,7 +9,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
-from train_bench.job import Device, Precision
+from train_bench.core.job import Device, Precision
 from train_bench.launcher import LauncherConfig
 from train_bench.plan import discover
 from train_bench.task import BenchmarkConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from train_bench.job import Precision
+from train_bench.core.job import Precision
 from train_bench.launcher import LauncherConfig
 from train_bench.rules.checks import check
 from train_bench.rules.ruleset import BenchmarkRules

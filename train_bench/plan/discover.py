@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import yaml
 
-from train_bench import files, search_path
+from train_bench.core import files, plugins
+from train_bench.core.plugins import PACKAGE
 from train_bench.errors import RequestError, UnknownName
 from train_bench.launcher import Batch, Launcher, LauncherConfig
 from train_bench.rules import stated
-from train_bench.search_path import PACKAGE
 from train_bench.task import MANIFEST, BenchmarkConfig, Hyperparameters, Prepare, Task
 
 ROOT = PACKAGE.parent
@@ -35,12 +35,12 @@ def cache() -> Path:
 
 def references() -> tuple[str, ...]:
     """Names of reference implementations."""
-    return tuple(search_path.references())
+    return tuple(plugins.references())
 
 
 def launchers() -> tuple[str, ...]:
     """What `launcher=` may be."""
-    return tuple(search_path.launchers())
+    return tuple(plugins.launchers())
 
 
 def variants() -> tuple[str, ...]:
@@ -50,22 +50,22 @@ def variants() -> tuple[str, ...]:
 
 def outside_conf() -> tuple[Path, ...]:
     """The folders `conf/` of benchmarks and launchers that did not come with train_bench."""
-    plugins = (*search_path.references().values(), *search_path.launchers().values())
-    return tuple(one.folder / "conf" for one in plugins if not one.shipped and (one.folder / "conf").is_dir())
+    found = (*plugins.references().values(), *plugins.launchers().values())
+    return tuple(one.folder / "conf" for one in found if not one.shipped and (one.folder / "conf").is_dir())
 
 
 def rcp_folders() -> tuple[Path, ...]:
     """Where reference convergence points may lie, as `<round>/<reference>.json`; the first that has one of a batch
     size counts: the user's own, those that came with train_bench, those in a benchmark's folder."""
-    outside = (one.folder / "rcp" for one in search_path.references().values() if not one.shipped)
+    outside = (one.folder / "rcp" for one in plugins.references().values() if not one.shipped)
     return (_own_points(), PACKAGE / "rcp", *(folder for folder in outside if folder.is_dir()))
 
 
 def rcp_folder_of(reference: str) -> Path:
     """Where new reference convergence points of a reference are written: beside those that it has, or where these
     belong to an installed package, in the user's own folder."""
-    plugin = search_path.references()[reference]
-    if search_path.is_installed(plugin.folder):
+    plugin = plugins.references()[reference]
+    if plugins.is_installed(plugin.folder):
         return _own_points()
     return PACKAGE / "rcp" if plugin.shipped else plugin.folder / "rcp"
 
@@ -183,7 +183,7 @@ def hyperparameters(variant: str) -> dict[str, Any]:
 def reference_config(name: str) -> type[BenchmarkConfig]:
     """The configuration schema of a reference; where it has no code, it is made of what it states."""
     _refuse_unknown("reference", name, references())
-    found = search_path.references()[name]
+    found = plugins.references()[name]
     if not found.has_code:
         return _stated_config(found.folder)
     return cast(type[BenchmarkConfig], _member("references", name, "config", "Config"))
@@ -214,7 +214,7 @@ def task(name: str) -> Callable[[BenchmarkConfig], Task]:
 
 def folder(reference: str) -> Path:
     """Where the code of a reference lies."""
-    return search_path.references()[reference].folder
+    return plugins.references()[reference].folder
 
 
 def prepare(name: str) -> Prepare:
@@ -235,7 +235,7 @@ def launcher(config: LauncherConfig) -> Launcher:
 
 def has_queue(launcher: str) -> bool:
     """Whether runs of a launcher wait in the queue of a batch system, and go on elsewhere."""
-    return (search_path.launchers()[launcher].folder / "batch.py").exists()
+    return (plugins.launchers()[launcher].folder / "batch.py").exists()
 
 
 def batch(config: LauncherConfig) -> Batch | None:
@@ -247,14 +247,14 @@ def batch(config: LauncherConfig) -> Batch | None:
 
 def source_of(reference: str) -> Path | None:
     """The folder of a reference that did not come with train_bench; None where it did."""
-    plugin = search_path.references()[reference]
+    plugin = plugins.references()[reference]
     return None if plugin.shipped else plugin.folder
 
 
 def folder_of(kind: str, name: str) -> str | None:
     """What other processes have to be told to find a reference (`references`) or a launcher (`launchers`); None where
     it is part of an installed package, or came with train_bench."""
-    plugin = getattr(search_path, kind)()[name]
+    plugin = getattr(plugins, kind)()[name]
     return None if plugin.shipped or not plugin.module.startswith("train_bench.") else str(plugin.folder)
 
 
@@ -267,7 +267,7 @@ def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
 def refuse_reference(name: str) -> str | None:
     """Why a reference cannot be run, as a sentence; None if it can. Its task is looked for and not imported, because
     that imports torch."""
-    found = search_path.references()[name]
+    found = plugins.references()[name]
     if not found.has_code:
         return f"{found.folder} has no code; say what trains this benchmark, command='python my.py'."
     path = found.folder / "task.py"
@@ -281,7 +281,7 @@ def refuse_reference(name: str) -> str | None:
 def _member(kind: str, name: str, file: str, member: str) -> Any:
     """What a file of a reference (`references`) or of a launcher (`launchers`) has to have. Raises `RequestError`
     where the file or that is missing."""
-    sibling = getattr(search_path, kind)()[name]
+    sibling = getattr(plugins, kind)()[name]
     path = sibling.folder / f"{file}.py"
     try:
         module = importlib.import_module(f"{sibling.module}.{file}")

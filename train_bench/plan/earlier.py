@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import LogError
 
 LOOKED_AT = 100

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from train_bench import seeds
+from train_bench.core.job import Job
 from train_bench.errors import RequestError
-from train_bench.job import Job
 
 GRAMMAR = re.compile(
     r"\s*kill(?:\s+(?:rank\s+(?P<rank>\d{1,6})|(?P<what>host|launcher)))?"

@@ -12,10 +12,11 @@ from typing import Any
 
 import cattrs
 
-from train_bench import files, seeds
+from train_bench import seeds
+from train_bench.core import files
+from train_bench.core.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
 from train_bench.energy import meter
 from train_bench.errors import RequestError
-from train_bench.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
 from train_bench.launcher import LauncherConfig
 from train_bench.plan import budget, command, discover, fault_plan
 from train_bench.plan.config import RunConfig

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from train_bench.job import Precision
+from train_bench.core.job import Precision
 from train_bench.profile import bricks
 from train_bench.profile.bricks import Brick, Calls, Like
 from train_bench.profile.graph import Graph

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from train_bench import __version__
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.profile import across, bound, stationarity, verdict
 from train_bench.profile.bound import COMPUTING
 

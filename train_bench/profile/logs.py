@@ -10,8 +10,8 @@ from typing import Any
 from train_bench.errors import LogError
 from train_bench.judge import locate
 from train_bench.judge.entry import benchmark_of
-from train_bench.judge.record import read_record
-from train_bench.judge.timeline import Phases, phases_of
+from train_bench.logs.record import read_record
+from train_bench.logs.timeline import Phases, phases_of
 from train_bench.profile.document import VERSION
 from train_bench.profile.verdict import WARNING, severity
 from train_bench.rules import ruleset

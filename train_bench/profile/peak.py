@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from train_bench.job import Precision
+from train_bench.core.job import Precision
 
 SIDES = (256, 512, 1024, 2048)
 SECONDS = 0.05

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
-from train_bench import __version__, files
+from train_bench import __version__
+from train_bench.core import files
+from train_bench.core.job import Job
 from train_bench.dry_run.step import MICRO_BATCHES, Step, step_of
 from train_bench.errors import TrainBenchError, WriteError
-from train_bench.job import Job
 from train_bench.parallel import Parallel
 from train_bench.profile import bricks
 from train_bench.profile.bricks import Brick, Calls

@@ -19,8 +19,9 @@ from typing import Any, cast
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from train_bench import files
-from train_bench.job import Job
+from train_bench.core import files
+from train_bench.core.job import Job
+from train_bench.core.sharded_tensors import own_part
 from train_bench.parallel import Parallel
 from train_bench.profile import bound, document, peak, predicted
 from train_bench.profile.layers import Content, Contents, Layers
@@ -31,7 +32,6 @@ from train_bench.profile.timeline import Timeline
 from train_bench.progress import Mark, Unit
 from train_bench.run import rank
 from train_bench.seeds import derive
-from train_bench.sharded_tensors import own_part
 from train_bench.task import Task
 
 COUNTED_IN_SAMPLES = (Unit.EPOCH, Unit.SAMPLE)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from train_bench.plain_text import plain
+from train_bench.core.escape import plain
 
 
 class PlainConsole(Console):

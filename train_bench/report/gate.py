@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.judge.gate import CANNOT_TELL, NOT_SLOWER, SLOWER
+from train_bench.compare.gate import CANNOT_TELL, NOT_SLOWER, SLOWER
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:

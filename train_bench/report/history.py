@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.plain_text import plain
+from train_bench.core.escape import plain
 from train_bench.report.results import FORMULA
 
 LINES, POINTS = 40, 20

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from train_bench.event import Event
+from train_bench.core.event import Event
+from train_bench.core.job import Job
 from train_bench.forecast.live import Forecast, Interval
-from train_bench.job import Job
 from train_bench.judge.finding import BREAKS, WAIVED, Finding
 
 TOLD_AFTER = 3

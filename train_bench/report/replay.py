@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from train_bench.plain_text import plain
+from train_bench.core.escape import plain
 
 ORDER = ("differs and matters", "differs", "same")
 

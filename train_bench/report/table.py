@@ -10,8 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.core.escape import plain
 from train_bench.judge.statistics import MOST_RUNS
-from train_bench.plain_text import plain
 from train_bench.report.console import PlainConsole
 
 

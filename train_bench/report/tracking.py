@@ -18,13 +18,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
+from train_bench.core.event import Event
+from train_bench.core.job import Job
 from train_bench.errors import RequestError, UnknownName
-from train_bench.event import Event
 from train_bench.forecast.live import Forecast
-from train_bench.job import Job
 from train_bench.judge.finding import Finding
-from train_bench.judge.log import read
-from train_bench.judge.record import EVALUATION
+from train_bench.logs.log import read
+from train_bench.logs.record import EVALUATION
 from train_bench.report.tracker import TRACKERS, track
 
 NONE = "none"

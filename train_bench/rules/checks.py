@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from train_bench.event import Event
+from train_bench.core.event import Event
 from train_bench.rules.errata import Erratum
 from train_bench.rules.rulefile import OF_NUMBERS, Check, KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules

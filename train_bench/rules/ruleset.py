@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from train_bench import search_path
+from train_bench.core import plugins
 from train_bench.errors import RequestError, UnknownName
 from train_bench.progress import Unit
 from train_bench.quality import Target, Threshold
@@ -46,7 +46,7 @@ OPTIONAL_FIELDS = {"rounds", "reference", "drop", "counted", "schedule", "rcp_al
 
 def folders() -> tuple[Path, ...]:
     """The folders of benchmarks that state their rules."""
-    candidates = (one.folder for one in search_path.references().values())
+    candidates = (one.folder for one in plugins.references().values())
     return tuple(folder for folder in candidates if (folder / stated.FILE).is_file())
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
-from train_bench.job import Job
+from train_bench.core import files
+from train_bench.core.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark
 from train_bench.run.events import Log

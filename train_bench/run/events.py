@@ -16,9 +16,9 @@ from typing import Any
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
+from train_bench.core.files import cannot_write
+from train_bench.core.job import KEPT_WEIGHTS
 from train_bench.errors import LaunchError
-from train_bench.files import cannot_write
-from train_bench.job import KEPT_WEIGHTS
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.run import clock

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from train_bench import software
+from train_bench.core import software
+from train_bench.core.job import Job
 from train_bench.errors import LaunchError
-from train_bench.job import Job
 from train_bench.parallel import Parallel
 
 CLOCK_BOUND_SECONDS = 5.0

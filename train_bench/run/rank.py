@@ -19,9 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from train_bench import files, search_path
+from train_bench.core import files, plugins
+from train_bench.core.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.errors import TrainBenchError
-from train_bench.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.parallel import Parallel
 from train_bench.run.rank_state import RankState, arrive, end_process, end_with_parent
 from train_bench.run.watchdog import RankWatchdog
@@ -53,7 +53,7 @@ def main(work: Work | None = None) -> None:
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
     try:
-        launcher = search_path.module_of("launchers", job.launcher, job.launcher_folder)
+        launcher = plugins.module_of("launchers", job.launcher, job.launcher_folder)
         parallel = cast(Parallel, importlib.import_module(f"{launcher}.parallel").join(job))
     except TrainBenchError as error:  # it has no number yet under which its state could be found
         files.write_json(arrived, {"error": str(error)})
@@ -137,7 +137,7 @@ def _task(job: Job, config: BenchmarkConfig) -> Task:
 
 
 def _module(job: Job, file: str) -> ModuleType:
-    package = search_path.module_of("references", job.reference, job.reference_folder)
+    package = plugins.module_of("references", job.reference, job.reference_folder)
     return importlib.import_module(f"{package}.{file}")
 
 

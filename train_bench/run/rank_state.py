@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 
 PR_SET_PDEATHSIG = 1
 SECONDS_BEHIND_A_KILLED_RANK = 1.5

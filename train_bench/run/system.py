@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from train_bench import software
+from train_bench.core import software
 
 GPUS = Path("/proc/driver/nvidia/gpus")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from train_bench.job import Job
+from train_bench.core.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Unit
 from train_bench.run import caches, order, processors, rates, replicas, weights

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from train_bench import files
-from train_bench.job import EVALUATED, Job
+from train_bench.core import files
+from train_bench.core.job import EVALUATED, Job
 from train_bench.parallel import Parallel
 from train_bench.run import rank, weights
 from train_bench.task import Task

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from train_bench import files
+from train_bench.core import files
+from train_bench.core.job import WEIGHTS, Job
+from train_bench.core.sharded_tensors import is_sharded, part, whole_state
 from train_bench.errors import LaunchError
-from train_bench.job import WEIGHTS, Job
 from train_bench.parallel import Parallel
-from train_bench.sharded_tensors import is_sharded, part, whole_state
 from train_bench.task import KeepingTask, Task
 
 if TYPE_CHECKING:

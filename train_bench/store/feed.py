@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench.compare import gate
+from train_bench.core import files
+from train_bench.core.job import jobs_of
 from train_bench.errors import LogError
-from train_bench.job import jobs_of
-from train_bench.judge import gate
+from train_bench.judge.checks.submission import accelerators_of
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement
 from train_bench.judge.locate import Location
-from train_bench.judge.peers import model_of
-from train_bench.judge.submission import accelerators_of
+from train_bench.judge.published.peers import model_of
 from train_bench.rules import ruleset
 from train_bench.store.schema import transaction
 

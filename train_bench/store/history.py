@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from train_bench.compare import gate
+from train_bench.core.escape import plain
 from train_bench.errors import RequestError, UnknownName
-from train_bench.judge import gate
 from train_bench.judge.entry import Judgement
-from train_bench.judge.log import NO_CONTENT
 from train_bench.judge.score import ScoredRun
-from train_bench.plain_text import plain
+from train_bench.logs.log import NO_CONTENT
 from train_bench.store.feed import comparable
 from train_bench.store.schema import to_read
 

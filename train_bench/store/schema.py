@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from train_bench.core.escape import plain
 from train_bench.errors import RequestError, WriteError
-from train_bench.plain_text import plain
 
 APPLICATION = 0x74624853
 VERSION = 2

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.progress_bar import bar
 from train_bench.references.parts import prepared
 from train_bench.references.parts.decoder import sources, tokens
 from train_bench.references.parts.decoder.config import Config

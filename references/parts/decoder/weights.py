@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import RequestError
 
 ONE_FILE = "model.safetensors"

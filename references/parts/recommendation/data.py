@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError, UnknownName
-from train_bench.progress_bar import bar
 from train_bench.references.parts import prepared, stream
 from train_bench.references.parts.fingerprint import Stored
 from train_bench.references.parts.recommendation import records

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.quality import Quality
 from train_bench.references.parts import loading
 from train_bench.references.parts.recommendation import data

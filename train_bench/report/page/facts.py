@@ -10,16 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from train_bench import files
+from train_bench.core import files
 from train_bench.errors import LogError, RequestError, UnknownName
-from train_bench.judge import log, rcp
+from train_bench.judge import rcp
 from train_bench.judge.allowed_values import allowed_values
+from train_bench.judge.checks.submission import description_of
 from train_bench.judge.energy import Energy
 from train_bench.judge.entry import Judgement
-from train_bench.judge.record import EVALUATION, RunRecord
 from train_bench.judge.score import Score
-from train_bench.judge.submission import description_of
-from train_bench.judge.timeline import Phases, Timeline, as_text, read_timeline
+from train_bench.logs import log
+from train_bench.logs.record import EVALUATION, RunRecord
+from train_bench.logs.timeline import Phases, Timeline, as_text, read_timeline
 from train_bench.quality import Threshold
 from train_bench.report.findings import GRADES, once_each
 from train_bench.rules import ruleset

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from train_bench.job import Job
-from train_bench.judge.record import DIED, RunRecord
-from train_bench.judge.timeline import as_text
+from train_bench.core.job import Job
+from train_bench.logs.record import DIED, RunRecord
+from train_bench.logs.timeline import as_text
 
 AGAIN_SECONDS = 3
 """The page is asked for again after so long."""

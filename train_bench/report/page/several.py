@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from train_bench.compare import comparison
 from train_bench.errors import RequestError
-from train_bench.judge import comparison
 from train_bench.judge.entry import Judgement
 from train_bench.report import comparison as described
 from train_bench.report.page import quality

@@ -19,11 +19,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from train_bench import __version__, files
+from train_bench import __version__
+from train_bench.core import files
+from train_bench.core.job import Job
 from train_bench.errors import RequestError
-from train_bench.job import Job
-from train_bench.judge.record import RunRecord
 from train_bench.judge.tree import Judged
+from train_bench.logs.record import RunRecord
 from train_bench.report.accept import HEADINGS, SUMMARY, longer, row
 from train_bench.report.findings import GRADES
 from train_bench.report.page import convergence, history, live, profile, profiles, quality, several, times

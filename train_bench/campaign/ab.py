@@ -1,0 +1,82 @@
+"""Two campaigns that take turns on one machine: `DIR/a` as asked, `DIR/b` with the overrides of `against=`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from train_bench.errors import Interrupted, LaunchError, RequestError
+
+if TYPE_CHECKING:
+    from train_bench.core.job import Job
+    from train_bench.plan.plan import Plan
+
+SIDES = ("a", "b")
+
+
+def folders(folder: Path) -> tuple[Path, ...]:
+    """The folders of the two campaigns in that of the pair."""
+    return tuple(folder / side for side in SIDES)
+
+
+def holds_pair(folder: Path) -> bool:
+    """Whether two campaigns were begun there."""
+    return all((path / "plan.json").is_file() for path in folders(folder))
+
+
+def to_compare(paths: Sequence[Path]) -> list[Path]:
+    """The folders to compare: those given, or the two campaigns of the one pair that is given.
+
+    Raises `RequestError` for a single campaign, a pair among others, and a folder given twice.
+    """
+    pairs = [path for path in paths if holds_pair(path)]
+    if len(paths) == len(pairs) == 1:
+        return list(folders(paths[0]))
+    if pairs:
+        one, other = folders(pairs[0])
+        raise RequestError(
+            f"{pairs[0]} holds two campaigns that took turns. Compare them by train-bench compare {pairs[0]}, or name "
+            f"one of them, {one} or {other}."
+        )
+    if len(paths) == 1:
+        raise RequestError(f"{paths[0]} is one campaign; name another to compare with it.")
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        if seen.setdefault(path.resolve(), path) is not path:
+            raise RequestError(f"{path} is given twice; a campaign is compared with another one.")
+    return list(paths)
+
+
+def refuse(a: Plan, b: Plan) -> None:
+    """Raises `RequestError` where the times of the two could not be compared."""
+    for what, one, other in (
+        ("benchmark", a.benchmark, b.benchmark),
+        ("target", a.jobs[0].target, b.jobs[0].target),
+    ):
+        if one != other:
+            raise RequestError(
+                f"against= changes the {what} from {one} to {other}; times are compared at one {what} only."
+            )
+
+
+def take_turns(
+    todo: Sequence[Sequence[Job]], campaigns: Sequence[Generator[Job, None, None]], folder: Path
+) -> None:
+    """Carry out both campaigns run by run, a b b a a b ..., so that a drift of the machine meets both alike.
+    Each of `campaigns` does one run of its `todo` when it is asked for the next."""
+    turns = sorted(
+        (job.index, (side + job.index) % len(SIDES), side) for side, jobs in enumerate(todo) for job in jobs
+    )
+    try:
+        for _, _, side in turns:
+            next(campaigns[side])
+        for campaign in campaigns:
+            for _ in campaign:  # to its end, where it tells its watcher so
+                pass
+    except (LaunchError, Interrupted) as error:
+        continued = f"train-bench run resume={folder} continues both campaigns."
+        raise type(error)(f"{str(error).rstrip('.')}. {continued}") from error
+    finally:
+        for campaign in campaigns:
+            campaign.close()

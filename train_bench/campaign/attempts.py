@@ -1,0 +1,68 @@
+"""The attempts at the runs of a campaign: `attempts/run_N_K.json` is written before the processes of attempt K at run N
+start, and again when they have ended. None is ever taken away, so that the judge can tell how often a run was tried,
+and with what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files, software
+from train_bench.core.git import revision, revision_of_folder
+from train_bench.core.job import Command, Job
+from train_bench.judge.checks.campaign_checks import DIED, FINISHED, INTERRUPTED
+from train_bench.plan import command, discover
+
+
+@contextmanager
+def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
+    """One more attempt at a run. How its processes died is put into the list; an attempt that is killed together
+    with the campaign has no `ended`."""
+    number = 1 + max((taken for run, taken in _numbers(job.folder) if run == job.index), default=0)
+    path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
+    state: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
+    state |= ran_with(job.reference, ruleset_digest, job.command) | {
+        "ended": None,
+        "outcome": None,
+        "deaths": [],
+    }
+    files.write_json(path, state)
+    died: list[str] = []
+    try:
+        yield died
+    except KeyboardInterrupt:
+        files.write_json(path, state | {"ended": _now(), "outcome": INTERRUPTED})
+        raise
+    except Exception as error:
+        files.write_json(path, state | {"ended": _now(), "outcome": DIED, "deaths": [str(error)]})
+        raise
+    files.write_json(path, state | {"ended": _now(), "outcome": DIED if died else FINISHED, "deaths": died})
+
+
+def ran_with(reference: str, ruleset_digest: str, of_user: Command | None) -> dict[str, Any]:
+    """What a run that starts now runs with, by the names that a plan has for it."""
+    described, folder = software.describe(), discover.source_of(reference)
+    if folder is not None:
+        described["reference"] = {
+            "folder": str(folder),
+            "digest": software.digest_of_reference(folder),
+            "revision": revision_of_folder(folder),
+        }
+    if of_user is not None:
+        described["program"] = command.program(of_user)
+    return {"revision": revision(discover.ROOT), "ruleset_digest": ruleset_digest, "software": described}
+
+
+def _numbers(folder: Path) -> Iterator[tuple[int, int]]:
+    for path in (folder / "attempts").glob("run_*_*.json"):
+        match = re.fullmatch(r"run_(\d+)_(\d+)", path.stem)
+        if match:
+            yield int(match[1]), int(match[2])
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

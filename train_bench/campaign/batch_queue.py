@@ -1,0 +1,136 @@
+"""A campaign in the queue of a batch system: submitted, waited for if asked, settled once it has ended. What is
+known of it is kept in `batch.json`, in the campaign's folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files
+from train_bench.core.job import Job
+from train_bench.errors import Interrupted, LaunchError, LogError, RequestError
+from train_bench.launcher import Batch, BatchTask, Launch
+from train_bench.plan import process
+from train_bench.plan.options import with_folder
+
+PROGRAM = (sys.executable, "-m", "train_bench")
+POLL_SECONDS = 2.0
+SILENCE_SECONDS = 300.0
+
+
+def check(batch: Batch) -> None:
+    """Refuse before anything is written or started where nothing can be submitted, or where the allocation that
+    is there is too small."""
+    if batch.inside(os.environ):
+        reason = batch.refuse_allocation(os.environ)
+        if reason is not None:
+            raise RequestError(reason)
+    elif shutil.which(batch.needs) is None:
+        raise RequestError(
+            f"There is no command {batch.needs} here; run this where jobs are submitted, or use another launcher."
+        )
+
+
+def hand_over(
+    batch: Batch, jobs: Sequence[Job], overrides: Sequence[str], tell: Callable[[str], None]
+) -> None:
+    """Submit the campaign of `jobs`, whose script continues it with the further `overrides`, and a second job that
+    settles it afterwards; if the user waits, settling is left to who waited."""
+    folder = jobs[0].folder
+    number = _number(process.answer(batch.submission(jobs, run_argv(jobs, overrides))))
+    files.write_json(folder / "batch.json", {"job": number, "runs": [job.index for job in jobs], "tasks": []})
+    tell(f"job {number} is submitted: {len(jobs)} run(s), output in {folder}")
+    if batch.wait:
+        return
+    settling = _number(process.answer(batch.settlement(folder, number, (*PROGRAM, "settle", str(folder)))))
+    tell(f"job {settling} judges them when it has ended; train-bench settle {folder} does so at any time")
+
+
+def run_argv(jobs: Sequence[Job], overrides: Sequence[str]) -> tuple[str, ...]:
+    """The command that continues the campaign of `jobs` inside the batch job."""
+    return (*PROGRAM, "run", with_folder("resume", jobs[0].folder), *overrides)
+
+
+def was_submitted(folder: Path) -> bool:
+    """Whether `batch.json` is there to be settled."""
+    return (folder / "batch.json").is_file()
+
+
+def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
+    """Stay until the submitted job has ended; says when its state changes."""
+    number = str(_handed_over(folder)["job"])
+    before: tuple[BatchTask, ...] = ()
+    heard = time.monotonic()
+    try:
+        while not before or not all(task.ended for task in before):
+            tasks = _ask(batch, number)
+            for task in tasks:
+                if task not in before:
+                    tell(f"job {task.name} {task.how}")
+            if tasks:
+                before, heard = tasks, time.monotonic()
+            elif time.monotonic() - heard > SILENCE_SECONDS:
+                raise LaunchError(
+                    f"The batch system has known nothing of job {number} for {SILENCE_SECONDS:g} s."
+                )
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"Interrupted; job {number} goes on (scancel {number} ends it). When it is done: "
+            f"train-bench settle {folder}"
+        ) from None
+
+
+def refuse_under_way(batch: Batch, folder: Path) -> None:
+    """Refuse to submit the runs of a campaign once more whose job waits or runs."""
+    if was_submitted(folder):
+        number = str(_handed_over(folder)["job"])
+        _ended(batch, number, f"wait for it, or end it (scancel {number})")
+
+
+def settle(batch: Batch, folder: Path) -> None:
+    """Record what became of the submitted job. What was recorded stays, where the batch system has forgotten."""
+    handed_over = _handed_over(folder)
+    tasks = _ended(batch, str(handed_over["job"]), "settle it when it has")
+    if tasks:
+        files.write_json(folder / "batch.json", handed_over | {"tasks": [asdict(task) for task in tasks]})
+
+
+def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
+    """What the batch system knows of a job that has ended; the next `step` is told where it has not."""
+    tasks = _ask(batch, number)
+    under_way = [task.name for task in tasks if not task.ended]
+    if under_way:
+        raise RequestError(f"Job {', '.join(under_way)} has not ended yet; {step}.")
+    return tasks
+
+
+def _handed_over(folder: Path) -> dict[str, Any]:
+    """What `hand_over` wrote down. The number goes to commands of the batch system, so it has to be one."""
+    content = files.read_json(folder / "batch.json")
+    if not isinstance(content, dict) or not re.fullmatch(r"[0-9]+", str(content.get("job"))):
+        raise LogError(f"{folder / 'batch.json'} does not name the number of a submitted job.")
+    return content
+
+
+def _ask(batch: Batch, number: str) -> tuple[BatchTask, ...]:
+    for query in batch.queries(number):
+        try:
+            tasks = batch.tasks(process.answer(Launch(argv=query)))
+        except LaunchError:
+            continue  # this one is not there, or has forgotten the job
+        if tasks:
+            return tasks
+    return ()
+
+
+def _number(printed: str) -> str:
+    """sbatch adds the name of the cluster where there are several: `12;cluster`."""
+    return printed.strip().partition(";")[0]

@@ -1,0 +1,172 @@
+"""Every host but the first of a campaign that is started by hand: carries out its part of the runs that host 0
+starts, in lock-step, and neither follows a log nor judges."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench.campaign import command_trust, hosts, lock, preflight, runner
+from train_bench.campaign.failures import RunWatchdog, deaths
+from train_bench.core import files
+from train_bench.core.job import Job
+from train_bench.energy.meter import Meter
+from train_bench.errors import LaunchError, RequestError, UnknownName
+from train_bench.launcher import Death, Launcher, LauncherConfig
+from train_bench.plan import discover, process
+from train_bench.plan.plan import Plan
+
+TRUST = "trust=true"
+
+BEGIN_SECONDS = 600.0
+"""How long a host waits for host 0 to begin the campaign."""
+
+LOG_SECONDS = 5.0
+"""How long a host waits until it sees the end of the log that host 0 has written."""
+
+
+def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None]) -> bool:
+    """Take part in the campaign in `folder` until host 0 says that it is over. `overrides` say which host this
+    is, and what is particular to it (`launcher.interface=NAME`), and `trust=true` that its command may be carried out
+    though this user has not given it. Returns whether all runs ended well here.
+
+    Raises `RequestError` where there is nothing to join, `LaunchError` when host 0 falls silent.
+    """
+    _wait_for_plan(folder, tell)
+    plan = runner.open_folder(folder)
+    command_trust.refuse(plan, trusted=TRUST in overrides)
+    host, changes = _which(plan, [override for override in overrides if override != TRUST])
+    preflight.refuse_missing_packages(plan.jobs[0])
+    launcher = discover.launcher(runner.launcher_config(plan, **changes))
+    with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
+        _prepare_data(plan)
+        read = runner.meter(plan, tell, host=host)
+        read.begin()
+        try:
+            return _follow(plan, launcher, host, tell, read)
+        finally:
+            read.end()
+
+
+def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], None], read: Meter) -> bool:
+    """Carry out this host's part of every run that host 0 announces."""
+    good, done = True, set[str]()
+    begun = plan.jobs[0].folder / "ranks" / f"host_{host}.json"
+    before = files.read_json(begun)["launch"] if begun.exists() else None
+    while True:
+        said = _next(plan.jobs[0], done, before)
+        if said is None:
+            return good
+        done.add(said["launch"])
+        files.write_json(begun, said)
+        job = plan.jobs[said["run"]]
+        name = f"host {host}, run {job.index + 1} of {len(plan.jobs)}"
+        tell(f"{name}: starting")
+        died = _carry_out(job, launcher, host, said)
+        if read.reads and not died:
+            read.run_over(job, *_timed(job))
+        tell(f"{name}: {'; '.join(str(death) for death in died) or 'finished'}")
+        good = good and not died
+
+
+def _timed(job: Job) -> tuple[int | None, int | None]:
+    """When the clock of a run that ended well began and stopped; the end of its log may take a while to be seen."""
+    deadline = time.monotonic() + LOG_SECONDS
+    while None in (timed := runner.timed(job)) and time.monotonic() < deadline:
+        time.sleep(hosts.POLL_SECONDS)
+    return timed
+
+
+def _prepare_data(plan: Plan) -> None:
+    """Prepare the data of this host, in the user's own cache folder alone: the plan is somebody's file, and does
+    not say where this host writes."""
+    folder = Path(str(plan.jobs[0].config["data_dir"]))
+    if folder.is_relative_to(discover.cache().resolve()):
+        runner.prepare_data(plan)
+    else:
+        runner.refuse_missing_data(plan)
+
+
+def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
+    if (folder / "plan.json").is_file():
+        return
+    tell(f"waiting for host 0 to begin a campaign in {folder}")
+    deadline = time.monotonic() + BEGIN_SECONDS
+    while not (folder / "plan.json").is_file():
+        if time.monotonic() > deadline:
+            raise RequestError(
+                f"Host 0 has begun no campaign in {folder} for {BEGIN_SECONDS:g} s; give the folder that it was "
+                f"given as output=DIR, on a file system that all hosts see."
+            )
+        time.sleep(hosts.POLL_SECONDS)
+
+
+def _which(plan: Plan, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
+    """The number of this host, and its changes of the launcher's configuration."""
+    config = runner.launcher_config(plan)
+    if not config.joining:
+        raise RequestError(f"launcher={plan.launcher} as planned needs no other host to join.")
+    if all(job.result_file.exists() for job in plan.jobs):
+        raise RequestError("All runs of this campaign have a result; there is nothing to join.")
+    numbers = [number for number, word in enumerate(config.joining, start=1) if word in overrides]
+    if len(numbers) != 1:
+        raise RequestError(f"Say which host this is, one of: {', '.join(config.joining)}.")
+    shared = {field.name for field in dataclasses.fields(LauncherConfig)}
+    own = [f"launcher.{field.name}" for field in dataclasses.fields(config) if field.name not in shared]
+    changes = {}
+    for word in overrides:
+        name, equals, value = word.partition("=")
+        if name not in own or not equals:
+            raise UnknownName(what="option of a joining host", name=name, known=own)
+        changes[name.removeprefix("launcher.")] = value
+    return numbers[0], changes
+
+
+def _next(job: Job, done: set[str], before: str | None) -> Mapping[str, Any] | None:
+    """The next launch that host 0 announces, None when the campaign is over. Before our first run, `over` is
+    what an earlier campaign left there, and so is the launch in which an earlier process of this host took part,
+    the one `before`: host 0 was killed in it."""
+    deadline = time.monotonic() + job.start_limit_seconds
+    while time.monotonic() < deadline:
+        said = hosts.said(job.folder)
+        if said["state"] == "running" and said["launch"] not in {*done, before}:
+            return said
+        if said["state"] == "over" and done:
+            return None
+        time.sleep(hosts.POLL_SECONDS)
+    raise LaunchError(
+        f"Host 0 has started no run for {job.start_limit_seconds:g} s (start_limit_seconds). Look whether it is "
+        f"alive; continue with resume={job.folder} there and train-bench join here."
+    )
+
+
+def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any]) -> tuple[Death, ...]:
+    """Start and watch the processes of this host, and report how they ended."""
+    watchdog = RunWatchdog(job)
+
+    def over() -> bool:
+        return hosts.said(job.folder) != said
+
+    def tick() -> str | None:
+        return "host 0 has ended the run" if over() else watchdog.overdue()
+
+    started = launcher.launch(job, process.rank_argv(job))
+    try:
+        ended = process.carry_out(started, job.ranks_folder, tick, name=f"launcher_{host}")
+    except KeyboardInterrupt:
+        hosts.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
+        raise
+    finally:
+        runner.end_leftovers(job)
+    died = () if over() else deaths(job, launcher, ended, (), whole=True)
+    died = tuple(_on(host, death) for death in died)
+    hosts.report(job, host, died)
+    return died
+
+
+def _on(host: int, death: Death) -> Death:
+    """A rank is known everywhere; what has no rank needs the name of its host."""
+    return death if death.rank is not None else Death(rank=None, how=f"host {host}: {death.how}")

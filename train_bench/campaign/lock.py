@@ -1,0 +1,116 @@
+"""Locks on what one process at a time may do. The kernel keeps them, so that a process that was killed holds nothing.
+
+held    refuses a second process: a file with the holder's process number and its host, empty afterwards; where a file
+        system keeps no locks between hosts, what the file says counts
+alone   lets a second process wait: for folders that whoever comes first fills
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from train_bench.core.files import cannot_write
+from train_bench.errors import RequestError
+
+
+@contextlib.contextmanager
+def held(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock `path` for `what`, the subject of a sentence (`Run 2 of 5 in DIR`).
+
+    What a dead process of this host left behind is taken over. Raises `RequestError` where a process of this host,
+    or one of another, holds it; nothing was changed then.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        _take(file, path, what)
+        try:
+            yield
+        finally:
+            os.ftruncate(file, 0)
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Prepare `folder` while no other process does; waits for one that is at it, and says so. Where no lock can be
+    written beside it, goes on without: nothing can be prepared there, and what is finished can be used all the same."""
+    lock = folder.with_name(f"{folder.name}.lock")
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("a")
+    except OSError:
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"waiting for another process, which prepares {folder}\n")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock now, as far as what it wrote tells: one of another host is believed."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        holder = _holder(file)
+    finally:
+        os.close(file)
+    return bool(holder) and (holder.get("host") != socket.gethostname() or _alive(holder))
+
+
+def _take(file: int, path: Path, what: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        taken = False
+    except BlockingIOError:
+        taken = True
+    except OSError:  # a file system without locks: what the file says has to do
+        taken = _alive(_holder(file))
+    holder, here = _holder(file), socket.gethostname()
+    if taken or holder.get("host", here) != here:
+        who = f"process {holder.get('pid', '?')} on {holder.get('host', here)}"
+        step = "wait for it, or end it" if taken else f"if it is no more, remove {path}"
+        raise RequestError(f"{what} is being carried out by {who}; {step}. Nothing was changed.")
+    os.ftruncate(file, 0)
+    with contextlib.suppress(OSError):  # on a full disk the kernel holds the lock all the same
+        os.pwrite(file, json.dumps({"pid": os.getpid(), "host": here}).encode(), 0)
+
+
+def _holder(file: int) -> dict[str, Any]:
+    """What the holder wrote; nothing where it wrote nothing that can be read."""
+    try:
+        holder = json.loads(os.pread(file, 1000, 0))
+    except ValueError:
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def _alive(holder: dict[str, Any]) -> bool:
+    pid = holder.get("pid")
+    if holder.get("host") != socket.gethostname() or not isinstance(pid, int) or pid < 1:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,108 @@
+"""What this machine can do, found out before a campaign begins: whether the packages of its benchmark are installed,
+its folder can be written, its GPUs are there, and its caches can be dropped."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from train_bench.core.job import Device, Job, Precision
+from train_bench.errors import LaunchError, RequestError
+from train_bench.launcher import Launch
+from train_bench.plan import discover
+from train_bench.plan.process import answer
+
+DROP = Path("/proc/sys/vm/drop_caches")
+
+
+def refuse_missing_packages(job: Job) -> None:
+    """As `refuse_missing`. What a command imports is its own affair."""
+    if job.command is None:
+        refuse_missing(job.reference)
+
+
+def refuse_missing(reference: str) -> None:
+    """Raises `RequestError` where what a reference imports is not installed here. Nothing of it is imported."""
+    needed = discover.reference_config(reference).REQUIRES
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        shipped = discover.source_of(reference) is None
+        step = "pip install 'train-bench[references]'" if shipped else "install them"
+        raise RequestError(
+            f"{reference} needs packages that are not installed ({', '.join(missing)}): {step}. Nothing was started."
+        )
+
+
+def refuse_folder(folder: Path, option: str = "output") -> None:
+    """Raises `RequestError` where nothing can be written into `folder`, which need not exist; leaves no trace."""
+    try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        finally:
+            for path in made:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise RequestError(
+            f"{option}={folder} cannot be written ({why}); choose another folder. Nothing was started."
+        ) from error
+
+
+def refuse_ranks(job: Job) -> None:
+    """Raises `RequestError` where the ranks of `job` on this host would find that they cannot do as asked."""
+    if job.drop_caches and not os.access(DROP, os.W_OK):
+        raise RequestError(
+            f"drop_caches=true was requested, but {DROP} cannot be written here; run as root on Linux. "
+            "Nothing was started."
+        )
+    tf32 = job.precision is Precision.tf32
+    if job.command is not None:
+        return  # what its program finds is its own affair
+    if job.device is Device.cpu or (job.device is Device.auto and not tf32):
+        return
+    gpus = _gpus()
+    if gpus == 0 and job.device is Device.auto:
+        raise RequestError(
+            "precision=tf32 exists on GPUs only, and PyTorch finds none here; use fp32 or bf16."
+        )
+    if gpus < job.nproc_per_node:
+        step = "use device=cpu" if gpus == 0 else "ask for fewer processes per node"
+        raise RequestError(
+            f"device={job.device.value} needs {job.nproc_per_node} GPU(s) here, and PyTorch finds {gpus}; {step}. "
+            f"Nothing was started."
+        )
+
+
+def threads_of_environment(environ: Mapping[str, str]) -> int | None:
+    """The threads per rank that OMP_NUM_THREADS asks for; None where it is not set. Of a list for nested regions,
+    the outermost counts."""
+    text = environ.get("OMP_NUM_THREADS", "").strip()
+    if not text:
+        return None
+    first = text.partition(",")[0].strip()
+    if not first.isdecimal() or int(first) < 1:
+        raise RequestError(
+            f"OMP_NUM_THREADS is {text!r}; it has to be a number from 1 on. Unset it, or give "
+            f"launcher.threads_per_rank."
+        )
+    return int(first)
+
+
+def _gpus() -> int:
+    """As many as the ranks will find. Asked in a process of its own, because torch is not imported here."""
+    try:
+        printed = answer(
+            Launch(argv=(sys.executable, "-c", "import torch; print(torch.cuda.device_count())"))
+        )
+        return int(printed.split()[-1])
+    except (LaunchError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,58 @@
+"""The ranks of a job that is no run of a campaign: they do other work with a reference (`Job.work`), under any launcher
+that starts its processes from here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from train_bench.campaign import preflight, runner
+from train_bench.campaign.failures import RunWatchdog, deaths
+from train_bench.core import files
+from train_bench.core.job import Job
+from train_bench.errors import LaunchError, RequestError
+from train_bench.plan import discover, process
+from train_bench.plan.plan import Plan, as_json
+
+
+def refuse(plan: Plan, work: str) -> None:
+    """Raises `RequestError` where ranks of this plan cannot be started from here for such `work`."""
+    config = runner.launcher_config(plan)
+    batch = discover.batch(config)
+    if plan.jobs[0].command is not None:
+        raise RequestError(f"{work} works with references; leave command= out.")
+    if config.joining:
+        raise RequestError(
+            f"{work} starts its processes itself, and launcher={plan.launcher} on {plan.jobs[0].nodes} hosts waits for "
+            f"others that join; choose launcher.nodes=1, or a launcher that reaches all hosts."
+        )
+    if batch is not None and not batch.inside(os.environ):
+        raise RequestError(
+            f"{work} puts nothing into a queue; type it inside an allocation, or choose another launcher."
+        )
+    preflight.refuse_missing_packages(plan.jobs[0])
+    preflight.refuse_ranks(plan.jobs[0])
+
+
+def carry_out(plan: Plan, work: str, options: Mapping[str, Any], folder: Path) -> Job:
+    """Start the ranks of the plan's first job in `folder`, which is empty or not there, and wait until they have done
+    their `work`. Returns the job that they were given.
+
+    Raises `LaunchError` with a sentence that says which rank died, and how; no process is left then.
+    """
+    job = replace(plan.jobs[0], folder=folder.resolve(), index=0, work=work, work_options=options)
+    shutil.rmtree(job.ranks_folder, ignore_errors=True)
+    files.write_json(job.folder / "plan.json", as_json(replace(plan, jobs=(job,))))
+    launcher = discover.launcher(runner.launcher_config(plan))
+    ended = process.carry_out(
+        launcher.launch(job, process.rank_argv(job)), job.ranks_folder, RunWatchdog(job).overdue, name=work
+    )
+    died = deaths(job, launcher, ended, (), whole=True)
+    if died:
+        how = "; ".join(map(str, died)).removesuffix(".")
+        raise LaunchError(f"{work} failed: {how}. Output of its ranks is in {job.ranks_folder}.")
+    return job

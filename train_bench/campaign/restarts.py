@@ -1,0 +1,120 @@
+"""Runs that write checkpoints: their processes are killed where that is asked for, and started again when they died."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from train_bench.campaign.failures import state_of
+from train_bench.core import files
+from train_bench.core.event import Event
+from train_bench.core.job import Job
+from train_bench.launcher import Death
+from train_bench.own_trainer.program_log import ProgramLog
+from train_bench.plan import fault_plan
+
+MOST_IN_VAIN = {True: 20, False: 2}
+"""Starts that may die before one has saved anything: killed on purpose, or by themselves, as the next one would."""
+
+
+class Restarts:
+    """What becomes of one run with `checkpoint_seconds`. Its events are those of all its starts."""
+
+    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+        self._job = job
+        self._clock = clock
+        plan = fault_plan.of(job)
+        self._plan = plan
+        self._times = iter(()) if plan is None else plan.times(job.index)
+        self._due = next(self._times, None)
+        self._began: float | None = None
+        self._launcher: int | None = None
+        self._struck_ms: int | None = None
+        self._is_over = False
+        self._starts = 1
+        self._in_vain = {True: 0, False: 0}
+        self._untold: list[dict[str, Any]] = []
+        shutil.rmtree(job.checkpoints_folder, ignore_errors=True)
+        for folder in job.ranks_folder.parent.glob(f"{job.ranks_folder.name}_*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def event(self, event: Event) -> None:
+        """A new line of the run's log."""
+        if event.key == "run_start" and self._began is None:
+            self._began = self._clock()
+        elif event.key == "run_stop":
+            self.end()
+        elif event.key == "checkpoint_stop":
+            self._in_vain = {True: 0, False: 0}
+        elif event.key == "run_failed" and self._untold:
+            del self._untold[0]
+
+    def end(self) -> None:
+        """Nothing more is killed or started again."""
+        self._is_over = True
+        shutil.rmtree(self._job.checkpoints_folder, ignore_errors=True)
+
+    def started(self, launcher: int) -> None:
+        """The process number of what starts the ranks now."""
+        self._launcher, self._struck_ms = launcher, None
+
+    def strike(self) -> None:
+        """Kill what the plan wants killed by now. Of several times that have passed, one counts."""
+        if self._plan is None or self._due is None or self._began is None or self._is_over:
+            return
+        passed = self._clock() - self._began
+        if passed < self._due:
+            return
+        self._due = next(due for due in self._times if due > passed)
+        self._struck_ms = _now_ms()
+        for process in self._hit():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def again(self, deaths: Sequence[Death]) -> str | None:
+        """Make room for another start of a run that ended so. Returns a sentence about it; None where the run has
+        failed for good, or has not failed."""
+        if not deaths or self._began is None or self._is_over:
+            return None
+        struck = self._struck_ms is not None
+        self._in_vain[struck] += 1
+        if self._in_vain[struck] >= MOST_IN_VAIN[struck]:
+            self.end()
+            return None
+        job, log = self._job, ProgramLog.of(self._job.growing_file)
+        log.cut_half_line()
+        now_ms = max(_now_ms(), log.last_ms)
+        how = "; ".join(map(str, deaths))
+        planted = self._plan.text if self._plan is not None and struck else None
+        self._untold.append({"time_ms": self._struck_ms or now_ms, "deaths": how, "planted": planted})
+        restart = {"now_ms": now_ms, "failures": self._untold}
+        files.write_json(job.checkpoints_folder / "restart.json", restart)
+        job.ranks_folder.rename(job.ranks_folder.with_name(f"{job.ranks_folder.name}_{self._starts}"))
+        self._starts += 1
+        cause = "" if planted is None else f" (faults={planted!r})"
+        return f"run {job.index + 1}: {how}{cause}; it is started again (start {self._starts})"
+
+    def _hit(self) -> list[int]:
+        """Process numbers: the rank's, or everything where it has not joined yet."""
+        assert self._plan is not None
+        folder = self._job.ranks_folder
+        ranks = {
+            path.stem.removeprefix("rank_"): state["pid"]
+            for path in folder.glob("rank_*.json")
+            if (state := state_of(path)).get("state") == "running"
+        }
+        launcher = [] if self._launcher is None else [self._launcher]
+        if self._plan.what == "launcher":
+            return launcher
+        if self._plan.what == "rank" and str(self._plan.rank) in ranks:
+            return [ranks[str(self._plan.rank)]]
+        return [*ranks.values(), *launcher]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

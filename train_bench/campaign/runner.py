@@ -1,0 +1,403 @@
+"""A campaign: every run of a plan, one after the other, each in fresh processes; resumable."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cattrs
+
+from train_bench.campaign import attempts, lock, preflight
+from train_bench.campaign.failures import BY_BUDGET, BudgetGuard, RunWatchdog, deaths, failed_runs
+from train_bench.campaign.hosts import HostsFile
+from train_bench.core import files
+from train_bench.core.event import Event
+from train_bench.core.job import WEIGHTS, Job
+from train_bench.energy.meter import Meter, forget, wish
+from train_bench.errors import Interrupted, LaunchError, RequestError
+from train_bench.judge.finding import BREAKS
+from train_bench.judge.live import LiveCheck
+from train_bench.launcher import Launcher, LauncherConfig
+from train_bench.logs.log import parse_line, read
+from train_bench.logs.record import read_record
+from train_bench.own_trainer import leftovers
+from train_bench.own_trainer.program_log import ProgramLog
+from train_bench.plan import discover, process
+from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
+from train_bench.report.live import Watcher
+from train_bench.rules import ruleset
+
+if TYPE_CHECKING:
+    from train_bench.campaign.restarts import Restarts
+
+WRITTEN = ("ranks", "attempts", "power", "checkpoints", WEIGHTS)
+"""Folders of a campaign in which it writes."""
+
+
+def begin(plan: Plan) -> None:
+    """Write the plan into a folder of its own; a folder that already holds a campaign is refused."""
+    folder = plan.jobs[0].folder
+    refuse_folder(folder)
+    files.write_json(folder / "plan.json", as_json(plan))
+
+
+def refuse_folder(folder: Path) -> None:
+    """Raises `RequestError` where no campaign can begin: the folder is not empty, or cannot be written."""
+    preflight.refuse_folder(folder)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise RequestError(
+            f"The folder {folder} is not empty. Choose another with output=DIR"
+            + (f", or continue its campaign with resume={folder}." if _holds_plan(folder) else ".")
+        )
+
+
+def open_folder(folder: Path) -> Plan:
+    """The plan of a campaign that was begun, in the folder where it lies now.
+
+    It may be somebody else's file: raises `RequestError` for what a new campaign would be refused for, for names
+    that are not known here, and where the folder holds links, through which it would write elsewhere.
+    """
+    if not _holds_plan(folder):
+        raise RequestError(f"{folder} holds no campaign (no plan.json); give the folder of one.")
+    written = files.read_json(folder / "plan.json")
+    try:
+        plan = from_json(written, folder)
+        reason = why_not_here(plan)
+    except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
+        raise RequestError(
+            f"{folder / 'plan.json'} is not a plan of this version of train_bench; start another campaign."
+        ) from error
+    if reason is not None:
+        raise RequestError(f"The campaign in {folder} cannot go on: {reason}")
+    _refuse_links(folder)
+    return plan
+
+
+def why_not_here(plan: Plan) -> str | None:
+    """Why a plan that was read cannot be carried out here, as a sentence. Raises as `from_json` for what is none."""
+    rules = ruleset.load(plan.ruleset)
+    rules.benchmark(plan.benchmark)
+    if [job.index for job in plan.jobs] != list(range(len(plan.jobs))) or not plan.jobs:
+        return f"plan.json numbers its runs {[job.index for job in plan.jobs]}; they are counted from 0."
+    for job in plan.jobs:
+        if job.work != "train":
+            return f"plan.json is of work '{job.work}', which is no campaign."
+        for name in ("benchmark", "reference", "launcher"):
+            if getattr(job, name) != getattr(plan, name):
+                return f"plan.json is for {getattr(plan, name)}, and its run {job.index} for {getattr(job, name)}."
+    job, config = plan.jobs[0], launcher_config(plan)
+    for name, asked, planned in (
+        ("ruleset", ruleset.load(str(job.config["ruleset"])).name, rules.name),
+        ("launcher", config.name, plan.launcher),
+        ("nodes", config.nodes, job.nodes),
+        ("nproc_per_node", config.nproc_per_node, job.nproc_per_node),
+    ):
+        if asked != planned:
+            return f"plan.json has {name}={planned}, and its runs are configured with {asked}."
+    benchmark = cattrs.structure(job.config, discover.reference_config(plan.reference))
+    return discover.launcher(config).refuse(benchmark)
+
+
+def _refuse_links(folder: Path) -> None:
+    """Links to other places among what a campaign writes: its files, the folders of its ranks, its attempts."""
+    for path in (*folder.iterdir(), *(path for name in WRITTEN for path in folder.glob(f"{name}/*"))):
+        if path.is_symlink():
+            raise RequestError(
+                f"{path} is a link; what a campaign writes stays in its folder. Remove the link, then go on."
+            )
+
+
+def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:
+    """The configuration of the launcher that a plan names, with the `changes` of one host."""
+    options = {**plan.jobs[0].launcher_config, **changes}
+    return cattrs.structure(options, discover.launcher_config(plan.launcher))
+
+
+def refuse_missing_data(plan: Plan) -> None:
+    """Raises `RequestError` where the data are not here. For a plan of somebody else's, which does not say where this
+    host writes."""
+    job = plan.jobs[0]
+    folder = Path(str(job.config.get("data_dir")))
+    if job.command is None and not folder.is_dir():
+        words = shlex.join([f"benchmark={plan.variant}", f"data_dir={folder}"])
+        raise RequestError(
+            f"The data of {plan.variant} are not on this host: there is no folder {folder}. Type "
+            f"train-bench prepare {words} here, then try again."
+        )
+
+
+def prepare_data(plan: Plan, source: Path | None = None) -> None:
+    """Everything that is done to the data before any run; returns at once where it was done before. Of several
+    processes that want the same data, one does it and the others wait. What a command trains on is its own affair."""
+    job = plan.jobs[0]
+    if job.command is not None:
+        return
+    config = cattrs.structure(job.config, discover.reference_config(job.reference))
+    folder = Path(str(config.data_dir))
+    if not folder.is_dir():
+        preflight.refuse_folder(folder, "data_dir")
+    with lock.alone(folder):
+        discover.prepare(job.reference)(config, folder, source)
+
+
+def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
+    """The jobs that have no result yet, and the failed ones if they are to be repeated."""
+    return jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
+
+
+def run_all(plan: Plan, launcher: Launcher, watcher: Watcher, **options: Any) -> None:
+    """`run_each`, to its end."""
+    for _ in run_each(plan, launcher, watcher, **options):
+        pass
+
+
+def run_each(
+    plan: Plan,
+    launcher: Launcher,
+    watcher: Watcher,
+    *,
+    retry_failed: bool,
+    go_on: bool = False,
+    strictly: bool = False,
+    only: Sequence[int] | None = None,
+    say: Callable[[str], None] = print,
+) -> Generator[Job, None, None]:
+    """Run every job that has no result yet, or `only` some; one at each step. Stops at a run whose processes die,
+    with a sentence that says which and how, unless told to `go_on`; a run that trains to the end of its schedule
+    in vain is a result like any other. `strictly` ends a run whose log breaks a rule for good. `say` is
+    given what can be read of the energy.
+
+    Raises `RequestError` where another process carries out one of these runs."""
+    with ExitStack() as locks:
+        for job in _wanted(todo(plan, retry_failed=retry_failed), only):
+            what = f"Run {job.index + 1} of {len(plan.jobs)} in {job.folder}"
+            locks.enter_context(lock.held(job.ranks_folder.with_suffix(".lock"), what))
+        # What another process finished before the locks were ours is a result.
+        missing = todo(plan, retry_failed=retry_failed)
+        hosts_file = HostsFile(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
+        for job in _wanted(missing, only):
+            _put_aside(job)
+        watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
+        energy = meter(plan, say)
+        try:
+            if missing:
+                energy.begin()
+            for job in _wanted(missing, only):
+                live = _live_check(plan, job)
+                failure = _run(job, launcher, watcher, hosts_file, live, strictly=strictly, say=say)
+                if energy.reads:
+                    energy.run_over(job, *timed(job))
+                if failure is not None and not go_on:
+                    raise LaunchError(_stopped(job, failure, total=len(plan.jobs)))
+                yield job
+        except KeyboardInterrupt:
+            finished = sum(job.result_file.exists() for job in plan.jobs)
+            raise Interrupted(
+                f"Interrupted; {finished} of {len(plan.jobs)} runs are finished and stay. Continue with: "
+                f"train-bench run resume={plan.jobs[0].folder}"
+            ) from None
+        finally:
+            energy.end()
+            hosts_file.campaign_over()
+            watcher.campaign_ended()
+
+
+def meter(plan: Plan, say: Callable[[str], None], *, host: int = 0) -> Meter:
+    """What reads the energy of this host. Where a launcher starts ranks on hosts that nobody joins by hand, it reads
+    none, because the others would be missing."""
+    wished, job = wish(plan.request), plan.jobs[0]
+    options = job.launcher_config
+    at_once = (
+        1 if options.get("array") else options.get("parallel") or 1
+    )  # runs of one batch job, on hosts of their own
+    reached = job.nodes * at_once
+    if wished is not None and reached > 1 and not launcher_config(plan).joining:
+        say(
+            f"energy: nothing is read, because launcher={plan.launcher} starts ranks on {reached} hosts and this one "
+            f"would be counted alone."
+        )
+        wished = None
+    return Meter(wished, job.folder, say, host=host, hosts=job.nodes)
+
+
+def timed(job: Job) -> tuple[int | None, int | None]:
+    """When the clock of a run began and when it stopped, in milliseconds since the epoch."""
+    for path in (job.result_file, job.growing_file, job.result_file):  # it may be given its name just now
+        if path.is_file():
+            first: dict[str, int] = {}
+            for event in read(path).events:
+                first.setdefault(event.key, event.time_ms)
+            return first.get("run_start"), first.get("run_stop")
+    return None, None
+
+
+def _wanted(jobs: Sequence[Job], only: Sequence[int] | None) -> list[Job]:
+    return [job for job in jobs if only is None or job.index in only]
+
+
+def _live_check(plan: Plan, job: Job) -> LiveCheck:
+    rules = ruleset.load(plan.ruleset).benchmark(job.benchmark)
+    others = {other.seed for other in plan.jobs if other.index != job.index}
+    return LiveCheck(rules, job.result_file, others)
+
+
+def _run(
+    job: Job,
+    launcher: Launcher,
+    watcher: Watcher,
+    hosts_file: HostsFile,
+    live: LiveCheck | None,
+    *,
+    strictly: bool,
+    say: Callable[[str], None],
+) -> str | None:
+    """Carry out one run and leave its files. Returns how its processes died; None if they did not, or by the run's
+    budget, which is a result like any other. One that writes checkpoints is started again instead, in one log."""
+    shutil.rmtree(job.ranks_folder, ignore_errors=True)
+    watcher.run_started(job)
+    follower = _Follower(job.growing_file)
+    watchdog, guard, restarts = RunWatchdog(job), BudgetGuard(job), _restarts(job)
+
+    def tick() -> str | None:
+        findings = []
+        for event in follower.new_events():
+            watcher.event(event)
+            guard.event(event)
+            if restarts is not None:
+                restarts.event(event)
+            if live is not None:
+                findings += live.event(event)
+        if live is not None:
+            findings += live.waiting(time.time_ns() // 1_000_000)
+        for finding in findings:
+            watcher.finding(job, finding)
+        watcher.tick()
+        broken = next((finding.message for finding in findings if finding.grade == BREAKS), None)
+        if strictly and broken:
+            if restarts is not None:
+                restarts.end()
+            return f"it was stopped because its log breaks a rule (on_violation=stop): {broken}"
+        return guard.spent() or watchdog.overdue() or hosts_file.failed_elsewhere(job)
+
+    def watch() -> str | None:
+        reason = tick()
+        if restarts is not None:
+            restarts.strike()
+        return reason
+
+    rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
+    with attempts.attempt(job, rules.digest) as died:
+        while True:
+            hosts_file.run_starts(job)
+            started = (lambda process: None) if restarts is None else restarts.started
+            try:
+                made = launcher.launch(job, process.rank_argv(job))
+                ended = process.carry_out(made, job.ranks_folder, watch, started=started)
+            finally:
+                end_leftovers(job)
+            by_budget = ended.reason is not None and ended.reason == guard.reason
+            if by_budget:
+                ProgramLog.of(job.growing_file).end()
+            tick()
+            elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
+            ended_by = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
+            again = None if restarts is None else restarts.again(ended_by)
+            if again is None:
+                break
+            say(again)
+            watchdog, live = RunWatchdog(job), None  # what was lost comes again, and the judge knows
+        died += [str(death) for death in ended_by]
+        files.write_json(
+            job.ranks_folder / "exit.json",
+            {"exit_code": ended.exit_code, "deaths": died, BY_BUDGET: by_budget},
+        )
+        _name_log(job)
+    record, _ = read_record(job.result_file, rules)
+    files.write_json(job.folder / f"record_{job.index}.json", record.as_json())
+    failure = "; ".join(died) or None
+    watcher.run_ended(job, failure=failure)
+    return None if by_budget else failure
+
+
+def _restarts(job: Job) -> Restarts | None:
+    """What starts a run again that writes checkpoints."""
+    if job.checkpoint_seconds is None:
+        return None
+    from train_bench.campaign import restarts
+
+    return restarts.Restarts(job)
+
+
+def end_leftovers(job: Job) -> None:
+    """What a command has started on this host and what was to end it was killed itself."""
+    if job.command is not None:
+        leftovers.kill(str(job.ranks_folder / "job_"))
+
+
+def _stopped(job: Job, failure: str, *, total: int) -> str:
+    return (
+        f"Run {job.index + 1} of {total} failed: {failure.removesuffix('.')}. Output of its ranks is in "
+        f"{job.ranks_folder}. Finished runs stay; train-bench run resume={job.folder} continues and counts this run "
+        f"as failed, retry_failed=true repeats it."
+    )
+
+
+def _name_log(job: Job) -> None:
+    """The log of a run that has ended gets its name; a run that never wrote one leaves an empty log."""
+    job.growing_file.touch()
+    try:
+        with job.growing_file.open("rb") as file:
+            os.fsync(file.fileno())
+        job.growing_file.replace(job.result_file)
+    except OSError as error:
+        raise files.cannot_write(job.result_file, error) from error
+
+
+def _put_aside(job: Job) -> None:
+    """Keep what an earlier attempt at a run has logged that is about to be repeated, under `failed/`."""
+    forget(job)
+    for log in (job.result_file, job.growing_file):
+        if log.exists():
+            folder = job.folder / "failed"
+            folder.mkdir(exist_ok=True)
+            attempt = len(list(folder.glob(f"result_{job.index}_*.txt"))) + 1
+            log.rename(folder / f"result_{job.index}_{attempt}.txt")
+            (job.folder / f"record_{job.index}.json").unlink(missing_ok=True)
+
+
+def _holds_plan(folder: Path) -> bool:
+    return (folder / "plan.json").is_file()
+
+
+class _Follower:
+    """Reads a log while it grows; a line counts once it is complete. `whole` is whether the log has an end."""
+
+    def __init__(self, path: Path) -> None:
+        self.whole = False
+        self._path = path
+        self._offset = 0
+        self._line = 0
+
+    def new_events(self) -> list[Event]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return []
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        events = []
+        for text in whole.decode("utf-8", errors="replace").splitlines():
+            self._line += 1
+            event = parse_line(text, self._line)
+            if isinstance(event, Event):
+                events.append(event)
+                self.whole |= event.key == "run_stop"
+        return events

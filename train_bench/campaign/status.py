@@ -1,0 +1,122 @@
+"""What is told of a campaign beside its score: when one that goes on is expected to end, and what failures cost it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from train_bench.campaign import lock, runner
+from train_bench.core.job import Job, jobs_of
+from train_bench.errors import LogError, TrainBenchError
+from train_bench.forecast import checkpoint_interval
+from train_bench.forecast.watcher import ForecastWatcher
+from train_bench.judge import rcp
+from train_bench.judge.entry import Judgement
+from train_bench.logs import log
+from train_bench.logs.record import RunRecord, read_record
+from train_bench.plan import budget, discover, fault_plan
+from train_bench.plan.plan import Plan
+from train_bench.report import live
+from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a campaign is: what the log of each run says so far (None where there is none), how many runs are
+    finished, whether somebody carries out others, and the sentence on what is left."""
+
+    plan: Plan
+    records: tuple[RunRecord | None, ...]
+    finished: int
+    running: bool
+    expected: str | None
+
+
+def standing(plan: Plan) -> Standing:
+    """How far it is now."""
+    rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
+    return Standing(
+        plan=plan,
+        records=tuple(_record(job, rules) for job in plan.jobs),
+        finished=sum(job.result_file.exists() for job in plan.jobs),
+        running=bool(_running(plan)),
+        expected=_expected(plan),
+    )
+
+
+def of_entries(judgements: Iterable[Judgement]) -> dict[Path, str]:
+    """`of_entry` of those of which something can be said, by their folders."""
+    return {one.location.folder: told for one in judgements if (told := of_entry(one)) is not None}
+
+
+def of_entry(judgement: Judgement) -> str | None:
+    """When a campaign that lacks results is expected to end, in a sentence; None where nothing can be said, or it
+    lacks none."""
+    planned = judgement.location.plan.get("jobs")
+    if not isinstance(planned, list) or len(judgement.records) >= len(planned):
+        return None
+    with contextlib.suppress(TrainBenchError):  # a plan of another version, or of somebody else's benchmark
+        return _expected(runner.open_folder(judgement.location.folder))
+    return None
+
+
+def restarts_of(judgement: Judgement) -> dict[str, Any] | None:
+    """What checkpoints and failures cost the runs of a campaign, beside what Young's and Daly's formulas expect of
+    the mean time between failures that was asked for, else of that which was seen; None without such runs."""
+    measured = judgement.restarts
+    if measured is None:
+        return None
+    asked = next((job.get("faults") for job in jobs_of(judgement.location.plan)), None)
+    mtbf = measured.seconds / measured.failures if measured.failures else None
+    with contextlib.suppress(TrainBenchError):  # somebody else's plan
+        mtbf = fault_plan.read(asked).seconds if isinstance(asked, str) else mtbf
+    expected = None if mtbf is None else checkpoint_interval.expected(measured, mtbf)
+    return measured.as_json() | {"expected": expected}
+
+
+def watcher(planned: Plan, only: Sequence[int] | None = None) -> ForecastWatcher:
+    """What foresees the end of a campaign, or of `only` some of its runs, within the budget of each."""
+    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
+    points = rcp.load(rules, discover.rcp_folders())
+    limit = budget.of(planned.jobs[0])
+    minutes = None if limit is None else limit.minutes
+    return ForecastWatcher(planned.jobs, rules, points, limit_minutes=minutes, only=only)
+
+
+def _record(job: Job, rules: BenchmarkRules) -> RunRecord | None:
+    for path in (job.result_file, job.growing_file, job.result_file):  # it may be given its name just now
+        if path.is_file():
+            with contextlib.suppress(LogError):
+                return read_record(path, rules)[0]
+    return None
+
+
+def _missing(plan: Plan) -> list[Job]:
+    return [job for job in plan.jobs if not job.result_file.exists()]
+
+
+def _running(plan: Plan) -> list[Job]:
+    return [job for job in _missing(plan) if lock.is_held(job.ranks_folder.with_suffix(".lock"))]
+
+
+def _expected(plan: Plan) -> str | None:
+    expected = watcher(plan)
+    expected.campaign_started(total=len(plan.jobs), done=0)
+    running = _running(plan)
+    for job in running:
+        if job.growing_file.exists():
+            expected.run_started(job)
+            for event in log.read(job.growing_file).events:
+                expected.event(event)
+            break
+    if expected.latest is None:
+        return None
+    told = live.in_a_sentence(expected.latest, datetime.now(), turns=not running)
+    if running:
+        return f"The campaign goes on and is {told}."
+    return f"{len(_missing(plan))} run(s) are missing; {told}."

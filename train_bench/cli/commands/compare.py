@@ -1,0 +1,234 @@
+"""Whether the runs of other campaigns are faster than those of the first, and how sure that is.
+
+With --fail-if-slower 3% the exit code is 1 if a campaign is slower than the first, or than its history, by more than
+3 %, 0 if it is not, and 3 if the runs cannot tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench.campaign import ab
+from train_bench.cli import judge_options
+from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail
+from train_bench.compare import comparison, gate
+from train_bench.errors import LogError, RequestError, WriteError
+from train_bench.judge.entry import Judgement
+from train_bench.judge.tree import Judged, judge_folder, judge_tree
+from train_bench.plan import definition, discover
+from train_bench.report import comparison as report
+from train_bench.report import gate as told
+
+CODES = {gate.SLOWER: INVALID, gate.NOT_SLOWER: VALID, gate.CANNOT_TELL: CANNOT_TELL}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    options = _parser().parse_args(arguments)
+    limit = None if options.fail_if_slower is None else gate.limit_of(options.fail_if_slower)
+    _refuse_contradictions(options)
+    try:
+        return _compare(options, limit)
+    except (LogError, WriteError, OSError) as error:
+        if limit is None:
+            raise
+        fail(LogError(str(error)))
+        return CANNOT_TELL  # 1 would say that it is slower
+
+
+def _compare(options: argparse.Namespace, limit: float | None) -> int:
+    if options.against_history is not None:
+        judged = [_judged(path, options.ruleset) for path in options.paths]
+        return _answer([], list(_beside_history(judged, options, limit or 0.0)), judged, options)
+    paths = ab.to_compare(options.paths)
+    judged = [_judged(path, options.ruleset) for path in paths]
+    first, *others = judged
+    compared = []
+    for path, other in zip(paths[1:], others, strict=True):
+        with contextlib.suppress(comparison.TooFewRuns) if limit is not None else contextlib.nullcontext():
+            compared.append(comparison.compare(str(paths[0]), first.score, str(path), other.score))
+    answers = [report.in_sentences(one.as_json(), number) for number, one in enumerate(compared, start=1)]
+    if limit is None:
+        judge_options.tell({"comparisons": answers}, options.json, report.show)
+        _page(judged, [], options)
+        return VALID
+    most = (options.pairs or first.score.runs_required) if options.sequential else None
+    gates = [
+        gate.against_one(
+            str(paths[0]), first.score, str(path), other.score, limit, others=len(others), most_pairs=most
+        )
+        for path, other in zip(paths[1:], others, strict=True)
+    ]
+    return _answer(answers, gates, judged, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "train-bench compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "paths",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="A, B, ...: campaigns, or other folders of one entry's logs",
+    )
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="also a page, with the answers first")
+    parser.add_argument(
+        "--fail-if-slower", metavar="PERCENT", help="the slow-down that is allowed, such as 3%%"
+    )
+    parser.add_argument(
+        "--sequential",
+        action="store_true",
+        help="look after each pair of runs, as often as one likes, until it is known",
+    )
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        metavar="N",
+        help="(--sequential) how many pairs there will be at most, decided before the first; by default as many as the "
+        "round demands runs",
+    )
+    parser.add_argument(
+        "--against-history",
+        type=Path,
+        action="append",
+        nargs="?",
+        metavar="HISTORY_DIR",
+        help="compare each DIR with the last valid campaigns below this folder, of the same task and system, that "
+        "began before it; may be repeated. Without a folder: with those of the store, after the last DIR",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help="(--against-history) the store; that in the user's data folder without it",
+    )
+    parser.add_argument(
+        "--last", type=int, metavar="K", help="(--against-history) how many campaigns, 10 by default"
+    )
+    return parser
+
+
+def _refuse_contradictions(options: argparse.Namespace) -> None:
+    if options.to is not None and (options.to.name == "" or options.to.is_dir()):
+        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example page.html.")
+    for option in ("sequential", "against_history"):
+        if getattr(options, option) not in (None, False) and options.fail_if_slower is None:
+            raise RequestError(f"--{option.replace('_', '-')} needs --fail-if-slower PERCENT.")
+    if options.sequential and options.against_history:
+        raise RequestError(
+            "--sequential looks at pairs of runs; a history has none. Leave one of the two away."
+        )
+    if options.pairs is not None and not options.sequential:
+        raise RequestError("--pairs says how far --sequential goes; add that, or leave it away.")
+    if options.last is not None and not options.against_history:
+        raise RequestError(
+            "--last says how many campaigns of --against-history count; add that, or leave it away."
+        )
+    folders = options.against_history or [None]
+    if options.store is not None and (options.against_history is None or folders != [None]):
+        raise RequestError(
+            "--store is read by --against-history without a folder; leave the folder or --store away."
+        )
+    if None in folders and len(folders) > 1:
+        raise RequestError(
+            "--against-history without a folder reads the store; leave the folders away, or it."
+        )
+    if options.last is not None and options.last < gate.LEAST_HISTORY:
+        raise RequestError(f"--last is {options.last}; a history has {gate.LEAST_HISTORY} campaigns or more.")
+
+
+def _answer(
+    comparisons: Sequence[dict[str, Any]],
+    gates: Sequence[gate.Gate],
+    judged: Sequence[Judgement],
+    options: argparse.Namespace,
+) -> int:
+    verdict = gate.together(gates)
+    labels = [
+        chr(ord("B") + number) if number < 25 else f"campaign {number + 2}" for number in range(len(gates))
+    ]
+    sentences = [
+        told.sentence(
+            one.as_json(),
+            f"its history ({one.a})" if one.campaigns else "A",
+            one.b if one.campaigns else label,
+        )
+        for one, label in zip(gates, labels, strict=True)
+    ]
+    content = {
+        "verdict": verdict,
+        "exit_code": CODES[verdict],
+        "gates": [one.as_json() | {"sentence": text} for one, text in zip(gates, sentences, strict=True)],
+        "comparisons": comparisons,
+    }
+    whose = [
+        "" if one.campaigns else f"A: {one.a}. {label}: {one.b}. "
+        for one, label in zip(gates, labels, strict=True)
+    ]
+    judge_options.tell(content, options.json, _show)
+    _page(judged, list(map("".join, zip(whose, sentences, strict=True))), options)
+    return CODES[verdict]
+
+
+def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.Namespace) -> None:
+    """Both sides beside each other, where `--to` asks for it, with the answers first."""
+    if options.to is not None:
+        from train_bench.report.page import facts, write  # here, because sentences are told without
+
+        write.write(
+            [(one.location.folder, Judged(entries=(one,))) for one in judged],
+            options.to,
+            options=facts.PageOptions(prices={}, first=first),
+            rcp_folders=discover.rcp_folders(),
+        )
+
+
+def _show(content: dict[str, Any], console: Any) -> None:
+    told.show(content, console)
+    report.show(content, console)
+
+
+def _beside_history(
+    judged: Sequence[Judgement], options: argparse.Namespace, limit: float
+) -> Iterator[gate.Gate]:
+    last = options.last or 10
+    in_store = options.against_history == [None]
+    there = (
+        [] if in_store else [entry for folder in options.against_history for entry in _tree(folder, options)]
+    )
+    for one in judged:
+        history: Sequence[tuple[str, comparison.WithRuns]]
+        if in_store:
+            from train_bench.store import history as store  # a Python may have been built without SQLite
+
+            history = store.earlier(discover.store(options.store), one, last)
+        else:
+            earlier = {
+                entry.location.folder.resolve(): entry
+                for entry in there
+                if entry.score.valid
+                and gate.started_ms(entry) < gate.started_ms(one)
+                and gate.task_and_system(entry) == gate.task_and_system(one)
+            }
+            by_time = sorted(earlier.values(), key=gate.started_ms)
+            history = [(str(entry.location.folder), entry.score) for entry in by_time[-last:]]
+        yield gate.against_history(history, str(one.location.folder), one.score, limit, others=len(judged))
+
+
+def _tree(folder: Path, options: argparse.Namespace) -> Sequence[Judgement]:
+    return judge_tree(
+        folder, ruleset_name=options.ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
+    ).entries
+
+
+def _judged(path: Path, ruleset: str | None) -> Judgement:
+    return judge_folder(
+        path, ruleset_name=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
+    )

@@ -1,0 +1,40 @@
+"""Benchmarks and launchers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench.cli.exit_codes import VALID
+from train_bench.plan import discover, earlier
+from train_bench.report import listing, table
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    argparse.ArgumentParser("train-bench list", description=__doc__).parse_args(arguments)
+    chosen = discover.defaults()
+    seen = earlier.times_of_runs(Path("results"))
+    described: dict[str, dict[str, Any]] = {
+        variant: discover.describe_variant(variant) for variant in discover.variants()
+    }
+    listed: dict[str, Any] = {
+        "benchmarks": [
+            one
+            | {
+                "name": name,
+                "default": name == chosen["benchmark"],
+                "time_of_a_run": seen.get(name),
+                "has_data": discover.has_data(discover.cache() / one["benchmark"]),
+            }
+            for name, one in described.items()
+        ],
+        "launchers": [
+            {"name": name, "default": name == chosen["launcher"], "about": discover.describe_launcher(name)}
+            for name in discover.launchers()
+        ],
+    }
+    listing.show(listed, table.console())
+    return VALID

@@ -1,0 +1,48 @@
+"""Lay finished campaigns out as a submission, and ask our judge and the official checkers about it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.core import software
+from train_bench.core.git import differing, revision
+from train_bench.core.progress_bar import bar
+from train_bench.exchange import description
+from train_bench.exchange import package as packaging
+from train_bench.plan import discover
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    parser = argparse.ArgumentParser("train-bench package", description=__doc__)
+    parser.add_argument("campaigns", nargs="+", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new folder for the tree")
+    parser.add_argument("--system", metavar="NAME", help="name of the system; by default the platform's")
+    parser.add_argument(
+        "--system-file", type=Path, metavar="FILE", help="JSON of what to state of the system: field -> text"
+    )
+    parser.add_argument("--force", action="store_true", help="package invalid results all the same")
+    options = parser.parse_args(arguments)
+    stated = description.read_stated(options.system_file) if options.system_file else {}
+    campaigns = [
+        packaging.read_campaign(folder, discover.rcp_folders())
+        for folder in bar(options.campaigns, "judging")
+    ]
+    source = packaging.Source(
+        root=discover.ROOT,
+        revision=revision(discover.ROOT),
+        differing=differing(discover.ROOT),
+        digest=software.digest_of_sources(),
+    )
+    folder = packaging.package(
+        campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
+    )
+    print(f"The submission is in {folder}.")
+    refused = False
+    for said in packaging.opinions(folder, campaigns[0].judgement.score.ruleset, discover.rcp_folders()):
+        print(f"{said.checker}: {said.verdict}{f' ({said.message})' if said.message else ''}", flush=True)
+        refused = refused or said.refused
+    return INVALID if refused else VALID

@@ -1,0 +1,192 @@
+"""Where the time of a training step goes, from the window to the operator, and what to do about it. With paths instead
+of options: where it went in results that are there (logs of any round), what got slower between two profiles, or what
+three and more have in common."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from train_bench.campaign import rank_job, runner
+from train_bench.cli import campaign_request, judge_options
+from train_bench.cli.exit_codes import VALID
+from train_bench.cli.hydra_app import Request
+from train_bench.core import files
+from train_bench.errors import RequestError
+from train_bench.forecast import samples
+from train_bench.judge import rcp
+from train_bench.plan import discover
+from train_bench.profile import difference, logs, several
+from train_bench.progress import Unit
+from train_bench.report import profile as report
+from train_bench.report.page import write
+from train_bench.rules import ruleset
+
+WORK = "profile"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    parser = _parser()
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        campaign_request.with_request(WORK, arguments, lambda _: VALID)
+        print(f"\n{parser.format_help()}", end="")
+        return VALID
+    options, others = parser.parse_known_args(arguments)
+    words = [*options.paths, *others]
+    paths = [Path(word) for word in words if "=" not in word and not word.startswith("-")]
+    _refuse(options, len(paths))
+    if paths:
+        if len(paths) < len(words):
+            raise RequestError("Give either paths of what is there or overrides of what is to be profiled.")
+        return _of_paths(paths, options)
+    return campaign_request.with_request(WORK, words, lambda request: _of_request(request, options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "train-bench profile", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False
+    )
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="results of any round, or a profile; two profiles are compared, more stand beside each other",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=20, metavar="NUMBER", help="of a round, at most up to an evaluation; 20"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, metavar="NUMBER", help="in which each level is measured once; 5"
+    )
+    parser.add_argument(
+        "--peak-tflops",
+        type=float,
+        metavar="NUMBER",
+        help="10^12 FLOP a second of a rank, instead of what is measured",
+    )
+    parser.add_argument(
+        "--bound",
+        action="store_true",
+        help="also how long a step takes at least here: each unique operator measured alone, at its best",
+    )
+    parser.add_argument(
+        "--bricks",
+        action="store_true",
+        help="only predict a step, by its unique operators measured alone; needs no data, and no room for the network",
+    )
+    parser.add_argument("--ruleset", metavar="ROUND", help="round of results that do not say it")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="a page of three profiles or more")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    return parser
+
+
+def _refuse(options: argparse.Namespace, paths: int) -> None:
+    for name, least in (("steps", 1), ("rounds", 2)):
+        value = getattr(options, name)
+        if value < least:
+            raise RequestError(f"--{name} is {value}; it is at least {least}.")
+    if options.bound and options.bricks:
+        raise RequestError("--bricks trains nothing that --bound could be compared with; choose one of them.")
+    if paths and (options.bound or options.bricks):
+        raise RequestError(
+            "--bound and --bricks measure here, and paths are of what was measured; give overrides instead of paths."
+        )
+    if options.peak_tflops is not None and not 0 < options.peak_tflops < float("inf"):
+        raise RequestError(f"--peak-tflops is {options.peak_tflops:g}; it is finite and above 0.")
+    if options.to is not None and (paths < 3 or options.to.suffix != ".html" or options.to.is_dir()):
+        raise RequestError(
+            f"--to is '{options.to}'; give the name of a page, for example profiles.html, and three profiles or more."
+        )
+
+
+def _of_paths(paths: Sequence[Path], options: argparse.Namespace) -> int:
+    """What is there is read; nothing is run."""
+    profiles = [path / "profile.json" if path.is_dir() else path for path in paths]
+    if len(paths) > 2:
+        told = several.beside([difference.read(path) for path in profiles])
+        if options.to is not None:
+            files.write(options.to, write.profiles_page(told))
+        judge_options.tell(told, options.json, report.show_several)
+    elif len(paths) == 2:
+        before, after = (difference.read(path) for path in profiles)
+        judge_options.tell(difference.between(before, after), options.json, report.show_difference)
+    elif profiles[0].is_file() and profiles[0].suffix == ".json":
+        content = difference.read_any(profiles[0])
+        shown = report.show_prediction if content["of"] == "bricks" else report.show
+        judge_options.tell(content, options.json, shown)
+    else:
+        judge_options.tell(logs.profile(paths[0], options.ruleset), options.json, report.show_logs)
+    return VALID
+
+
+def _of_request(request: Request, options: argparse.Namespace) -> int:
+    """Train the steps in ranks of their own, in a folder of their own."""
+    campaign_request.refuse_against(request)
+    campaign_request.refuse_command(request)
+    if request.config.resume is not None:
+        raise RequestError("A profile is not continued; leave resume= out.")
+    if request.config.output is None:
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        request.config.output = f"results/{now}_profile_{request.variant}"
+    planned = campaign_request.plan_of(request, to_be_run=False)
+    rank_job.refuse(planned, WORK)
+    if (options.bound or options.bricks) and planned.jobs[0].launcher_config.get("shard") is not None:
+        raise RequestError(
+            "--bound and --bricks know steps whose weights are whole on every rank; leave launcher.shard out."
+        )
+    cannot = request.config.launcher.cannot_continue
+    if cannot is not None:
+        raise RequestError(f"{cannot}, and every round of a profile begins with one; leave it out.")
+    if planned.jobs[0].launcher_config.get("tensor_parallel", 1) > 1:
+        raise RequestError(
+            "A profile counts the operators of whole matrices; leave launcher.tensor_parallel out."
+        )
+    folder = planned.jobs[0].folder
+    runner.refuse_folder(folder)
+    if not options.bricks:
+        runner.prepare_data(planned)
+    asked: dict[str, Any] = {
+        "steps": options.steps,
+        "rounds": options.rounds,
+        "peak_tflops": options.peak_tflops,
+        "bound": options.bound,
+        "bricks": str(discover.cache() / "bricks") if options.bricks else None,
+    }
+    rank_job.carry_out(planned, WORK, asked, folder)
+    content = files.read_json(folder / "profile.json")
+    if options.bricks:
+        judge_options.tell(content, options.json, report.show_prediction)
+        return VALID
+    if content["bound"]:
+        _tell_minutes(content["bound"]["as_if"], request)
+        files.write_json(folder / "profile.json", content)
+    files.write(folder / "profile.html", write.profile_page(content))
+    judge_options.tell(content, options.json, report.show)
+    if not options.json:
+        print(f"profile: {folder / 'profile.json'}, page: {folder / 'profile.html'}")
+    return VALID
+
+
+def _tell_minutes(rows: Sequence[dict[str, Any]], request: Request) -> None:
+    """What a step less does to the score, where reference convergence points say how many steps there are: the mean of
+    single runs, and between which 80 % of them lie."""
+    config = request.config.benchmark
+    rules = ruleset.load(config.ruleset).benchmark(config.benchmark)
+    batch = config.hyperparameters.global_batch_size
+    per_unit = {Unit.EPOCH: config.samples_per_epoch, Unit.SAMPLE: 1}.get(rules.unit)
+    try:
+        expected = samples.expect(rcp.load(rules, discover.rcp_folders()), rules, batch)
+    except RequestError:
+        return
+    if per_unit is None:
+        return
+    done = (expected.values - expected.schedule.start) * per_unit / batch / 60
+    steps = {"mean": done.mean(), "low": np.quantile(done, 0.1), "high": np.quantile(done, 0.9)}
+    for row in rows:
+        row["saved_minutes"] = {name: -row["saved_seconds"] * float(count) for name, count in steps.items()}

@@ -1,0 +1,106 @@
+"""Run reference seeds and write a reference convergence point, or with --certainty benchmark=NAME say how sure the
+points are that it has, and run nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from train_bench.campaign import finish, reference_point
+from train_bench.cli import benchmark_options, campaign_request, judge_options
+from train_bench.cli.exit_codes import VALID
+from train_bench.cli.hydra_app import Request
+from train_bench.core import files
+from train_bench.core.job import jobs_of
+from train_bench.errors import RequestError
+from train_bench.forecast import certainty
+from train_bench.judge import rcp
+from train_bench.judge.published import published_entries
+from train_bench.plan import discover
+from train_bench.report import certainty as report
+from train_bench.rules import ruleset
+
+CERTAINTY = "--certainty"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    if CERTAINTY in arguments:
+        return _certainty(arguments)
+
+    def act(request: Request) -> int:
+        campaign_request.refuse_against(request)
+        folder = campaign_request.carry_out(request, reference_runs=True)
+        options = request.config
+        return (
+            VALID
+            if folder is None
+            else _point(folder, replace=options.replace_point, append=options.append_point)
+        )
+
+    return campaign_request.with_request("rcp", arguments, act)
+
+
+def _point(folder: Path, *, replace: bool, append: bool) -> int:
+    """The folder may have been begun with leave to replace or to append, in its plan, or get it now."""
+    plan = files.read_json(folder / "plan.json")
+    replace = replace or plan["request"].get("replace_point", False)  # older plans know no such options
+    append = append or plan["request"].get("append_point", False)
+    to = discover.rcp_folder_of(plan["reference"])
+    judged = finish.judgement(folder)
+    rules = ruleset.load(plan["ruleset"]).benchmark(plan["benchmark"])
+    before = rcp.digest(rcp.load(rules, discover.rcp_folders()))
+    path = reference_point.add(judged, folder, to, discover.rcp_folders(), replace=replace, append=append)
+    points = rcp.load(rules, discover.rcp_folders())
+    after = rcp.digest(points)
+    print(f"The reference convergence point is in {path}.")
+    batch_size = jobs_of(plan)[0]["config"]["hyperparameters"]["global_batch_size"]
+    print(report.sentence(certainty.of_point(points, rules, batch_size).as_json(), rules.name))
+    if before is not None and after != before:
+        print(
+            f"The points of {rules.name} had the digest {before[:12]} and have {str(after)[:12]} now: results are "
+            f"compared with other points than before, and campaigns that were planned with the old ones say so."
+        )
+    return VALID
+
+
+def _certainty(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        "train-bench rcp --certainty",
+        description="How sure the reference convergence points of a benchmark are.",
+    )
+    parser.add_argument(CERTAINTY, action="store_true", help="ask, and run nothing")
+    parser.add_argument(
+        "options",
+        nargs="*",
+        metavar="benchmark=NAME [ruleset=ROUND] [batch_size=B] [less=0.1]",
+        help="less is the part of training that a submission leaves out which is to fail with a probability of 80 %%",
+    )
+    parser.add_argument(
+        "--published",
+        type=Path,
+        metavar="TABLE",
+        help="table of published entries that the points are held against; by default that of six rounds which comes "
+        "with train_bench",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args(arguments)
+    values = benchmark_options.values(options.options, ("benchmark", "ruleset", "batch_size", "less"))
+    rules = benchmark_options.rules_of(values.get("benchmark"), values.get("ruleset"))
+    described = certainty.describe(
+        rcp.load(rules, discover.rcp_folders()),
+        rules,
+        published_entries.read(options.published) if options.published else published_entries.shipped(),
+        less=_number(values, "less", certainty.LESS),
+        batch_size=int(_number(values, "batch_size", 0)) or None,
+    )
+    judge_options.tell(described, options.json, report.show)
+    return VALID
+
+
+def _number(values: dict[str, str], name: str, default: float) -> float:
+    try:
+        return float(values[name]) if name in values else default
+    except ValueError:
+        raise RequestError(f"{name}={values[name]} is no number; give one such as {name}=0.1.") from None

@@ -1,0 +1,54 @@
+"""One page about a log, a campaign, a tree of results or several of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from train_bench.campaign import status
+from train_bench.cli import judge_options
+from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.errors import RequestError
+from train_bench.judge import summary
+from train_bench.plan import discover
+from train_bench.report.page import write
+from train_bench.report.page.facts import PageOptions, read_prices, refuse_unknown
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    parser = argparse.ArgumentParser("train-bench report", description=__doc__)
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a log, a campaign or any folder above"
+    )
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="FILE", help="the page, for example report.html"
+    )
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    parser.add_argument(
+        "--price-per-hour",
+        default="",
+        metavar="PRICE",
+        help="of a whole system; or SYSTEM=PRICE,... for each",
+    )
+    judge_options.summary_options(parser)
+    options = parser.parse_args(arguments)
+    if options.to.name == "" or options.to.is_dir():
+        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example report.html.")
+    prices = read_prices(options.price_per_hour)
+    judged = [(path, judge_options.judged_tree(path, options.ruleset)) for path in options.paths]
+    refuse_unknown(prices, {entry.score.system for _, tree in judged for entry in tree.entries})
+    summaries = []
+    if options.summary is not None:
+        weights, reference = summary.read_weights(options.summary), judge_options.reference_minutes(options)
+        for path, tree in judged:
+            scores = [entry.score for entry in tree.entries]
+            summarised = asdict(summary.custom_summary(scores, weights, reference))
+            summaries.append({"path": str(path), **summarised})
+    expected = status.of_entries(entry for _, tree in judged for entry in tree.entries)
+    page_options = PageOptions(prices=prices, summaries=summaries, expected=expected)
+    write.write(judged, options.to, options=page_options, rcp_folders=discover.rcp_folders())
+    print(f"The report is in {options.to}.")
+    return VALID if all(tree.valid for _, tree in judged) else INVALID

@@ -1,0 +1,123 @@
+"""What of a tree of published results deserves a question, in one row for each entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from train_bench.cli import judge_options
+from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.core import files
+from train_bench.errors import RequestError
+from train_bench.forecast import certainty
+from train_bench.judge import rcp
+from train_bench.judge.entry import Judgement, common_batch_size
+from train_bench.judge.published import derive, peers, round_review
+from train_bench.judge.published.published_entries import Entry
+from train_bench.judge.published.round_review import Question
+from train_bench.plan import discover
+from train_bench.report import review
+from train_bench.report.page.write import review_page
+from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    parser = judge_options.parser_of_path("review", __doc__)
+    parser.add_argument("--to", type=Path, metavar="FILE", help="also a page, for example review.html")
+    options = parser.parse_args(arguments)
+    if options.to is not None and (options.to.name == "" or options.to.is_dir()):
+        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example review.html.")
+    told, valid = reviewed(options.path, options.ruleset, options.published)
+    if options.to is not None:
+        files.write(options.to, review_page(told, options.path))
+    judge_options.tell(told, options.json, review.show)
+    if options.to is not None and not options.json:
+        print(f"The page is in {options.to}.")
+    return VALID if valid else INVALID
+
+
+def reviewed(path: Path, ruleset: str | None, published: Path | None = None) -> tuple[dict[str, Any], bool]:
+    """What `--json` prints of everything below `path`, and whether every entry is valid."""
+    judged = judge_options.judged_tree(path, ruleset, published, judge=round_review.judge_closely)
+    told = _reviewed(round_review.beside_the_round_before(judged.entries))
+    return told | {"unjudged": list(judged.unjudged), "skipped": list(judged.skipped)}, judged.valid
+
+
+def _reviewed(judgements: Sequence[Judgement]) -> dict[str, Any]:
+    asked = [round_review.questions(judgement) for judgement in judgements]
+    return {
+        "entries": [_row(*pair) for pair in zip(judgements, asked, strict=True)],
+        "kinds": _kinds(judgements, asked),
+        "points": list(_points(judgements)),
+    }
+
+
+def _row(judgement: Judgement, asked: Sequence[Question]) -> dict[str, Any]:
+    score, folder = judgement.score, judgement.location.folder
+    named = ("submitter", "system", "benchmark", "ruleset", "division", "score_minutes", "valid")
+    return {
+        "name": judgement.name,
+        "folder": str(folder),
+        **{name: getattr(score, name) for name in named},
+        "logs": len(score.runs),
+        "reasons": list(score.reasons),
+        "questions": [question.as_json(folder) for question in asked],
+    }
+
+
+def _kinds(judgements: Sequence[Judgement], asked: Sequence[Sequence[Question]]) -> list[dict[str, Any]]:
+    """Each kind of question once: in how many entries, how often, and the first."""
+    kinds: dict[str, dict[str, Any]] = {}
+    for judgement, questions in zip(judgements, asked, strict=True):
+        for question in questions:
+            first = question.first
+            kind = kinds.setdefault(
+                first.check,
+                {
+                    "check": first.check,
+                    "entries": set(),
+                    "findings": 0,
+                    "first": judgement.name,
+                    "message": first.message,
+                },
+            )
+            kind["entries"].add(judgement.location.folder)
+            kind["findings"] += question.findings
+    return [kind | {"entries": len(kind["entries"])} for kind in kinds.values()]
+
+
+def _points(judgements: Sequence[Judgement]) -> Iterator[dict[str, Any]]:
+    """Reference points that all entries of the round beat are a question to the round, and to no entry."""
+    entries: dict[tuple[str, str], list[Entry]] = {}
+    for judgement in judgements:
+        score = judgement.score
+        rules = _rules(score.ruleset, score.benchmark)
+        entry = peers.entry_of(judgement.location, judgement.records, score.benchmark, score.division)
+        if entry is None:
+            continue
+        entry = replace(
+            entry,
+            global_batch=common_batch_size(judgement.records, rules),
+            samples_to_target=derive.samples_to_target(judgement.records, rules),
+        )
+        entries.setdefault((score.ruleset, score.benchmark), []).append(entry)
+    for (named, benchmark), of_it in entries.items():
+        if len(of_it) < certainty.ENTRIES:
+            continue
+        rules = _rules(named, benchmark)
+        beside = certainty.beside_entries(rcp.load(rules, discover.rcp_folders()), rules, of_it)
+        if beside is not None and beside.suspicious:
+            message = (
+                f"{beside.earlier} of {beside.entries} entries of {beside.submitters} submitters need less training "
+                f"than the reference points of {benchmark}, in the median {beside.median:.3f} times as much; are "
+                f"the points right?"
+            )
+            yield {"ruleset": named, "benchmark": benchmark, "message": message, **beside.as_json()}
+
+
+def _rules(named: str, benchmark: str) -> BenchmarkRules:
+    return ruleset.load(named).benchmark(benchmark)

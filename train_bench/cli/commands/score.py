@@ -1,0 +1,100 @@
+"""The score of a campaign, the results table of a tree."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import fmean
+from typing import Any
+
+from train_bench.campaign import status
+from train_bench.cli import judge_options
+from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.judge import statistics, summary
+from train_bench.judge.score import Score
+from train_bench.report import results, table
+from train_bench.report.page.facts import cost_of, read_prices, refuse_unknown
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    parser = judge_options.parser_of_path("score", __doc__)
+    parser.add_argument("--csv", action="store_true", help="the results table as comma-separated values")
+    parser.add_argument("--markdown", action="store_true", help="the results table as Markdown")
+    parser.add_argument(
+        "--half-width",
+        type=_percent,
+        metavar="PERCENT",
+        help="say how many seeds the 95 %% interval of the mean needs to be give or take so much of it",
+    )
+    parser.add_argument(
+        "--price-per-hour",
+        default="",
+        metavar="PRICE",
+        help="of a whole system, or SYSTEM=PRICE,... for each: the cost of training to the target",
+    )
+    judge_options.summary_options(parser)
+    options = parser.parse_args(arguments)
+    prices = read_prices(options.price_per_hour)
+    judged = judge_options.judged_tree(options.path, options.ruleset, options.published)
+    scores = [entry.score for entry in judged.entries]
+    refuse_unknown(prices, {one.system for one in scores})
+    reference = judge_options.reference_minutes(options)
+    content: dict[str, Any] = {
+        "entries": [
+            one.score.as_json()
+            | one.origin
+            | {
+                "peers": one.peers_as_json(),
+                "energy": one.energy_as_json(),
+                "restarts": status.restarts_of(one),
+            }
+            for one in judged.entries
+        ],
+        "unjudged": judged.unjudged,
+        "skipped": judged.skipped,
+    }
+    for entry, one in zip(content["entries"], scores, strict=True):
+        entry["normalised"] = summary.normalised(one, reference or {})
+        entry["cost"] = cost_of(one, prices)
+        if options.half_width is not None:
+            entry["runs_for_half_width"] = _runs_needed(one, options.half_width)
+    content["summary"] = None
+    if options.summary is not None:
+        weights = summary.read_weights(options.summary)
+        content["summary"] = asdict(summary.custom_summary(scores, weights, reference))
+    if options.csv or options.markdown:
+        print(results.as_csv(content) if options.csv else results.as_markdown(content), end="")
+    elif judged.is_one_entry and not options.json and options.summary is None:
+        judge_options.tell(content["entries"][0], False, table.show_score)
+        console = table.console()
+        if options.half_width is not None:
+            table.say(console, table.runs_needed(content["entries"][0], options.half_width))
+        told = status.of_entry(judged.entries[0])
+        if told is not None:
+            table.say(console, told)
+    else:
+        judge_options.tell(content, options.json, results.show)
+    return VALID if judged.valid else INVALID
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent < 100:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no half width; give a number of per cent, for example 2"
+        )
+    return percent
+
+
+def _runs_needed(score: Score, percent: float) -> int | None:
+    """How many runs the interval of their mean takes to be give or take so much of it; None where that cannot be told,
+    or nobody would do them."""
+    minutes = [run.minutes for run in score.runs if run.converged and run.minutes is not None]
+    if len(minutes) < 2:
+        return None
+    return statistics.runs_for_half_width(minutes, percent / 100 * fmean(minutes))

@@ -1,0 +1,27 @@
+"""Record what became of a submitted campaign, judge it and score it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from train_bench.campaign import batch_queue, finish, runner
+from train_bench.errors import RequestError
+from train_bench.plan import discover
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    parser = argparse.ArgumentParser("train-bench settle", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
+    parser.add_argument(
+        "--store", metavar="FILE", help="put the score into this store, too (see train-bench index)"
+    )
+    options = parser.parse_args(arguments)
+    folder = options.folder.resolve()
+    batch = discover.batch(runner.launcher_config(runner.open_folder(folder)))
+    if batch is None or not batch_queue.was_submitted(folder):
+        raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
+    batch_queue.settle(batch, folder)
+    return finish.score(folder, options.store)

@@ -1,0 +1,204 @@
+"""Evaluate the weights that a campaign has kept (keep_weights=true) again, and compare with what its logs say."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cattrs
+
+from train_bench.campaign import lock, rank_job, runner
+from train_bench.cli import campaign_request
+from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.cli.hydra_app import Request
+from train_bench.core import files
+from train_bench.core.job import EVALUATED, KEPT_WEIGHTS, WEIGHTS, Job
+from train_bench.errors import RequestError
+from train_bench.judge.checks.verified import path_of
+from train_bench.logs.record import RunRecord, read_record
+from train_bench.plan import discover
+from train_bench.plan.plan import Plan
+from train_bench.rules import ruleset
+
+WORK = "verify"
+
+TOLERANCE = 1e-5
+"""How far a metric may be from the logged one: see decision 0114."""
+
+OTHER_RANKS = ("launcher", "device", "data_dir")
+"""Options that change where weights are evaluated, and not what they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A run with the files of its weights, which are those that its log names."""
+
+    job: Job
+    record: RunRecord
+    paths: tuple[Path, ...]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    parser = argparse.ArgumentParser("train-bench verify", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="launcher=NAME",
+        help="and launcher.OPTION=VALUE, device=, data_dir=: evaluate there; by default as it was trained",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=TOLERANCE,
+        metavar="NUMBER",
+        help=f"how far a metric may be from the logged one (default {TOLERANCE:g}: sums in another order)",
+    )
+    options = parser.parse_intermixed_args(arguments)
+    for word in options.overrides:
+        if word.partition("=")[0].partition(".")[0] not in OTHER_RANKS or "=" not in word:
+            raise RequestError(
+                f"'{word}' is no option of verify, which takes launcher=, launcher.OPTION=, device= and data_dir=."
+            )
+    if not 0 <= options.tolerance < math.inf:
+        raise RequestError(f"--tolerance is {options.tolerance:g}; it is a number from 0 on.")
+    planned = runner.open_folder(options.folder)
+
+    def act(request: Request) -> int:
+        return _verify(_elsewhere(planned, request, options.overrides), options.tolerance)
+
+    return campaign_request.with_request(WORK, options.overrides, act)
+
+
+def _elsewhere(planned: Plan, request: Request, overrides: Sequence[str]) -> Plan:
+    """The plan, whose ranks are started as the overrides have it. Code is taken from where it lies here."""
+    named = {word.partition("=")[0].partition(".")[0] for word in overrides}
+    job = planned.jobs[0]
+    changes: dict[str, Any] = {}
+    if "launcher" in named:
+        launcher = request.config.launcher
+        changes |= {
+            "launcher": launcher.name,
+            "launcher_config": asdict(launcher),
+            "nodes": launcher.nodes,
+            "nproc_per_node": launcher.nproc_per_node,
+            "threads_per_rank": launcher.threads_per_rank,
+        }
+    if "device" in named:
+        changes["device"] = request.config.device
+    if "data_dir" in named:
+        folder = files.own_path(str(request.config.data_dir)).resolve()
+        changes["config"] = {**job.config, "data_dir": str(folder)}
+    changes["reference_folder"] = discover.folder_of("references", job.reference)
+    changes["launcher_folder"] = discover.folder_of("launchers", changes.get("launcher", job.launcher))
+    jobs = tuple(replace(one, **changes) for one in planned.jobs)
+    plan = replace(planned, launcher=jobs[0].launcher, world_size=jobs[0].world_size, jobs=jobs)
+    config = cattrs.structure(jobs[0].config, discover.reference_config(planned.reference))
+    reason = discover.launcher(runner.launcher_config(plan)).refuse(config)
+    if reason is not None:
+        raise RequestError(reason)
+    return plan
+
+
+def _verify(plan: Plan, tolerance: float) -> int:
+    rank_job.refuse(plan, WORK)
+    kept = list(_kept(plan))
+    runner.refuse_missing_data(plan)
+    folder = plan.jobs[0].folder
+    agreeing = 0
+    with lock.held(folder / "ranks" / "verify.lock", f"Verifying {folder}"):
+        for one in kept:
+            seen = _evaluated(plan, one)
+            logged = _metrics(plan, one.record)
+            agrees = all(
+                (now := seen.get(name)) is not None and abs(now - value) <= tolerance
+                for name, value in logged.items()
+            )
+            agreeing += agrees
+            files.write_json(
+                path_of(one.job.result_file),
+                {
+                    "log": one.record.sha256,
+                    "weights": [path.name for path in one.paths],
+                    "launcher": plan.launcher,
+                    "ranks": plan.world_size,
+                    "logged": logged,
+                    "found": seen,
+                    "tolerance": tolerance,
+                    "agree": agrees,
+                },
+            )
+            verdict = "verified" if agrees else f"DIFFERS by more than {tolerance:g}"
+            print(f"run {one.job.index}: logged {_told(logged)}, found {_told(seen)}: {verdict}", flush=True)
+    print(
+        f"quality verified: {agreeing} of {len(kept)} runs, on {plan.world_size} rank(s) by {plan.launcher}"
+    )
+    return VALID if agreeing == len(kept) else INVALID
+
+
+def _kept(plan: Plan) -> Iterator[Kept]:
+    """Every run with a log, whose weights are held against it before any is evaluated."""
+    rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
+    finished = [job for job in plan.jobs if job.result_file.exists()]
+    if not finished:
+        raise RequestError(
+            f"The campaign in {plan.jobs[0].folder} has no result yet; there is nothing to verify."
+        )
+    for job in finished:
+        record, log = read_record(job.result_file, rules)
+        told = next((event.value for event in log.events if event.key == KEPT_WEIGHTS), None)
+        if not isinstance(told, Mapping) or not isinstance(told.get("files"), Mapping) or not told["files"]:
+            why = f": {told['error']}" if isinstance(told, Mapping) and "error" in told else ""
+            raise RequestError(
+                f"{job.result_file} names no weights{why}; they are kept by a campaign with keep_weights=true."
+            )
+        if any(not math.isfinite(value) for value in _metrics(plan, record).values()):
+            raise RequestError(
+                f"The last evaluation of {job.result_file} gave no number; nothing can be verified."
+            )
+        yield Kept(job=job, record=record, paths=tuple(_unchanged(job, told["files"])))
+
+
+def _unchanged(job: Job, named: Mapping[str, Any]) -> Iterator[Path]:
+    for name, digest in named.items():
+        path = job.folder / WEIGHTS / name
+        if Path(name).name != name:
+            raise RequestError(f"{job.result_file} names the weights '{name}', which is no name of a file.")
+        try:
+            found = files.digest(path)
+        except OSError as error:
+            raise RequestError(
+                f"{path} cannot be read ({error.strerror}); these are the weights that {job.result_file} names."
+            ) from error
+        if found != digest:
+            raise RequestError(
+                f"{path} is not what {job.result_file} names: its sha256 is {found[:12]}..., and that in the log "
+                f"{str(digest)[:12]}.... It was changed, or belongs to another run; put back the file of this run."
+            )
+        yield path
+
+
+def _evaluated(plan: Plan, kept: Kept) -> dict[str, float | None]:
+    """The metrics that the weights give, in processes of their own; None for what is no number."""
+    folder = kept.job.folder / "ranks" / f"verify_{kept.job.index}"
+    one = replace(plan, jobs=(kept.job,))
+    job = rank_job.carry_out(one, WORK, {"files": [str(path) for path in kept.paths]}, folder)
+    seen: dict[str, float | None] = files.read_json(job.folder / EVALUATED)
+    shutil.rmtree(folder)
+    return seen
+
+
+def _metrics(plan: Plan, record: RunRecord) -> dict[str, float]:
+    return dict(plan.jobs[0].target.quality_of(record.quality).metrics)
+
+
+def _told(metrics: Mapping[str, float | None]) -> str:
+    return ", ".join(
+        f"{name} {'no number' if value is None else f'{value:.6g}'}" for name, value in metrics.items()
+    )

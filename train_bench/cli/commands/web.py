@@ -1,0 +1,164 @@
+"""The pages of results for the browsers of this machine: history, campaigns also while they run, review.
+
+What makes a page is imported when one is asked for, so that the server is there at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from train_bench.cli import serve
+from train_bench.cli.exit_codes import VALID
+from train_bench.errors import RequestError, TrainBenchError
+from train_bench.judge.locate import REPEATED, RESULT
+from train_bench.plan import discover
+from train_bench.rules import ruleset
+
+PORT = 8642
+MOST = 500
+"""Results of a store that the first page lists, the latest of them."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command: its arguments to its exit code."""
+    options = _options(arguments)
+    if options.folder is not None and not options.folder.is_dir():
+        raise RequestError(f"There is no folder {options.folder}; give one of campaigns or rounds.")
+    if options.ruleset is not None:
+        ruleset.load(options.ruleset)  # raises UnknownName
+    store = discover.store(options.store)
+    if options.folder is None or options.store is not None:
+        _folders_of(store)  # raises where there is no store
+    with serve.Server(Pages(options.folder, store, options.ruleset), options.port) as server:
+        try:
+            print(f"http://{serve.ADDRESS}:{server.server_port}/ until Ctrl-C.", flush=True)
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("Ended.")
+    return VALID
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "train-bench web",
+        description="Serve the pages of results on 127.0.0.1, to be read by all users of this machine: the history of "
+        "a store, the campaigns of a folder or of the store (those that run are shown as they go on), two of them "
+        "beside each other, and the review of a folder. Ends with Ctrl-C.",
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="DIR",
+        help="campaigns, rounds or folders above; without it the latest results of the store",
+    )
+    parser.add_argument(
+        "--store", metavar="FILE", help="the store; that in the user's data folder without it"
+    )
+    parser.add_argument(
+        "--port", type=int, default=PORT, metavar="N", help=f"{PORT} without it; 0: any that is free"
+    )
+    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    return parser.parse_args(arguments)
+
+
+class Pages:
+    """What is served. Folders are found anew for each question and named by digests: no address names a file."""
+
+    def __init__(self, folder: Path | None, store: Path, ruleset: str | None) -> None:
+        self._folder, self._store, self._ruleset = folder, store, ruleset
+
+    def __call__(self, path: str) -> str | None:
+        """The page of a path, None where there is none."""
+        if path == "/":
+            return self._list()
+        if path == "/history" and self._store.exists():
+            from train_bench.cli.commands.history import page_of
+
+            pages = {str(folder): f"/campaign/{name}" for name, folder in self._named().items()}
+            return page_of(self._store, [], pages=pages)
+        if path == "/review" and self._folder is not None:
+            from train_bench.cli.commands.review import reviewed
+            from train_bench.report.page import write
+
+            return write.review_page(reviewed(self._folder, self._ruleset)[0], self._folder)
+        match = re.fullmatch(r"/(?:campaign/([0-9a-f]{16})|beside/([0-9a-f]{16})/([0-9a-f]{16}))", path)
+        if match is None:
+            return None
+        named = [self._named().get(name) for name in match.groups() if name is not None]
+        folders = [folder for folder in named if folder is not None]
+        if len(folders) < len(named):
+            return None
+        return self._campaign(folders[0]) if len(folders) == 1 else self._report(folders)
+
+    def _named(self) -> dict[str, Path]:
+        folders = _folders_below(self._folder) if self._folder is not None else _folders_of(self._store)
+        return {hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]: folder for folder in folders}
+
+    def _list(self) -> str:
+        from train_bench.report.page import write
+
+        named = list(self._named().items())
+        return write.list_page(
+            named[:MOST],
+            total=len(named),
+            folder=self._folder,
+            store=self._store if self._store.exists() else None,
+        )
+
+    def _campaign(self, folder: Path) -> str:
+        """As it goes on, if runs are missing and somebody carries them out, or none has ended; else the report."""
+        from train_bench.campaign import runner, status
+
+        try:
+            standing = status.standing(runner.open_folder(folder))
+        except TrainBenchError:  # no campaign, or not one that could go on here
+            return self._report([folder])
+        if standing.running or not standing.finished:
+            from train_bench.report.page import write
+
+            return write.live_page(
+                folder,
+                standing.plan.jobs,
+                standing.records,
+                finished=standing.finished,
+                running=standing.running,
+                expected=standing.expected,
+            )
+        return self._report([folder])
+
+    def _report(self, folders: Sequence[Path]) -> str:
+        from train_bench.campaign import status
+        from train_bench.cli import judge_options
+        from train_bench.report.page import facts, write
+
+        judged = [(folder, judge_options.judged_tree(folder, self._ruleset)) for folder in folders]
+        expected = status.of_entries(entry for _, tree in judged for entry in tree.entries)
+        options = facts.PageOptions(prices={}, expected=expected)
+        return write.page(judged, options=options, rcp_folders=discover.rcp_folders())
+
+
+def _folders_below(top: Path) -> Iterator[Path]:
+    """Folders with a plan or with logs, without following links to others; of a campaign that ran several times, the
+    logs that count."""
+    for name, below, files in os.walk(top.absolute()):
+        below.sort()
+        folder = Path(name)
+        planned = "plan.json" in files
+        if planned:
+            below[:] = [one for one in below if one != REPEATED]
+        if planned or any(RESULT.fullmatch(file) for file in files):
+            yield folder
+
+
+def _folders_of(store: Path) -> list[Path]:
+    """Those of a store, the latest first."""
+    from train_bench.store.history import select
+
+    _, rows = select(store, "SELECT folder FROM entries ORDER BY began DESC, folder")
+    return [Path(folder) for (folder,) in rows]

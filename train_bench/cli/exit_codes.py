@@ -1,0 +1,52 @@
+"""Where errors become text and an exit code: around a verb, and around each job of a sweep.
+
+0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong.
+3: the runs cannot tell (`compare --fail-if-slower`, `accept`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+
+from train_bench.core.escape import plain
+from train_bench.errors import Interrupted, TrainBenchError, WriteError
+
+VALID, INVALID, CANNOT_TELL = 0, 1, 3
+
+
+def guarded(act: Callable[[], int]) -> int:
+    """The exit code of `act`; its expected errors are told on standard error."""
+    try:
+        code = act()
+        sys.stdout.flush()
+        return code
+    except Interrupted as error:
+        raise SystemExit(fail(error)) from error
+    except TrainBenchError as error:
+        return fail(error)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        raise SystemExit(INVALID) from None
+    except BrokenPipeError:
+        _forget_output()
+        return INVALID
+    except OSError as error:  # nobody's mistake in particular: a disk, a mount or a permission
+        _forget_output()
+        where = f"{error.filename}: " if error.filename else "What is printed cannot be written: "
+        return fail(WriteError(f"{where}{error.strerror or error}."))
+
+
+def fail(error: TrainBenchError) -> int:
+    """Tell an error; returns its exit code."""
+    with contextlib.suppress(OSError):
+        print(f"train-bench: {plain(str(error))}", file=sys.stderr)
+    return error.exit_code
+
+
+def _forget_output() -> None:
+    """What is still to be printed goes nowhere; at the end Python would try again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,321 @@
+"""From words on the command line to a typed request: the only place that runs Hydra."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, unquote
+
+import hydra
+from hydra.conf import HydraConf
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException, MissingConfigException
+from hydra.experimental.callback import Callback
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
+
+from train_bench.campaign import preflight
+from train_bench.cli import completion, sweep
+from train_bench.core import files
+from train_bench.errors import RequestError, UnknownName
+from train_bench.plan import discover
+from train_bench.plan.config import RunConfig, register
+from train_bench.plan.options import with_folder
+
+SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
+SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
+"""Launchers of Hydra that run jobs of a sweep at the same time on this machine."""
+
+IN_QUOTES = ("against", "stop_when", "faults", "energy_idle")
+"""Options whose values have blanks and signs that Hydra takes in quotes only."""
+
+COMMANDS = ("command", "energy_command")
+"""Options whose values are programs of the user's, with whatever signs."""
+
+AS_THEY_ARE = " /:=,@+~.-_{}()[]<>*?!;&|^#"
+"""Signs that Hydra leaves alone inside quotes. Backslashes, dollars and quotes mean something to it."""
+
+EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
+"""Hydra's launchers that are packages of their own, and the extra that installs each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked: the configuration, the name of the benchmark's yaml, the overrides as typed, and the option
+    `--config-dir` with its whole path if it was typed; the same of the configuration that `against=` names."""
+
+    config: RunConfig
+    variant: str
+    overrides: tuple[str, ...]
+    config_dir: tuple[str, ...] = ()
+    against: Request | None = None
+
+
+def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], int]) -> int:
+    """Compose the configuration and `act` on it; returns its exit code. A sweep starts one process per job
+    instead and tells how all of them ended; its exit code is theirs if they agree, else 1.
+
+    Raises `RequestError` with one sentence for what Hydra or OmegaConf refuse.
+    """
+    register()
+    Plugins.instance().register(OutsideConfigurations)
+    sweeping = not SWEEPING.isdisjoint(arguments)
+    folder, arguments = _sweep_folder(arguments) if sweeping else (Path(), arguments)
+    together = (
+        sweeping and not SIDE_BY_SIDE.isdisjoint(arguments) and "hydra.launcher.n_jobs=1" not in arguments
+    )
+    codes: list[int] = []
+    refused: list[RequestError] = []  # carried past Hydra, which would print more than the sentence
+
+    def job(config: DictConfig) -> None:
+        if sweeping:
+            hydra_config = HydraConfig.get()
+            overrides = [*_config_dir(hydra_config), *map(_as_typed, hydra_config.overrides.task)]
+            sweep.run_job(verb, folder, hydra_config.job.num, overrides, together=together)
+            return
+        try:
+            request = _with_other(_request(config))
+        except (HydraException, OmegaConfBaseException, RequestError) as error:
+            refused.append(error if isinstance(error, RequestError) else _explained(error))
+        else:
+            codes.append(act(request))
+
+    completing = bool(arguments) and arguments[0] in completion.FLAGS
+    sys.argv = ["train-bench" if completing else f"train-bench {verb}", *map(_quoted, arguments)]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
+    application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
+    if together and not _may_be_elsewhere(arguments):
+        sys.stderr.write(f"train-bench: warning: {sweep.DISTURBED}\n")
+    trouble = None
+    try:
+        application()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _explained(error) from error
+    except Exception as error:
+        if not sweeping or not folder.exists():
+            raise
+        # A worker of Hydra's launcher was killed; its library says so, and gives up.
+        trouble = _one_line((str(error) or type(error).__name__).splitlines()[0])
+        _wait_for_the_others(folder)
+    if sweeping and folder.exists():
+        return sweep.conclude(folder, trouble, together=together)
+    if refused:
+        raise refused[0]
+    return max(codes, default=0)
+
+
+def _may_be_elsewhere(arguments: Sequence[str]) -> bool:
+    """Whether jobs may run on other machines than this one: what they do is known of each alone."""
+    named = [word.partition("=") for word in arguments]
+    queued = {name for name in discover.launchers() if discover.has_queue(name)}
+    return any(option == "system" or (option == "launcher" and value in queued) for option, _, value in named)
+
+
+class OutsideConfigurations(SearchPathPlugin):
+    """Lets Hydra find the configurations of benchmarks and launchers that did not come with train_bench."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Their folders `conf/` come after our own."""
+        for folder in discover.outside_conf():
+            search_path.append("train_bench", f"file://{folder}")
+
+
+class AskedJobs(Callback):
+    """Called by Hydra before a sweep: writes down its jobs, because one that is killed cannot report."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """The jobs that Hydra's basic sweeper makes of the overrides."""
+        parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+        choices = []
+        for override in parser.parse_overrides(list(config.hydra.overrides.task)):
+            key = override.get_key_element()
+            if override.is_discrete_sweep():
+                choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            else:
+                choices.append([_as_typed(f"{key}={override.get_value_element_as_str()}")])
+        sweep.begin(Path(config.hydra.sweep.dir), list(itertools.product(*choices)))
+
+
+def _sweep_folder(arguments: Sequence[str]) -> tuple[Path, list[str]]:
+    """The folder of a sweep, and its words with Hydra told so: `output=DIR`, or one under `results/`."""
+    outputs = [word for word in arguments if word.partition("=")[0] == "output"]
+    try:
+        parsed = OverridesParser.create().parse_overrides(outputs)
+        if any(override.is_sweep_override() for override in parsed):
+            raise RequestError(f"{outputs[0]}: the folder of a sweep is one; its jobs are numbered in it.")
+        named = [_named(word, override) for word, override in zip(outputs, parsed, strict=True)]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _explained(error) from error
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    name = named[-1] if named and named[-1] is not None else f"results/{now}_sweep"
+    folder = files.own_path(name).resolve()
+    preflight.refuse_folder(folder)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise RequestError(
+            f"The folder {folder} is not empty; choose another for this sweep with output=DIR."
+        )
+    return folder, [
+        *(word for word in arguments if word not in outputs),
+        with_folder("hydra.sweep.dir", folder),
+    ]
+
+
+def _named(word: str, override: Override) -> str | None:
+    """The folder that a word names, which may look like a number; None for null."""
+    value = OmegaConf.create({"output": override.value()}).output
+    return value if value is None or isinstance(value, str) else word.partition("=")[2]
+
+
+def _wait_for_the_others(folder: Path) -> None:
+    """submitit gives up at the first job that dies; the others go on without it. Its local jobs are children of
+    this process and named by their process number."""
+    names = [path.name.removesuffix("_submitted.pkl") for path in folder.glob(".submitit/*/*_submitted.pkl")]
+    of_slurm = any(folder.glob(".submitit/*/*_submission.sh"))
+    for name in names:
+        if of_slurm:
+            import submitit
+
+            submitit.SlurmJob(folder=folder / ".submitit" / name, job_id=name).wait()
+        else:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(int(name), 0)
+
+
+def _request(config: DictConfig) -> Request:
+    hydra_config = HydraConfig.get()
+    try:
+        typed = cast(RunConfig, OmegaConf.to_object(config))
+    except AttributeError as error:  # an option that was added with `+` has no place in the schema
+        name = str(error).rpartition("attribute ")[2]
+        raise RequestError(f"There is no option {name}; leave out what adds it.") from error
+    overrides = tuple(map(_as_typed, hydra_config.overrides.task))
+    return Request(
+        config=_with_threads(_with_command(typed, overrides)),
+        variant=str(hydra_config.runtime.choices["benchmark"]),
+        overrides=overrides,
+        config_dir=_config_dir(hydra_config),
+    )
+
+
+def _config_dir(hydra_config: HydraConf) -> tuple[str, ...]:
+    sources = hydra_config.runtime.config_sources
+    return tuple(f"--config-dir={source.path}" for source in sources if source.provider == "command-line")
+
+
+def _quoted(word: str) -> str:
+    """Hydra takes what `against=` holds, overrides with blanks between them, in quotes only. It would read much of what
+    a command can hold, and passes it through as it is once that is spelled as in an address of the web."""
+    name, sign, value = word.partition("=")
+    if name in COMMANDS and sign and value != "null":
+        return f"{name}='{quote(value, AS_THEY_ARE, errors='surrogateescape')}'"
+    return f"{name}={value!r}" if name in IN_QUOTES and value[:1] not in "'\"" else word
+
+
+def _as_typed(word: str) -> str:
+    """A word that may hold a command, as it was before `_quoted`."""
+    name, _, value = word.partition("=")
+    if name in COMMANDS and value[:1] == value[-1:] == "'":
+        return f"{name}={unquote(value[1:-1], errors='surrogateescape')}"
+    return word
+
+
+def _with_threads(asked: RunConfig) -> RunConfig:
+    """The configuration with the threads of a rank: as asked, by OMP_NUM_THREADS, or as many as the benchmark is
+    worth where it trains itself; else null."""
+    if asked.launcher.threads_per_rank is None:
+        asked.launcher.threads_per_rank = preflight.threads_of_environment(os.environ)
+    if asked.launcher.threads_per_rank is None and asked.command is None:
+        asked.launcher.threads_per_rank = asked.benchmark.threads_per_rank
+    return asked
+
+
+def _with_command(asked: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """The configuration with the commands that were typed, if any were."""
+    for name in COMMANDS:
+        typed = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == name]
+        if typed and getattr(asked, name) is not None:
+            setattr(asked, name, typed[-1])
+    return asked
+
+
+def _with_other(request: Request) -> Request:
+    """The request with that of `against=`: the same overrides, with those that it holds instead."""
+    if request.config.against is None:
+        return request
+    instead = shlex.split(request.config.against)
+    names = {_name(word) for word in instead} | {"against"}
+    overrides = [*(word for word in request.overrides if _name(word) not in names), *instead]
+    config = hydra.compose("config", overrides=[*map(_quoted, overrides)], return_hydra_config=True)
+    variant = str(config.hydra.runtime.choices["benchmark"])
+    with open_dict(config):
+        del config["hydra"]
+    other = _with_command(cast(RunConfig, OmegaConf.to_object(config)), overrides)
+    return replace(request, against=Request(config=other, variant=variant, overrides=tuple(overrides)))
+
+
+def _name(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _explained(error: Exception) -> RequestError:
+    cause: BaseException = error
+    while cause.__cause__ is not None and isinstance(cause, HydraException):
+        cause = cause.__cause__
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        if group == "hydra/launcher" and name in EXTRAS:
+            return RequestError(
+                f"hydra/launcher={name} needs a package; install it with pip install 'train-bench[{EXTRAS[name]}]'."
+            )
+        return UnknownName(what=group or "configuration", name=name, known=_choices(error))
+    if isinstance(cause, MissingMandatoryValue):
+        return RequestError(f"{cause.full_key} has no value; set it, for example {cause.full_key}=VALUE.")
+    if isinstance(cause, (InterpolationResolutionError, GrammarParseError)):
+        return RequestError(
+            f"{cause.full_key}: {_one_line(str(cause.msg or cause).splitlines()[0])}. ${{...}} stands for the value of "
+            f"another option; where a name has these signs, put a backslash before the $."
+        )
+    if isinstance(cause, OmegaConfBaseException) and cause.full_key is not None and cause.msg is not None:
+        return _explained_key(cause)
+    return RequestError(_one_line(str(error)))
+
+
+def _choices(error: MissingConfigException) -> list[str]:
+    return [name for name in error.options or () if not name.endswith("_schema")]
+
+
+def _explained_key(cause: OmegaConfBaseException) -> RequestError:
+    key = str(cause.full_key)
+    keys = list(cause.parent_node) if OmegaConf.is_dict(cause.parent_node) else []
+    leaf = key.rpartition(".")[2]
+    if leaf not in keys and "not in" in str(cause.msg):
+        near = difflib.get_close_matches(leaf, [str(name) for name in keys], n=1, cutoff=0.5)
+        hint = f" Did you mean '{key[: -len(leaf)]}{near[0]}'?" if near else ""
+        known = ", ".join(str(name) for name in keys)
+        return RequestError(f"There is no option '{key}'.{hint} Known there: {known}.")
+    return RequestError(f"{key}: {_one_line(str(cause.msg).splitlines()[0])}.")
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip().rstrip(".")

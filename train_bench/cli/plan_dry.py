@@ -1,0 +1,129 @@
+"""What `plan --dry` does: its options, and from a request to the object that is printed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from train_bench.campaign import preflight
+from train_bench.cli.hydra_app import SWEEPING, Request
+from train_bench.errors import RequestError
+from train_bench.forecast import samples
+from train_bench.judge import rcp
+from train_bench.plan import discover
+from train_bench.progress import Unit
+from train_bench.rules import ruleset
+
+if TYPE_CHECKING:
+    from train_bench.dry_run.bound import Bound
+    from train_bench.dry_run.step import Step
+
+NUMBERS = ("ranks", "real_share", "memory_gb", "peak_tflops", "memory_gb_s", "network_gb_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Words behind `plan` that are no overrides of the configuration; `commands/plan.py` says what each is."""
+
+    json: bool
+    dry: bool
+    ranks: int | None
+    real_share: float | None
+    memory_gb: float | None
+    peak_tflops: float | None
+    memory_gb_s: float | None
+    network_gb_s: float | None
+
+    def machine(self) -> dict[str, float | None]:
+        """What a rank has."""
+        return {name: getattr(self, name) for name in NUMBERS[2:]}
+
+
+def parsed(arguments: Sequence[str]) -> tuple[Options, list[str]]:
+    """The options and the overrides. Raises `RequestError` for numbers that are none, and for options without the one
+    that they belong to."""
+    parser = argparse.ArgumentParser("train-bench plan", allow_abbrev=False, add_help=False)
+    for flag in ("json", "dry"):
+        parser.add_argument(f"--{flag}", action="store_true")
+    for name in NUMBERS:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int if name == "ranks" else float)
+    known, overrides = parser.parse_known_args(arguments)
+    options = Options(**vars(known))
+    given = {name: getattr(options, name) for name in NUMBERS if getattr(options, name) is not None}
+    for name, value in given.items():
+        flag = f"--{name.replace('_', '-')}"
+        if not options.dry:
+            raise RequestError(f"{flag} belongs to --dry; give both, or leave it out.")
+        if not 0 < value < float("inf") or (name == "real_share" and value > 1):
+            raise RequestError(
+                f"{flag} is {value:g}; it is {'at most 1' if name == 'real_share' else 'finite'} and above 0."
+            )
+    if options.dry and not SWEEPING.isdisjoint(overrides):
+        raise RequestError("--dry takes one configuration at a time; leave --multirun out.")
+    return options, overrides
+
+
+def of_request(request: Request, options: Options) -> dict[str, Any]:
+    """What `plan --dry --json` prints of a configuration."""
+    config = request.config
+    if config.command is not None:
+        raise RequestError("--dry takes a step of the reference, not of a command; leave command= out.")
+    preflight.refuse_missing(config.benchmark.reference)
+    from train_bench.dry_run.bound import Machine, bound_of  # here, because they import torch
+    from train_bench.dry_run.step import step_of
+
+    launcher = config.launcher
+    if options.ranks is not None and (launcher.together != 1 or launcher.divides):
+        launcher = replace(launcher, nodes=1, nproc_per_node=options.ranks)
+    reason = discover.refuse_reference(config.benchmark.reference)
+    reason = reason or launcher.refuse_division(config.benchmark)
+    if reason is not None:
+        raise RequestError(reason)
+    ranks = options.ranks or launcher.world_size
+    if ranks < 1:
+        raise RequestError(
+            f"launcher.nodes={launcher.nodes} x launcher.nproc_per_node={launcher.nproc_per_node} are {ranks} ranks; "
+            f"both have to be at least 1."
+        )
+    step = step_of(
+        discover.task(config.benchmark.reference),
+        config.benchmark,
+        ranks=ranks,
+        device=config.device,
+        precision=config.precision,
+        together=launcher.together,
+        divided=launcher.divides,
+        real_share=options.real_share,
+    )
+    bound = bound_of(step, Machine(**options.machine()))
+    return {
+        "variant": request.variant,
+        "benchmark": config.benchmark.benchmark,
+        **asdict(step),
+        "flop_per_sample": step.flop_per_sample,
+        "machine": options.machine(),
+        "bound": asdict(bound),
+        "training": _training(request, step, bound),
+    }
+
+
+def _training(request: Request, step: Step, bound: Bound) -> dict[str, Any]:
+    """How many samples training to the target takes, as far as that is known, and in how many minutes at least."""
+    config = request.config.benchmark.for_ranks(step.ranks)
+    rules = ruleset.load(config.ruleset).benchmark(config.benchmark)
+    try:
+        expected = samples.expect(rcp.load(rules, discover.rcp_folders()), rules, step.global_batch_size)
+    except RequestError as error:
+        count, message = config.samples_per_epoch, str(error)
+        message += "" if count is None else " One epoch is counted."
+    else:
+        done = expected.mean() - expected.schedule.start
+        per_unit = {Unit.EPOCH: config.samples_per_epoch, Unit.SAMPLE: 1}.get(rules.unit)
+        count = None if per_unit is None else round(done * per_unit)
+        message = expected.message
+    minutes = None
+    if count is not None and bound.step_seconds is not None:
+        minutes = count / step.global_batch_size * bound.step_seconds / 60
+    return {"samples": count, "message": message, "minutes": minutes}

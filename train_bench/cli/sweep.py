@@ -1,0 +1,107 @@
+"""A sweep: each job of it is a process of its own, the command that a user would type for it, so that a job that
+is refused, fails or is killed takes no other down, whichever of Hydra's launchers starts it.
+
+A sweep's folder holds `sweep.json` (the jobs that were asked), per job `N.json` (how it went), `N.stderr` and
+`N/`, its campaign.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files
+from train_bench.plan import discover, process
+from train_bench.plan.options import with_folder
+from train_bench.report import sweep as table
+from train_bench.report.table import console
+
+JOB = "TRAIN_BENCH_SWEEP_JOB"
+"""Environment variable that tells a job its number, and whether others run beside it on this machine."""
+
+DISTURBED = table.DISTURBED
+
+LOST = "its process was killed, or never started"
+
+
+def begin(folder: Path, jobs: Sequence[Sequence[str]]) -> None:
+    """Write down what was asked, before any job starts."""
+    files.write_json(folder / "sweep.json", [list(overrides) for overrides in jobs])
+
+
+def run_job(verb: str, folder: Path, number: int, overrides: Sequence[str], *, together: bool) -> int:
+    """Carry out one job, at the same time as others if `together`, and leave how it went in the sweep's folder.
+    Returns its exit code."""
+    campaign = folder / str(number)
+    stores = [override for override in overrides if override.startswith("store=")]  # no plan keeps it
+    begun = (campaign / "plan.json").exists()
+    overrides_of_job = (
+        [with_folder("resume", campaign), *stores] if begun else [*overrides, with_folder("output", campaign)]
+    )
+    stderr = folder / f"{number}.stderr"
+    os.environ[JOB] = f"{number} {'together' if together else 'alone'}"
+    try:
+        code = process.run_through((sys.executable, "-m", "train_bench", verb, *overrides_of_job), stderr)
+    finally:
+        said = stderr.read_text(encoding="utf-8", errors="replace")
+        sys.stderr.write(said)
+        sys.stderr.flush()
+    files.write_json(folder / f"{number}.json", {"exit_code": code, "said": said.strip().rpartition("\n")[2]})
+    return code
+
+
+def side() -> tuple[str, bool]:
+    """What the lines of this process begin with, and whether it has the terminal for itself."""
+    number, _, how = os.environ.get(JOB, "").partition(" ")
+    return (f"job {number}: " if number else ""), how != "together"
+
+
+def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
+    """Show one table of all jobs, which ran `together` or not, and the `trouble` of the launcher that started them.
+    Those that a batch system ran elsewhere do not slow others down. Returns 0 if all did what they were asked, 2 if all
+    were refused, else 1."""
+    jobs = outcomes(folder)
+    here = [job for job in jobs if not job["queued"]]
+    table.show_sweep(jobs, folder, console(), together=together and len(here) > 1)
+    if trouble is not None:
+        sys.stderr.write(f"train-bench: the launcher of the sweep gave up: {trouble}\n")
+        return 1
+    codes = {0 if _reached(job) else job["exit_code"] for job in jobs}
+    return int(codes.pop()) if codes in ({0}, {2}) else 1
+
+
+def _reached(job: Mapping[str, Any]) -> bool:
+    """Whether every run that a job was asked for reached the target by the rules, be they as many as a score takes or
+    fewer."""
+    if job["exit_code"] != 1 or job["score"] is None:
+        return bool(job["exit_code"] == 0)
+    runs, incomplete = job["score"]["runs"], len(job["score"]["runs"]) < job["score"]["runs_required"]
+    good = len(runs) == job["runs"] and all(run["converged"] and run["compliant"] for run in runs)
+    return incomplete and good and len(job["score"]["reasons"]) == 1
+
+
+def outcomes(folder: Path) -> list[dict[str, Any]]:
+    """One object per job, for the table: `number`, `overrides`, `exit_code` (None where a job left
+    nothing), `said` (its last line on standard error), `runs` (how many were planned; None where nothing was),
+    whether they were `queued` in a batch system, and `score` (the object of its score.json, or None)."""
+    jobs = []
+    for number, overrides in enumerate(files.read_json(folder / "sweep.json")):
+        path, campaign = folder / f"{number}.json", folder / str(number)
+        plan, score = campaign / "plan.json", campaign / "score.json"
+        planned = files.read_json(plan) if plan.exists() else {}
+        ending = files.read_json(path) if path.exists() else {"exit_code": None, "said": LOST}
+        jobs.append(
+            {
+                "number": number,
+                "overrides": overrides,
+                **ending,
+                "runs": len(planned["jobs"]) if planned else None,
+                "queued": planned.get("launcher") in discover.launchers()
+                and discover.has_queue(planned["launcher"]),
+                "score": files.read_json(score) if score.exists() else None,
+            }
+        )
+    return jobs

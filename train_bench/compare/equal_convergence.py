@@ -1,0 +1,83 @@
+"""Whether runs of two implementations take equally many samples to the target: two one-sided tests (TOST).
+
+That no difference is significant shows nothing where runs are few. So equal convergence has to be shown: the 90 %
+interval of the ratio of samples lies within the margin. If it lies outside, they differ, a slower one as a faster one.
+Runs that all stop at the same evaluation do not show how much they vary, so that they are equal is not shown, either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from train_bench.compare import comparison
+from train_bench.errors import RequestError
+from train_bench.judge.score import Score
+from train_bench.judge.statistics import MOST_RUNS, student_quantile
+
+MARGIN = 0.05
+LEVEL = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualConvergence:
+    """Samples to the target of B over those of A.
+
+    verdict    "equal", "different" or "cannot tell"
+    low, high  ends of the 90 % interval of the ratio
+    runs       of A and of B that reached the target
+    more_runs  of each that would tell, if they differ as they do here; None if more than can be asked for, or none vary
+    """
+
+    verdict: str
+    ratio: float
+    low: float
+    high: float
+    runs: tuple[int, int]
+    more_runs: int | None
+
+
+def equal_convergence(name_a: str, a: Score, name_b: str, b: Score) -> EqualConvergence:
+    """Raises `RequestError` for other tasks and for fewer than two runs that count."""
+    comparison.refuse_other_tasks(name_a, a, name_b, b)
+    runs_a, runs_b, paired = comparison.comparable(a, b)
+    sides = []
+    for name, runs in ((name_a, runs_a), (name_b, runs_b)):
+        logs = comparison.logs_of(runs, "samples")
+        if logs is None or len(logs) < 2:
+            raise RequestError(
+                f"{name} has fewer than two runs that tell their samples to the target; run more seeds."
+            )
+        sides.append(logs)
+    return two_one_sided(*sides, paired=paired)
+
+
+def two_one_sided(one: Sequence[float], other: Sequence[float], *, paired: bool) -> EqualConvergence:
+    """Of logarithms."""
+    apart = math.fsum(other) / len(other) - math.fsum(one) / len(one)
+    spread, sizes = comparison.variances(one, other, paired=paired)
+    error, freedom = comparison.error_of(spread, sizes)
+    reach = error * student_quantile(freedom, 1 - LEVEL) if error else 0.0
+    limit = math.log1p(MARGIN)
+    verdict = "different" if abs(apart) - reach > limit else "cannot tell"
+    if abs(apart) + reach < limit and max(len(set(one)), len(set(other))) > 1:
+        verdict = "equal"
+    return EqualConvergence(
+        verdict=verdict,
+        ratio=math.exp(apart),
+        low=math.exp(apart - reach),
+        high=math.exp(apart + reach),
+        runs=(len(one), len(other)),
+        more_runs=_more(error, apart, limit, min(sizes)) if verdict == "cannot tell" else 0,
+    )
+
+
+def _more(error: float, apart: float, limit: float, runs: int) -> int | None:
+    """Further runs of each until the interval lies on one side of the nearer margin."""
+    room = abs(limit - abs(apart)) if error else 0.0
+    for more in range(1, MOST_RUNS + 1):
+        reach = error * math.sqrt(runs / (runs + more)) * student_quantile(2 * (runs + more) - 2, 1 - LEVEL)
+        if reach < room:
+            return more
+    return None

@@ -1,0 +1,299 @@
+"""Is an entry slower than another, or than its history, by more than a limit? Two one-sided tests (decision 0106).
+
+`slower` where the lower bound of its slow-down lies above the limit, `not_slower` where the upper bound lies below it,
+else `cannot_tell`. Each is wrong in at most 5 of 100 cases. A slow-down is the ratio of geometric mean times, above 1
+where the entry takes longer.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from train_bench.compare.alpha_spending import nominal_levels
+from train_bench.compare.comparison import (
+    MOST_MORE,
+    POWER,
+    WithRuns,
+    bounded_exp,
+    comparable,
+    error_of,
+    has_time,
+    logs_of,
+    pairs_of,
+    refuse_other_tasks,
+    usable,
+    variances,
+)
+from train_bench.core import files
+from train_bench.errors import LogError, RequestError
+from train_bench.judge.entry import Judgement
+from train_bench.judge.score import Score
+from train_bench.judge.statistics import ALPHA, student_quantile
+from train_bench.logs.record import DIED
+
+SLOWER, NOT_SLOWER, CANNOT_TELL = "slower", "not_slower", "cannot_tell"
+
+SHARE = 0.8
+"""Of the level, looks spend so much: their bounds suppose that deviations are known. With deviations estimated from few
+runs they exceed the level that they are given by up to a quarter (simulated, from 2 to 30 pairs)."""
+
+LEAST_HISTORY = 3
+"""Campaigns from which the chance between campaigns can be estimated at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """A slow-down after `runs` of each: estimate, and one-sided lower and upper bound at their levels."""
+
+    runs: int
+    value: float
+    low: float
+    high: float
+    low_level: float
+    high_level: float
+
+    def verdict(self, limit: float) -> str:
+        """What the bounds say of slow-downs above 1 + `limit`."""
+        if self.low > 1 + limit:
+            return SLOWER
+        return NOT_SLOWER if self.high < 1 + limit else CANNOT_TELL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """`b` against `a`, which is one entry or several of a history.
+
+    verdict     `slower`, `not_slower` or `cannot_tell`
+    limit       the slow-down that is allowed, 0.03 for 3 %
+    bounds      of the slow-down, at the look that decided, else at the last; None with fewer than two runs
+    without_time  runs of b beyond those of a that ended and have no time, because of which b is not passed
+    most_pairs  how many pairs are looked at at most; None where the gate looks once
+    looks       every look at pairs of runs, until one decided
+    campaigns   folders of the history; empty without
+    more_runs   further runs (of each, or of b beside a history) that would tell a slow-down of this size with a
+                probability of 80 %; 0 if it is told, None if they are more than 200, or would not suffice
+    """
+
+    benchmark: str
+    a: str
+    b: str
+    verdict: str
+    limit: float
+    paired: bool
+    bounds: Bounds | None
+    without_time: int
+    most_pairs: int | None = None
+    looks: tuple[Bounds, ...] = ()
+    campaigns: tuple[str, ...] = ()
+    more_runs: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for strict JSON."""
+        return asdict(self)
+
+
+def limit_of(text: str) -> float:
+    """`3%` -> 0.03. A number alone would leave open whether it is a percentage."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip())
+    if match is None or float(match[1]) > 1000:
+        raise RequestError(f"--fail-if-slower is {text!r}; give a percentage from 0% to 1000%, such as 3%.")
+    return float(match[1]) / 100
+
+
+def against_one(
+    name_a: str,
+    a: Score,
+    name_b: str,
+    b: Score,
+    limit: float,
+    *,
+    others: int = 1,
+    most_pairs: int | None = None,
+) -> Gate:
+    """The gate between two entries, one of `others` that are asked together. With `most_pairs` it looks after each
+    pair of runs, in the order in which they were made, until it is known.
+
+    Raises `RequestError` where their times cannot be compared.
+    """
+    refuse_other_tasks(name_a, a, name_b, b)
+    if most_pairs is not None and most_pairs < 2:
+        raise RequestError(f"--pairs is {most_pairs}; chance shows from two pairs on.")
+    runs_a, runs_b, paired = pairs_of(a, b) if most_pairs is not None else comparable(a, b)
+    logs_a, logs_b = logs_of(runs_a, "minutes") or [], logs_of(runs_b, "minutes") or []
+    there = min(len(logs_a), len(logs_b))
+    if most_pairs is None:
+        asked = [(logs_a, logs_b, ALPHA / others, ALPHA)] if there > 1 else []
+    else:
+        levels = [nominal_levels(SHARE * level, most_pairs) for level in (ALPHA / others, ALPHA)]
+        sizes = range(2, min(there, most_pairs) + 1)
+        asked = [
+            (logs_a[:size], logs_b[:size], *both)
+            for size, both in zip(sizes, zip(*levels, strict=True), strict=False)
+        ]
+    looks: list[Bounds] = []
+    for of_a, of_b, low_level, high_level in asked:
+        error, freedom = error_of(*variances(of_a, of_b, paired=paired))
+        difference = statistics.fmean(of_b) - statistics.fmean(of_a)
+        looks.append(_bounds(min(len(of_a), len(of_b)), difference, error, freedom, low_level, high_level))
+        if looks[-1].verdict(limit) != CANNOT_TELL:
+            break
+    bounds = looks[-1] if looks else None
+    without = max(0, _without_time(b) - _without_time(a))
+    verdict = _verdict(bounds, limit, without)
+    more: int | None = 0
+    if verdict == CANNOT_TELL:
+        more = _more(of_a, of_b, limit, paired=paired, level=ALPHA / others) if looks else None
+    return Gate(
+        benchmark=b.benchmark,
+        a=name_a,
+        b=name_b,
+        verdict=verdict,
+        limit=limit,
+        paired=paired,
+        bounds=bounds,
+        without_time=without,
+        most_pairs=most_pairs,
+        looks=tuple(looks) if most_pairs is not None else (),
+        more_runs=more,
+    )
+
+
+def against_history(
+    history: Sequence[tuple[str, WithRuns]], name: str, b: Score, limit: float, *, others: int = 1
+) -> Gate:
+    """The gate between an entry and campaigns of its past. A campaign is one observation, because runs of one day
+    have more in common than those of different days. Raises `RequestError` where there are too few."""
+    campaigns = [logs for _, score in history if len(logs := logs_of(usable(score), "minutes") or []) > 1]
+    if len(campaigns) < LEAST_HISTORY:
+        raise RequestError(
+            f"The history holds {len(campaigns)} valid campaign(s) of {b.benchmark} on the system of {name} before it; "
+            f"{LEAST_HISTORY} are the fewest that show how much campaigns differ."
+        )
+    logs = logs_of(usable(b), "minutes") or []
+    bounds = None
+    if len(logs) > 1:
+        error, freedom = _history_error(campaigns, logs, len(logs))
+        difference = statistics.fmean(logs) - statistics.fmean(map(statistics.fmean, campaigns))
+        bounds = _bounds(len(logs), difference, error, freedom, ALPHA / others, ALPHA)
+    failed = [_without_time(score) / len(score.runs) for _, score in history]
+    without = max(0, _without_time(b) - math.ceil(max(failed) * len(b.runs)))
+    verdict = _verdict(bounds, limit, without)
+    more: int | None = 0
+    if verdict == CANNOT_TELL:
+        more = None
+        if bounds is not None:
+            distance = abs(math.log(bounds.value / (1 + limit)))
+            more = _first(
+                lambda runs: (distance, *_history_error(campaigns, logs, len(logs) + runs)), ALPHA / others
+            )
+    return Gate(
+        benchmark=b.benchmark,
+        a=f"{len(campaigns)} campaigns",
+        b=name,
+        verdict=verdict,
+        limit=limit,
+        paired=False,
+        bounds=bounds,
+        without_time=without,
+        campaigns=tuple(folder for folder, _ in history),
+        more_runs=more,
+    )
+
+
+def started_ms(judged: Judgement) -> int:
+    """When the first run of an entry started; 0 where no log says it. Histories are in this order."""
+    return min((record.started_ms for record in judged.records if record.started_ms is not None), default=0)
+
+
+def task_and_system(judged: Judgement) -> tuple[Any, ...]:
+    """What an entry shares with those of its history; the name of the host is no part of a system."""
+    score = judged.score
+    try:
+        found = files.read_json(judged.location.folder / "system.json")
+    except LogError:
+        found = None
+    keys = ("platform", "accelerators", "threads_per_rank")
+    system = [found.get(key) for key in keys] if isinstance(found, dict) else None
+    return score.benchmark, score.target, score.division, score.system, score.world_size, system
+
+
+def together(gates: Sequence[Gate]) -> str:
+    """Of several: slower if one is, and not slower only if none is."""
+    verdicts = {gate.verdict for gate in gates}
+    return next(verdict for verdict in (SLOWER, CANNOT_TELL, NOT_SLOWER) if verdict in verdicts)
+
+
+def _verdict(bounds: Bounds | None, limit: float, without_time: int) -> str:
+    verdict = CANNOT_TELL if bounds is None else bounds.verdict(limit)
+    return CANNOT_TELL if verdict == NOT_SLOWER and without_time else verdict
+
+
+def _without_time(score: WithRuns) -> int:
+    """How many runs of an entry ended and have no time. The last one may be under way."""
+    last = max((run.index for run in score.runs), default=0)
+    return sum(not has_time(run) and (run.status != DIED or run.index < last) for run in score.runs)
+
+
+def _bounds(
+    runs: int, difference: float, error: float, freedom: float, low_level: float, high_level: float
+) -> Bounds:
+    below = student_quantile(freedom, 1 - low_level) * error if error else 0.0
+    above = student_quantile(freedom, 1 - high_level) * error if error else 0.0
+    return Bounds(
+        runs=runs,
+        value=bounded_exp(difference),
+        low=bounded_exp(difference - below),
+        high=bounded_exp(difference + above),
+        low_level=low_level,
+        high_level=high_level,
+    )
+
+
+def _more(a: Sequence[float], b: Sequence[float], limit: float, *, paired: bool, level: float) -> int | None:
+    distance = abs(statistics.fmean(b) - statistics.fmean(a) - math.log1p(limit))
+    parts, sizes = variances(a, b, paired=paired)
+    return _first(lambda more: (distance, *error_of(parts, [size + more for size in sizes])), level)
+
+
+def _first(further: Callable[[int], tuple[float, float, float]], level: float) -> int | None:
+    """The smallest number of further runs with which the test has the power to tell (noncentral t distribution).
+    `further` gives distance from the limit, standard error and degrees of freedom."""
+    from scipy.special import nctdtr
+
+    def enough(more: int) -> bool:
+        distance, error, freedom = further(more)
+        if error == 0:
+            return True
+        quantile = student_quantile(freedom, 1 - level)
+        return 1 - float(nctdtr(freedom, distance / error, quantile)) >= POWER
+
+    if not enough(MOST_MORE):
+        return None
+    return 1 + bisect.bisect_left(range(1, MOST_MORE), True, key=enough)
+
+
+def _history_error(
+    campaigns: Sequence[Sequence[float]], b: Sequence[float], runs: int
+) -> tuple[float, float]:
+    """Standard error of a new campaign's mean minus that of the history, and its degrees of freedom (Satterthwaite).
+
+    The variance of the means of campaigns holds what differs between campaigns and, of each, the luck of its seeds.
+    With fewer `runs` than they have, the new campaign has more of that luck; what it has less of is not taken off.
+    """
+    count = len(campaigns)
+    between = statistics.variance([statistics.fmean(logs) for logs in campaigns])
+    groups = [*campaigns, b]
+    inner = sum(len(logs) - 1 for logs in groups)
+    within = math.fsum(statistics.variance(logs) * (len(logs) - 1) for logs in groups) / inner
+    lacking = max(0.0, 1 / runs - statistics.fmean(1 / len(logs) for logs in campaigns))
+    terms = ((1 + 1 / count) * between, lacking * within)
+    total = math.fsum(terms)
+    if total < 1e-24:
+        return 0.0, math.inf
+    return math.sqrt(total), total**2 / (terms[0] ** 2 / (count - 1) + terms[1] ** 2 / inner)

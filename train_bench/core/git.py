@@ -1,0 +1,43 @@
+"""Revision of a checkout, and the files that differ from it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+SOURCE = ("train_bench", "launchers", "references", "conf", "pyproject.toml", "constraints.txt")
+"""What of a checkout a result is made with."""
+
+
+def revision(root: Path) -> str | None:
+    """The git revision of a checkout, with `+changes` if files of its source differ from it; None without git."""
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return head + "+changes" if differing(root) else head
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def revision_of_folder(folder: Path) -> str | None:
+    """The same of a folder of somebody's checkout, all of whose files count."""
+    try:
+        head = _git(folder, "rev-parse", "HEAD")
+        return head + "+changes" if differing(folder, (".",)) else head
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def differing(root: Path, source: Sequence[str] = SOURCE) -> tuple[str, ...]:
+    """Files of a checkout's source that differ from its revision, or are unknown to it; none without git. Results,
+    tests and documents make no other program."""
+    try:
+        listed = _git(root, "status", "--porcelain", "--untracked-files=all", "--", *source)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.split(maxsplit=1)[1].strip('"') for line in listed.splitlines())
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ("git", "-C", str(root), *arguments)
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout.strip()

@@ -1,0 +1,198 @@
+"""A job: one timed run to be done, complete and decided."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files
+from train_bench.progress import EvalSchedule, Unit
+from train_bench.quality import Target
+
+
+class Device(str, Enum):
+    """Where tensors live. `auto` is a GPU where torch finds one, else the CPU. Members are spelled as users
+    spell them, because OmegaConf reads the names of an enumeration."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Precision(str, Enum):
+    """Numerics of the forward and backward pass. Master weights and optimizer state stay fp32."""
+
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+PLACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+"""What a word of a command has for a value of its run: `{seed}`; `{{` and `}}` are braces."""
+
+RANK_MODULES = {
+    "train": "train_bench.run.rank",
+    "verify": "train_bench.run.verify",
+    "profile": "train_bench.profile.rank",
+    "record": "train_bench.equivalence.record",
+}
+"""What a rank starts as, `python -m MODULE PLAN.json INDEX`, by the `work` of its job."""
+
+WEIGHTS = "weights"
+"""The folder of a campaign that holds the weights of its runs, where they are kept."""
+
+KEPT_WEIGHTS = "kept_weights"
+"""The key under which a log says which files those are, with the sha256 of each."""
+
+EVALUATED = "quality.json"
+"""What ranks that verify leave in their folder: the metrics that the weights give."""
+
+OF_A_RUN = ("seed", "run", "rank", "folder", "log", "job", "data_dir")
+"""What stands for a value of the run in a command, besides the keys of hyperparameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """The program of a user's own that trains in place of a reference: its words as they were given, and the folder
+    that it is started in."""
+
+    argv: tuple[str, ...]
+    cwd: str
+
+    def places(self) -> Iterator[str]:
+        """The names that stand for values of a run."""
+        for word in self.argv:
+            yield from filter(None, PLACE.findall(word))
+
+    def filled(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """The words of one run. What is no text is spelled as JSON; a name without a value stays."""
+
+        def value(found: re.Match[str]) -> str:
+            name = found[1]
+            if name is None:
+                return found[0][0]
+            due = values.get(name, found[0])
+            return due if isinstance(due, str) else json.dumps(due, separators=(",", ":"))
+
+        return tuple(PLACE.sub(value, word) for word in self.argv)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the processes of one run are told. They learn neither the rules nor how they are scored.
+
+    `benchmark` is the name that the log gives (`resnet_mini`), `reference` the folder of its code
+    (`resnet`). `config` and `launcher_config` hold the reference's and the launcher's own configuration as
+    plain data; the `hyperparameters` of the first are logged one by one under their own names.
+    `announcement` holds further values to log before the clock, by mllog key. `start_limit_seconds` is how
+    long it may take from the command until all ranks have answered, `stall_limit_seconds` how long a rank may
+    say nothing afterwards; None is without a limit. `reference_folder` and `launcher_folder` are where their code lies
+    if that is in no package. With a `command`, its program trains, and not the reference. `stop_when` is the budget of
+    the run as it was asked for (`minutes > 30`). With `keep_weights` they are written once time has stopped;
+    `deterministic` ranks use no operator whose result varies. `work` is what the ranks do, a name of `RANK_MODULES`:
+    anything but "train" is no run of a campaign, and `work_options` are told to it alone. With
+    `checkpoint_seconds`, ranks write checkpoints, and a run whose ranks die is started again from the last one;
+    `faults` is what is killed on purpose, as it was asked for.
+    """
+
+    benchmark: str
+    reference: str
+    launcher: str
+    launcher_config: Mapping[str, Any]
+    index: int
+    seed: int
+    nodes: int
+    nproc_per_node: int
+    threads_per_rank: int | None
+    device: Device
+    precision: Precision
+    drop_caches: bool
+    start_limit_seconds: float
+    stall_limit_seconds: float | None
+    config: Mapping[str, Any]
+    announcement: Mapping[str, Any]
+    target: Target
+    unit: Unit
+    schedule: EvalSchedule
+    folder: Path
+    reference_folder: str | None = None
+    launcher_folder: str | None = None
+    command: Command | None = None
+    stop_when: str | None = None
+    keep_weights: bool = False
+    deterministic: bool = False
+    work: str = "train"
+    work_options: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint_seconds: float | None = None
+    faults: str | None = None
+
+    @property
+    def rank_module(self) -> str:
+        """What each rank starts as, `python -m MODULE PLAN.json INDEX`."""
+        return RANK_MODULES[self.work] if self.command is None else "train_bench.own_trainer.command"
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks that must answer."""
+        return self.nodes * self.nproc_per_node
+
+    @property
+    def result_file(self) -> Path:
+        """The log of this run, once the run has ended."""
+        return self.folder / f"result_{self.index}.txt"
+
+    @property
+    def growing_file(self) -> Path:
+        """The log of this run while it grows."""
+        return self.folder / f"result_{self.index}.txt.part"
+
+    @property
+    def ranks_folder(self) -> Path:
+        """Standard output, standard error and last state of every rank of this run."""
+        return self.folder / "ranks" / f"run_{self.index}"
+
+    @property
+    def checkpoints_folder(self) -> Path:
+        """What a run whose ranks died is continued from, while the run goes on."""
+        return self.folder / "checkpoints" / f"run_{self.index}"
+
+
+def exit_file(ranks_folder: Path) -> Path:
+    """How the processes of a run ended; campaigns of earlier versions call it `ending.json`."""
+    earlier = ranks_folder / "ending.json"
+    return earlier if earlier.is_file() else ranks_folder / "exit.json"
+
+
+OF_ONE_JOB = ("index", "seed")
+"""What the jobs of a plan differ in."""
+
+PLAN_DIGEST = "plan_digest"
+"""The key under which a log has the digest of the plan that its run was given."""
+
+
+def plan_digest(plan: Mapping[str, Any]) -> str:
+    """The sha256 of what `plan.json` says, however it is laid out."""
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+
+
+def jobs_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All that a `plan.json` says of each of its jobs: what is `shared` by all, and what is its own. Older plans
+    repeat everything in every job. Anybody may have written it: what is no object is left out."""
+    shared, jobs = plan.get("shared"), plan.get("jobs")
+    of_all = shared if isinstance(shared, dict) else {}
+    return [of_all | job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+
+
+def read_job(plan: Path, index: int) -> Job:
+    """The job that `plan.json` holds under `index`, in the folder where the plan lies now."""
+    import cattrs  # here, because `train-bench list` imports this file and needs no plan
+
+    jobs = {job["index"]: job for job in jobs_of(files.read_json(plan))}
+    return cattrs.structure(jobs[index] | {"folder": plan.resolve().parent}, Job)

@@ -1,0 +1,166 @@
+"""Where benchmarks and launchers are: in this package, in the folders of `TRAIN_BENCH_PATH`, and in installed packages
+that announce theirs as entry points. There is no other list of them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from train_bench.errors import RequestError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+VARIABLE = "TRAIN_BENCH_PATH"
+"""Environment variable: folders, with `:` between them, each of which is a benchmark or a launcher, or holds some."""
+
+GROUPS = {"references": "train_bench.benchmarks", "launchers": "train_bench.launchers"}
+"""Kinds, and the entry points that announce them: any name, and a package with the files of one."""
+
+RESERVED = "parts"
+"""What `train_bench.references` and `train_bench.launchers` call the modules that benchmarks, or launchers, share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """A benchmark or a launcher: its folder, the package that its files are modules of, and whether it came with
+    train_bench."""
+
+    name: str
+    folder: Path
+    module: str
+    shipped: bool
+
+    @property
+    def has_code(self) -> bool:
+        """Whether it is more than the rules and values of a benchmark that commands train."""
+        return (self.folder / "config.py").is_file()
+
+
+def references() -> dict[str, Plugin]:
+    """Benchmarks' folders by name. Raises `RequestError` where two have the same name, or a folder of the variable
+    is none."""
+    return _plugins("references", os.environ.get(VARIABLE, ""))
+
+
+def launchers() -> dict[str, Plugin]:
+    """Launchers' folders by name; errors as `references`."""
+    return _plugins("launchers", os.environ.get(VARIABLE, ""))
+
+
+def module_of(kind: str, name: str, folder: str | None) -> str:
+    """The package of a benchmark (`references`) or a launcher (`launchers`) that was found already, in this or in
+    another process. `folder` is where it was found if it lies in no package."""
+    if folder is not None:
+        add(Path(folder))
+        return f"train_bench.{kind}.{name}"
+    if (PACKAGE / kind / name).is_dir():
+        return f"train_bench.{kind}.{name}"
+    plugins = _plugins(kind, os.environ.get(VARIABLE, ""))
+    if name not in plugins:
+        raise RequestError(f"No installed package announces {name} as an entry point of {GROUPS[kind]} here.")
+    return plugins[name].module
+
+
+def add(folder: Path) -> None:
+    """Have this process, and those that it starts, find a folder too. Comes before the first import from it."""
+    known = os.environ.get(VARIABLE, "")
+    if str(folder) not in known.split(os.pathsep):
+        os.environ[VARIABLE] = f"{known}{os.pathsep}{folder}" if known else str(folder)
+
+
+def parents() -> list[str]:
+    """The folders that hold those of the variable: what makes `train_bench.references.NAME` a module, whatever folder
+    NAME lies in. A folder that is none is passed over; whoever asks for names is told."""
+    return list(dict.fromkeys(str(folder.parent) for folder in _of_variable(os.environ.get(VARIABLE, ""))))
+
+
+def is_installed(folder: Path) -> bool:
+    """Whether a folder is part of an installed package, where nothing is to be written."""
+    paths = sysconfig.get_paths()
+    return any(folder.is_relative_to(Path(paths[name]).resolve()) for name in ("purelib", "platlib"))
+
+
+@cache
+def _plugins(kind: str, variable: str) -> dict[str, Plugin]:
+    _refuse_what_is_none(variable)
+    plugins: dict[str, Plugin] = {}
+    for one in (*_shipped(kind), *_outside(kind, variable), *_announced(kind)):
+        if one.name == RESERVED:
+            raise RequestError(
+                f"{one.folder} cannot be called {RESERVED}: train_bench.{kind}.{RESERVED} is what all of them share. "
+                f"Rename the folder, or take it from {VARIABLE}."
+            )
+        other = plugins.get(one.name)
+        if other is not None and other.folder != one.folder:
+            raise RequestError(
+                f"Two {'benchmarks' if kind == 'references' else kind} are called {one.name}: {other.folder} and "
+                f"{one.folder}. Rename one folder, or take it from {VARIABLE}."
+            )
+        plugins.setdefault(one.name, one)
+    return dict(sorted(plugins.items()))
+
+
+def _shipped(kind: str) -> Iterator[Plugin]:
+    for path in (PACKAGE / kind).glob("*/config.py"):
+        name = path.parent.name
+        module = f"train_bench.{kind}.{name}"
+        yield Plugin(name=name, folder=path.parent.resolve(), module=module, shipped=True)
+
+
+def _outside(kind: str, variable: str) -> Iterator[Plugin]:
+    for folder in _of_variable(variable):
+        if _kind(folder) == kind:
+            module = f"train_bench.{kind}.{folder.name}"
+            yield Plugin(name=folder.name, folder=folder, module=module, shipped=False)
+
+
+def _announced(kind: str) -> Iterator[Plugin]:
+    for point in importlib.metadata.entry_points(group=GROUPS[kind]):
+        try:
+            spec = importlib.util.find_spec(point.value)
+        except ImportError as error:
+            raise RequestError(
+                f"The entry point {point.name} of {GROUPS[kind]} is broken: {error}."
+            ) from error
+        if spec is None or not spec.submodule_search_locations:
+            raise RequestError(
+                f"The entry point {point.name} of {GROUPS[kind]} names {point.value}, which is no installed package."
+            )
+        folder = Path(next(iter(spec.submodule_search_locations))).resolve()
+        yield Plugin(name=folder.name, folder=folder, module=point.value, shipped=False)
+
+
+def _of_variable(variable: str) -> Iterator[Path]:
+    """Of each folder of the variable itself, if it is one, else those in it that are."""
+    for word in filter(None, variable.split(os.pathsep)):
+        folder = Path(word).expanduser().resolve()
+        if _is_one(folder):
+            yield folder
+        else:
+            yield from sorted(path for path in folder.glob("[!.]*") if _is_one(path))
+
+
+def _is_one(folder: Path) -> bool:
+    """A launcher or a benchmark has `config.py`, a benchmark for commands alone rules and values."""
+    stated = (folder / "rules.yaml").is_file() and (folder / "conf" / "benchmark").is_dir()
+    return stated or (folder / "config.py").is_file()
+
+
+def _refuse_what_is_none(variable: str) -> None:
+    for word in filter(None, variable.split(os.pathsep)):
+        if not Path(word).expanduser().is_dir():
+            raise RequestError(f"{VARIABLE} names {word}, which is not a folder.")
+        if not any(_of_variable(word)):
+            raise RequestError(
+                f"{VARIABLE} names {word}, which is no benchmark and no launcher and holds none: no config.py there, "
+                f"and no rules.yaml with a folder conf/benchmark."
+            )
+
+
+def _kind(folder: Path) -> str:
+    return "launchers" if (folder / "start.py").is_file() else "references"

@@ -1,0 +1,114 @@
+"""What runs: our source code, and the packages that it stands on."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from train_bench.core.plugins import PACKAGE
+
+PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "deepspeed", "horovod")
+
+
+VARIABLES = re.compile(
+    r"(OMP|MKL|OPENBLAS|GOMP|NCCL|GLOO|TORCH|PYTORCH|CUDA|CUBLAS|CUDNN|HOROVOD|DS|MALLOC)_\w+|LD_PRELOAD"
+)
+"""Names of environment variables by which arithmetic and exchange can be tuned."""
+
+
+def describe() -> dict[str, Any]:
+    """What would run now: `sources` (digest), `python` and `packages` (versions)."""
+    return {"sources": digest_of_sources(), "python": platform.python_version(), "packages": versions()}
+
+
+def digest_of_sources() -> str:
+    """Of the code as it lies on this host, the same in a checkout and where it is installed; a revision would not
+    tell one changed checkout from another."""
+    return _digest(PACKAGE, (".py",))
+
+
+def digest_of_reference(folder: Path) -> str:
+    """Of the code and the configurations of a reference that did not come with train_bench."""
+    return _digest(folder, (".py", ".yaml"))
+
+
+def _digest(folder: Path, suffixes: tuple[str, ...]) -> str:
+    digest = hashlib.sha256()
+    paths = (Path(at, name) for at, _, names in os.walk(folder, followlinks=True) for name in names)
+    for path in sorted(path for path in paths if path.suffix in suffixes):
+        digest.update(f"{path.relative_to(folder)}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that matter, of those that are installed."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def digest_of_packages() -> str:
+    """Of every package that is installed here: its name, its version, and the digests of its files as they were
+    installed. Builds of one version differ in it."""
+    held = []
+    for one in importlib.metadata.distributions():
+        files = hashlib.sha256((one.read_text("RECORD") or "").encode()).hexdigest()
+        held.append(f"{one.name} {one.version} {files}")
+    return hashlib.sha256("\n".join(sorted(held)).encode()).hexdigest()[:12]
+
+
+def variables() -> dict[str, str]:
+    """The environment variables that matter, as this process has them."""
+    return {name: value for name, value in sorted(os.environ.items()) if VARIABLES.fullmatch(name)}
+
+
+def distributions() -> dict[str, tuple[str, str | None]]:
+    """By name, the version of everything that train_bench and its references stand on here, and the sha256 of what its
+    RECORD says of its files; None without a RECORD. Files that are made while it is installed do not count."""
+    installed = {_normal(one.metadata["Name"]): one for one in importlib.metadata.distributions()}
+    ours = [*map(_normal, PACKAGES), "train-bench[references]"]
+    todo, seen = ours if "train-bench" in installed else [*installed], set[str]()
+    while todo:
+        wanted = todo.pop()
+        if wanted not in seen:
+            seen.add(wanted)
+            name, _, extras = wanted.partition("[")
+            todo += _required(installed[name], extras) if name in installed else ()
+    found = sorted({wanted.partition("[")[0] for wanted in seen} & installed.keys())
+    return {name: (installed[name].version, _record(installed[name])) for name in found}
+
+
+def _required(one: importlib.metadata.Distribution, extras: str) -> Iterator[str]:
+    """What a distribution requires with these extras, as `name` or `name[extra,extra]`."""
+    for line in one.requires or ():
+        requirement, _, marker = line.partition(";")
+        of_extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)
+        match = re.match(r"([\w.-]+)\s*(\[[^\]]*)?", requirement)
+        if match and (of_extra is None or of_extra[1] in re.split(r"[,\s\]]+", extras)):
+            yield _normal(match[1]) + (match[2] or "")
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _record(one: importlib.metadata.Distribution) -> str | None:
+    lines = (one.read_text("RECORD") or "").splitlines()
+    kept = sorted(line for line in lines if "sha256=" in line and not _is_made(line))
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest() if kept else None
+
+
+def _is_made(line: str) -> bool:
+    path = line.partition(",")[0].strip('"')
+    return path.endswith((".pyc", "/INSTALLER", "/REQUESTED", "/direct_url.json")) or path.startswith("..")

@@ -1,0 +1,63 @@
+"""The description of a system that goes with a submission: what was found, and what the user states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files
+from train_bench.core.job import jobs_of
+from train_bench.errors import RequestError, UnknownName
+
+# What a system description must hold (system description checker); every value is a string, since numbers
+# crash the checker.
+FIELDS = (
+    *("submitter", "division", "status", "system_name", "number_of_nodes", "host_processors_per_node"),
+    *("host_processor_model_name", "host_processor_core_count", "host_processor_vcpu_count"),
+    *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
+    *("host_memory_capacity", "host_storage_type", "host_storage_capacity", "host_networking"),
+    *("host_networking_topology", "host_memory_configuration", "accelerators_per_node"),
+    *("accelerator_model_name", "accelerator_host_interconnect", "accelerator_frequency"),
+    *("accelerator_on-chip_memories", "accelerator_memory_configuration", "accelerator_memory_capacity"),
+    *("accelerator_interconnect", "accelerator_interconnect_topology", "cooling", "hw_notes", "framework"),
+    *("other_software_stack", "operating_system", "sw_notes"),
+)
+
+
+def read_stated(path: Path) -> dict[str, str]:
+    """What the user says of the system: any of `FIELDS`, as strings."""
+    if not path.is_file():
+        raise RequestError(f"There is no file {path}; give a JSON file of the system's description.")
+    stated = files.read_json(path)
+    if not isinstance(stated, dict):
+        raise RequestError(f"{path} holds no JSON object; give one of field -> text.")
+    for field, value in stated.items():
+        if field not in FIELDS:
+            raise UnknownName(what="field of a system description", name=field, known=FIELDS)
+        if not isinstance(value, str):
+            raise RequestError(f'{path}: {field} is {value!r}; every value is a string, for example "8".')
+    return stated
+
+
+def _framework(plan: Mapping[str, Any], packages: Mapping[str, str]) -> str:
+    """What a reference is trained with; of a command nobody says it but the user."""
+    return "" if jobs_of(plan)[0].get("command") else f"PyTorch {packages['torch']}"
+
+
+def of_campaign(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
+    """What a campaign's plan and system.json say of the system. Raises `KeyError` for one that it lacks."""
+    packages = dict(machine["packages"])
+    others = {"python": machine["python"], "cuda": machine["cuda"], "linux": machine["kernel"]} | packages
+    return {
+        "number_of_nodes": str(jobs_of(plan)[0]["nodes"]),
+        "host_processor_model_name": str(machine["processor"]),
+        "host_processor_vcpu_count": str(machine["cores"]),
+        "host_memory_capacity": f"{machine['memory_bytes'] / 2**30:.0f} GiB",
+        "accelerators_per_node": str(len(machine["accelerators"])),
+        "accelerator_model_name": ", ".join(sorted(set(machine["accelerators"]))),
+        "framework": _framework(plan, packages),
+        "other_software_stack": ", ".join(f"{key} {value}" for key, value in others.items() if value),
+        "operating_system": str(machine["operating_system"]),
+        "sw_notes": f"train_bench {plan['train_bench']}, revision {plan['revision']}",
+    }

@@ -1,0 +1,296 @@
+"""A campaign that somebody has exported, here: what is the same and what differs, and whether its result comes about
+again. Nothing of the file is run: what runs is what is installed here, configured as the file says."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import cattrs
+
+from train_bench import seeds
+from train_bench.campaign import attempts, runner
+from train_bench.compare.comparison import Comparison, Ratio
+from train_bench.core import files, software
+from train_bench.errors import RequestError, TrainBenchError
+from train_bench.exchange.crate import Crate
+from train_bench.exchange.export import DATA, DISTRIBUTIONS, ENVIRONMENT, RULES, SPEC, data_files
+from train_bench.judge import rcp
+from train_bench.plan import definition, discover
+from train_bench.plan.plan import Plan, as_json, from_json
+from train_bench.rules import ruleset
+from train_bench.run import system
+
+SAME, MATTERS, DIFFERS = "same", "differs and matters", "differs"
+
+MOST_RUNS = 1000
+"""More than any round asks for."""
+
+NOT_AS_DUE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
+"""What is raised where content of the file is of another kind or size than ours."""
+
+OF_FILE = "replay_of"
+"""What the request of such a campaign calls the root of the file."""
+
+SAME_MEMORY = 0.02
+"""What a kernel keeps for itself varies by less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One thing as it was `then` and is `now`."""
+
+    what: str
+    then: str
+    now: str
+    verdict: str
+
+
+def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
+    """The plan of a campaign in `folder` that does here what the file says, with seeds of its own where those of the
+    file came from entropy. Raises `RequestError` for what cannot be planned here."""
+    told = crate.json(SPEC)
+    try:
+        runs, base = int(told["seeds"]["runs"]), told["seeds"]["base"]
+        if not 1 <= runs <= MOST_RUNS:
+            raise ValueError(f"{runs} runs")
+        if told["plan"]["shared"].get("command") is not None:
+            raise RequestError(
+                f"{crate.path} is of a campaign that carried out a command; its program is not in the file, and cannot "
+                f"be repeated from it."
+            )
+        chosen = seeds.from_entropy(runs) if base is None else seeds.from_base(int(base), runs)
+        written = {
+            **told["plan"],
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "jobs": [{"index": index, "seed": seed} for index, seed in enumerate(chosen)],
+        }
+        plan = from_json(written, folder)
+        job = plan.jobs[0]
+        discover.launcher_config(plan.launcher)  # raises UnknownName
+        if job.nodes > 1 or discover.has_queue(plan.launcher):
+            raise RequestError(
+                f"{crate.path} is of launcher={plan.launcher} on {job.nodes} host(s). replay starts ranks on this host "
+                f"alone; a file from elsewhere does not say which others are reached."
+            )
+        rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
+        reason = runner.why_not_here(plan)
+    except (cattrs.BaseValidationError, *NOT_AS_DUE) as error:
+        raise RequestError(
+            f"{crate.path} holds no plan of this version of train_bench ({repr(error)[:200]})."
+        ) from error
+    if reason is not None:
+        raise RequestError(f"{crate.path} cannot be repeated here: {reason}")
+    data = data_dir if data_dir is not None else discover.cache() / plan.benchmark
+    config = {**job.config, "data_dir": str(data.resolve())}
+    here: dict[str, Any] = {
+        "config": config,
+        "announcement": {
+            **job.announcement,
+            "submission_org": f"replay of {job.announcement.get('submission_org')}",
+        },
+        "reference_folder": discover.folder_of("references", plan.reference),
+        "launcher_folder": discover.folder_of("launchers", plan.launcher),
+    }
+    ran_with = attempts.ran_with(plan.reference, rules.digest, None)
+    return replace(
+        plan,
+        **ran_with,
+        points_digest=rcp.digest(rcp.load(rules, discover.rcp_folders())),
+        changes=definition.changes(plan.benchmark, config, plan.world_size),
+        request={
+            **plan.request,
+            "tracking": "none",
+            "energy_command": None,
+            "energy": "off",
+            OF_FILE: crate.root,
+        },
+        jobs=tuple(replace(one, **here) for one in plan.jobs),
+    )
+
+
+def begun(crate: Crate, folder: Path, data_dir: Path | None) -> Plan | None:
+    """The plan of what was begun in `folder` from this file, and goes on; None where it was not. Raises `RequestError`
+    where it was begun with other data than those of `data_dir`."""
+    if not (folder / "plan.json").is_file():
+        return None
+    plan = runner.open_folder(folder)
+    if plan.request.get(OF_FILE) != crate.root:
+        return None
+    begun_with = plan.jobs[0].config["data_dir"]
+    if data_dir is not None and str(data_dir.resolve()) != begun_with:
+        raise RequestError(
+            f"{folder} was begun with the data in {begun_with} and goes on with them, not with those of --data-dir "
+            f"{data_dir}. Leave --data-dir out, or begin in another folder with --to."
+        )
+    return plan
+
+
+def begin(plan: Plan) -> None:
+    """A campaign of this plan, which is refused where one that goes on would be."""
+    folder = plan.jobs[0].folder
+    runner.refuse_folder(folder)
+    runner.refuse_missing_data(plan)
+    files.write_json(folder / "plan.json", as_json(plan))
+    try:
+        runner.open_folder(folder)
+    except TrainBenchError:
+        (folder / "plan.json").unlink()
+        raise
+
+
+def table(crate: Crate, plan: Plan) -> list[Row]:
+    """What is the same here, what differs, and whether that matters for the result."""
+    then, machine = crate.json(SPEC), crate.json(ENVIRONMENT)
+    try:
+        return [
+            *_of_rules(crate.json(RULES), plan),
+            *_of_source(then["plan"], plan),
+            *_of_software(crate, then["required"]["software"], plan),
+            *_of_hardware(machine, plan),
+            *_of_data(crate.json(DATA), plan),
+        ]
+    except NOT_AS_DUE as error:
+        raise RequestError(f"{crate.path} does not say what it has to ({error!r}).") from error
+
+
+def distributions(crate: Crate) -> dict[str, tuple[str, str | None]]:
+    """Those that the campaign ran with, as `software.distributions` has those that are here."""
+    try:
+        return {
+            str(one["name"]): (
+                str(one["version"]),
+                one.get("tool", {}).get("train-bench", {}).get("record-sha256"),
+            )
+            for one in tomllib.loads(crate.content[DISTRIBUTIONS].decode())["packages"]
+        }
+    except (*NOT_AS_DUE, RecursionError) as error:
+        raise RequestError(f"{crate.path} is refused: its {DISTRIBUTIONS} is none ({error!r}).") from error
+
+
+def _row(what: str, then: Any, now: Any, other: str = MATTERS) -> Row:
+    verdict = SAME if then == now else other
+    return Row(what=what, then=_short(then), now=_short(now), verdict=verdict)
+
+
+def _of_rules(told: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+    rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
+    yield _row(f"rules of {plan.ruleset}", told["digest"], rules.digest)
+    yield _row("reference points", told["points_digest"], plan.points_digest)
+
+
+def _of_source(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+    yield _row("source of train_bench", then["software"]["sources"], plan.software["sources"])
+    yield _row("revision", then["revision"], plan.revision, DIFFERS)
+    of_reference = [(one.get("reference") or {}).get("digest") for one in (then["software"], plan.software)]
+    if any(of_reference):
+        yield _row("source of the reference", of_reference[0], of_reference[1])
+    yield _row("changes of the benchmark", list(then["changes"]), list(plan.changes))
+
+
+def _of_software(crate: Crate, required: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+    """Python and the packages that matter one by one, all others in a row, packages of other launchers among them."""
+    unused = {name for name in discover.launchers() if name != plan.launcher}
+    then, now = distributions(crate), software.distributions()
+    yield _row("Python", required["python"], software.describe()["python"])
+    others = []
+    for name in sorted((then.keys() | now.keys()) - {"train-bench"}):
+        before, after = then.get(name), now.get(name)
+        matters = name in software.PACKAGES and name not in unused
+        if matters and before != after and before and after and before[0] == after[0]:
+            yield _row(f"files of {name} {before[0]}", before[1], after[1])
+        elif matters:
+            yield _row(name, before and before[0], after and after[0])
+        elif before != after:
+            others.append(name)
+    listed = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+    yield Row(
+        what="other distributions",
+        then=f"{len(then)} in all",
+        now=f"{len(others)} differ ({listed})" if others else f"{len(now)} in all",
+        verdict=DIFFERS if others else SAME,
+    )
+
+
+def _of_hardware(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+    """The machine, as ranks found it then and as it is now."""
+    now, job = system.describe(), plan.jobs[0]
+    yield _row("processor", then["processor"], now["processor"])
+    yield _row("cores", then["cores"], now["cores"])
+    yield _row("accelerators", list(then["accelerators"]), list(now["accelerators"]))
+    memory = then["memory_bytes"], now["memory_bytes"]
+    near = abs(memory[0] - memory[1]) <= SAME_MEMORY * memory[0]
+    before, after = (f"{size / 2**30:.1f} GiB" for size in memory)
+    yield Row(what="memory", then=before, now=after, verdict=SAME if near else DIFFERS)
+    threads = job.threads_per_rank or max(1, now["cores"] // job.nproc_per_node)
+    yield _row("threads of a rank", then["threads_per_rank"], threads)
+    for key in ("operating_system", "kernel"):
+        yield _row(key.replace("_", " "), then[key], now[key], DIFFERS)
+    variables = then["environment"], now["environment"]
+    for name in sorted(variables[0].keys() | variables[1].keys()):
+        yield _row(name, variables[0].get(name), variables[1].get(name), DIFFERS)
+
+
+def _of_data(told: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+    then = {one["name"]: one["sha256"] for one in told["distribution"]}
+    now = {name: each["sha256"] for name, each in data_files(plan).items()}
+    if not now:
+        yield Row(what="data", then=f"{len(then)} files", now="not prepared here", verdict=DIFFERS)
+        return
+    other = sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))
+    yield Row(
+        what="data",
+        then=f"{len(then)} files",
+        now=f"{len(other)} differ ({', '.join(other[:3])})" if other else f"{len(now)} files",
+        verdict=MATTERS if other else SAME,
+    )
+
+
+def _short(value: Any) -> str:
+    text = (
+        ", ".join(map(str, value))
+        if isinstance(value, Sequence) and not isinstance(value, str)
+        else str(value)
+    )
+    return text if len(text) <= 44 else f"{text[:41]}..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Whether the result came about again, and a sentence that says how, in ACM's words."""
+
+    again: bool
+    sentence: str
+
+
+def outcome(rows: Sequence[Row], compared: Comparison, *, same_host: bool) -> Outcome:
+    """Repeated: on the machine that it came from, with nothing that matters changed. Reproduced: the same artifacts on
+    another machine. Replicated: with other source, software, data or rules. What has to agree are the samples to the
+    target, and where nothing that matters differs also the times: the 95 % interval of their ratio holds 1."""
+    mattering = [row.what for row in rows if row.verdict == MATTERS]
+    of_machine = {"processor", "cores", "accelerators"}
+    if not mattering and same_host:
+        word = "repeated"
+    elif set(mattering) <= of_machine:
+        word = "reproduced"
+    else:
+        word = "replicated"
+    told = [("samples to the target", compared.convergence)]
+    if not mattering:
+        told.append(("time", compared.speedup))
+    known = [(what, ratio) for what, ratio in told if ratio is not None]
+    apart = [what for what, ratio in known if ratio.decided]
+    intervals = "; ".join(f"{what} {_interval(ratio)}" for what, ratio in known)
+    if apart or not known:
+        return Outcome(
+            again=False, sentence=f"NOT {word}: {intervals}, of which {' and '.join(apart)} differ."
+        )
+    return Outcome(again=True, sentence=f"{word}: {intervals}.")
+
+
+def _interval(ratio: Ratio) -> str:
+    return f"{ratio.value:.3f} times (95 % interval {ratio.low:.3f} to {ratio.high:.3f})"

@@ -1,0 +1,277 @@
+"""The logs of a campaign against its plan, its records and each other.
+
+Plan, records and logs are plain files. They are made one from the other, so that an edit of one contradicts the
+others; who writes all of them anew can make them agree, and without a signature nothing tells.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from train_bench import seeds
+from train_bench.core import files
+from train_bench.core.job import OF_ONE_JOB, PLAN_DIGEST, jobs_of, plan_digest
+from train_bench.errors import LogError
+from train_bench.judge.checks.review import finding
+from train_bench.judge.finding import BREAKS, REVIEW, Finding
+from train_bench.judge.locate import Location
+from train_bench.logs.log import NO_CONTENT, Log
+from train_bench.logs.record import SUCCESS, RunRecord
+from train_bench.rules.ruleset import BenchmarkRules
+
+CLOCKS_MS = 60_000
+"""The clock of the host that planned and those of the hosts that ran may differ by so much."""
+
+OUTLIER = 3.0
+"""Speeds of one campaign that differ by this factor are odd; on a machine without other work they agree within a
+few hundredths."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What was decided before the first run: the jobs by their index, when, and the digest of it all."""
+
+    jobs: Mapping[int, Mapping[str, Any]]
+    created_ms: float | None
+    digest: str
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether runs may go on at the same time: several jobs of a batch system."""
+        launchers = (_object(job.get("launcher_config")) for job in self.jobs.values())
+        return any(_count(launcher.get("parallel")) > 1 for launcher in launchers)
+
+
+def planned_of(location: Location) -> Planned | None:
+    """The plan beside the logs; None where there is none that names its jobs."""
+    by_index = {job["index"]: job for job in jobs_of(location.plan) if isinstance(job.get("index"), int)}
+    if not by_index:
+        return None
+    try:
+        created_ms = datetime.fromisoformat(str(location.plan.get("created"))).timestamp() * 1000
+    except (ValueError, OverflowError):
+        created_ms = None
+    return Planned(jobs=by_index, created_ms=created_ms, digest=plan_digest(location.plan))
+
+
+def of_the_run(
+    planned: Planned | None, record: RunRecord, log: Log, rules: BenchmarkRules
+) -> Iterator[Finding]:
+    """One log against its job and its record."""
+    yield from _record(record, rules)
+    if planned is None or not log.events:
+        return
+    job = planned.jobs.get(record.index)
+    if job is None:
+        message = f"The plan beside this log has no run {record.index}; it has {len(planned.jobs)}."
+        yield finding(record, rules, "plan", message, value=record.index)
+        return
+    yield from _values(job, record, log, rules)
+    yield from _digest(planned, record, log, rules)
+    started = log.events[0].time_ms
+    if planned.created_ms is not None and started < planned.created_ms - CLOCKS_MS:
+        message = (
+            f"The run began {(planned.created_ms - started) / 1000:.0f} s before its plan was made; what is "
+            f"planned is decided first."
+        )
+        yield finding(record, rules, "plan", message, line=log.events[0].line, value=started)
+
+
+def _values(job: Mapping[str, Any], record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """What the plan decided and the log says under the same key. What is null in a plan is found by the ranks."""
+    hyperparameters = _object(_object(job.get("config")).get("hyperparameters"))
+    decided = {**_object(job.get("announcement")), **hyperparameters, "seed": job.get("seed")}
+    for event in log.events:
+        due = decided.get(event.key)
+        if due is not None and event.value != due:
+            message = (
+                f"{event.key} is {_short(event.value)} in this log, and {_short(due)} in the plan of the run."
+            )
+            yield finding(record, rules, "plan", message, line=event.line, key=event.key, value=event.value)
+
+
+def _digest(planned: Planned, record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """A program of the user's own need not log it."""
+    logged = [event for event in log.events if event.key == PLAN_DIGEST]
+    if not logged and not planned.jobs[record.index].get("command"):
+        message = (
+            f"The log has no {PLAN_DIGEST}; whether the plan beside it is the one that the run was given cannot "
+            f"be known."
+        )
+        yield finding(record, rules, "plan", message, key=PLAN_DIGEST, grade=REVIEW)
+    elif logged and logged[0].value != planned.digest:
+        message = (
+            "The plan beside this log is not the one that the run was given; one of the two was changed."
+        )
+        line, value = logged[0].line, logged[0].value
+        yield finding(record, rules, "plan", message, line=line, key=PLAN_DIGEST, value=value)
+
+
+def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """The digest that the campaign took of the log when the run had ended."""
+    path = Path(record.file).with_name(f"record_{record.index}.json")
+    if not path.is_file():
+        return
+    try:
+        stated = _object(files.read_json(path)).get("sha256")
+    except LogError:
+        stated = None
+    if not isinstance(stated, str):
+        message = (
+            f"{path.name} holds no digest of this log; whether it is as its run left it cannot be known."
+        )
+        yield finding(record, rules, "record", message, grade=REVIEW)
+    elif stated != record.sha256:
+        message = f"The log is not as its run left it: {path.name} has another digest (sha256) of it."
+        yield finding(record, rules, "record", message, value=record.sha256)
+
+
+def of_the_entry(
+    location: Location, planned: Planned | None, records: Sequence[RunRecord], rules: BenchmarkRules
+) -> Iterator[Finding]:
+    """The plan by itself, and what cannot be known without plan or records. Official rounds know neither."""
+    grade = BREAKS if rules.strict else REVIEW
+    plan = location.folder / "plan.json"
+    if planned is None:
+        if rules.strict and not location.alone:
+            message = (
+                "No plan of these runs lies beside them; whether they are all that were made, with the seeds and "
+                "values that were decided before the first, cannot be known."
+            )
+            yield _of_file(plan, "plan", message, REVIEW)
+        return
+    for message in _contradictions(location.plan, planned, rules):
+        yield _of_file(plan, "plan", f"The plan contradicts itself: {message}.", grade)
+    names = [f"record_{record.index}.json" for record in records]
+    missing = [name for name in names if not (location.folder / name).is_file()]
+    if missing:
+        listed = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more"
+        message = (
+            f"Missing: {listed}; whether the log of the same number is as its run left it cannot be known."
+        )
+        yield _of_file(location.folder, "record", message, REVIEW)
+
+
+def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkRules) -> Iterator[str]:
+    """What a plan says twice, or what follows from another part of it."""
+    jobs = list(planned.jobs.values())
+    if len({_without(job, OF_ONE_JOB) for job in jobs}) > 1:
+        yield "its runs differ in more than their seeds"
+    request = _object(plan.get("request"))
+    launcher = _object(jobs[0].get("launcher_config"))
+    for options in (jobs[0], launcher):
+        if {"nodes", "nproc_per_node"} <= options.keys():
+            ranks = _count(options["nodes"]) * _count(options["nproc_per_node"])
+            if ranks != plan.get("world_size"):
+                yield f"world_size is {_short(plan.get('world_size'))}, and its runs have {ranks} ranks"
+    for name in (jobs[0].get("launcher"), launcher.get("name")):
+        if name not in (None, plan.get("launcher")):
+            yield f"launcher is {_short(plan.get('launcher'))}, and its runs have {_short(name)}"
+    target = _object(jobs[0].get("target")).get("thresholds")
+    due = [threshold.value for threshold in rules.target.thresholds]
+    same_rules = plan.get("ruleset_digest") == rules.digest  # with others it may have had another target
+    if same_rules and isinstance(target, list) and [_object(one).get("value") for one in target] != due:
+        yield f"the target of its runs is not that of {rules.ruleset} ({rules.target})"
+    base = request.get("seed")
+    chosen = [planned.jobs[index].get("seed") for index in sorted(planned.jobs)]
+    of_a_result = plan.get("runs_required") == rules.runs
+    if of_a_result and isinstance(base, int) and chosen != list(seeds.from_base(base, len(chosen))):
+        yield f"its seeds do not follow from seed={base}"
+
+
+def against_each_other(
+    records: Sequence[RunRecord], planned: Planned | None, rules: BenchmarkRules
+) -> list[list[Finding]]:
+    """Of each run, what it has in common with an earlier one and cannot, and a speed unlike that of the others."""
+    overlapping = _overlapping(records) if rules.strict and not (planned and planned.side_by_side) else {}
+    speeds = [record.samples_per_second for record in records if record.samples_per_second]
+    usual = statistics.median(speeds) if len(speeds) > 2 else None
+    first: dict[str, RunRecord] = {}
+    findings = []
+    for at, record in enumerate(records):
+        other = overlapping.get(at)
+        findings.append(
+            [
+                *_alike(record, first, rules),
+                *(_at_once(record, records[other], rules) if other is not None else ()),
+                *_outlier(record, usual, rules),
+            ]
+        )
+    return findings
+
+
+def _alike(record: RunRecord, first: dict[str, RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
+    """The times and the qualities of two runs are never the same. `first` has the first run of each, and is added
+    to. Copies of whole files are found elsewhere."""
+    if record.started_ms is None or record.minutes is None or record.sha256 == NO_CONTENT:
+        return
+    evaluations = record.evaluations
+    times = [evaluation.time_ms - record.started_ms for evaluation in evaluations]
+    qualities = [(evaluation.position, evaluation.value) for evaluation in evaluations]
+    same_times = first.setdefault(f"times {times} {record.minutes}", record)
+    same_qualities = first.setdefault(f"qualities {qualities}", record)
+    if len(evaluations) > 1 and same_times.sha256 != record.sha256:
+        name = Path(same_times.file).name
+        message = f"Every evaluation and the end lie at the same milliseconds as in {name}; no two runs do."
+        yield finding(record, rules, "equal_times", message)
+    elif len(evaluations) > 3 and record.status == SUCCESS and same_qualities.sha256 != record.sha256:
+        message = (
+            f"All {len(evaluations)} evaluations have the same values as in {Path(same_qualities.file).name}."
+        )
+        yield finding(record, rules, "equal_qualities", message, grade=REVIEW)
+
+
+def _overlapping(records: Sequence[RunRecord]) -> dict[int, int]:
+    """Run -> one that began before it and had not ended when it began."""
+    timed = [
+        (record.started_ms, record.started_ms + round(record.minutes * 60_000), at)
+        for at, record in enumerate(records)
+        if record.started_ms is not None and record.minutes is not None
+    ]
+    overlapping: dict[int, int] = {}
+    last: tuple[int, int] | None = None
+    for started, ended, at in sorted(timed):
+        if last is not None and started < last[0]:
+            overlapping[at] = last[1]
+        last = max(last or (ended, at), (ended, at))
+    return overlapping
+
+
+def _at_once(record: RunRecord, other: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    if record.sha256 != other.sha256:
+        name = Path(other.file).name
+        message = f"The run began while that of {name} went on; runs of a campaign follow each other."
+        yield finding(record, rules, "overlap", message, grade=REVIEW)
+
+
+def _outlier(record: RunRecord, usual: float | None, rules: BenchmarkRules) -> Iterator[Finding]:
+    speed = record.samples_per_second
+    if usual and speed and not 1 / OUTLIER < speed / usual < OUTLIER:
+        message = f"The run trained {speed:.4g} samples per second; the median of the runs is {usual:.4g}."
+        yield finding(record, rules, "speed", message, value=speed, grade=REVIEW)
+
+
+def _without(job: Mapping[str, Any], names: Sequence[str]) -> str:
+    return json.dumps({name: value for name, value in job.items() if name not in names}, sort_keys=True)
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 10**9 else 0
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:80]
+
+
+def _of_file(path: Path, check: str, message: str, grade: str) -> Finding:
+    return Finding(check=check, grade=grade, file=str(path), line=0, key=None, message=message)

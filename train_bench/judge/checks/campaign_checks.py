@@ -1,0 +1,241 @@
+"""What a campaign's files say of how its results came about: rules and points that changed since, runs that ran with
+other software than was planned, and how often each run was tried.
+
+All of it stands in files that whoever ran the campaign could have edited, so that its absence proves nothing; what is
+there is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files
+from train_bench.core.job import jobs_of
+from train_bench.errors import LogError, RequestError
+from train_bench.judge.checks import verified
+from train_bench.judge.checks.review import finding
+from train_bench.judge.finding import BREAKS, REVIEW, Finding
+from train_bench.judge.locate import Location
+from train_bench.logs.record import RunRecord
+from train_bench.rules.ruleset import BenchmarkRules
+
+FINISHED, DIED, INTERRUPTED = "finished", "died", "interrupted"
+"""Outcomes of an attempt; None is one that was killed together with its campaign."""
+
+Attempt = Mapping[str, Any]
+
+Changes = Callable[[str, Mapping[str, Any], int], Sequence[str]]
+"""What a configuration for so many ranks has changed of a benchmark as it is defined here; raises `RequestError` where
+it is none of that benchmark."""
+
+
+def of_run(location: Location, record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """How often a run was tried, and whether it ran with what its plan was made with."""
+    plan = location.plan_or_package
+    attempts = attempts_at(location, record.index)
+    if attempts:
+        yield from _tried(attempts, record, rules)
+        for difference in differences(plan, attempts[-1]):
+            yield finding(record, rules, "software", f"The run had {difference}.")
+    elif "software" in plan:
+        message = "Nothing is recorded of how this run was made; a campaign leaves that in attempts/."
+        yield finding(record, rules, "attempts", message)
+    elif earlier := _count(location.folder / "failed", f"result_{record.index}_*.txt"):
+        message = f"This run was tried {earlier + 1} times; the logs before the last are in failed/."
+        yield finding(record, rules, "attempts", message, value=earlier + 1, grade=REVIEW)
+
+
+def of_weights(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Whether weights that were kept and evaluated again had another quality."""
+    told = verified.found(record)
+    if told and not told["agree"]:
+        message = (
+            f"The kept weights have another quality than this log says: {told.get('found')} instead of "
+            f"{told.get('logged')} (train-bench verify)."
+        )
+        yield finding(record, rules, "verified", message)
+
+
+def of_campaign(location: Location, rules: BenchmarkRules, points_digest: str | None) -> Iterator[Finding]:
+    """What changed between the plan and this judgement, all for review: judged is by what holds today."""
+    plan = location.plan_or_package
+    then = plan.get("ruleset_digest")
+    if isinstance(then, str) and then != rules.digest:
+        message = (
+            f"The rules of {rules.name} in {rules.ruleset} changed since this was planned; it is judged by "
+            f"today's{_other_target(plan, rules)}."
+        )
+        yield _of_plan(location, "ruleset_digest", message, then)
+    if "points_digest" in plan and plan["points_digest"] != points_digest:
+        message = (
+            f"The reference convergence points of {rules.name} changed since this was planned; it is compared with "
+            f"today's."
+        )
+        yield _of_plan(location, "points_digest", message, plan["points_digest"])
+    revision = plan.get("revision")
+    if isinstance(revision, str) and revision.endswith("+changes"):
+        message = (
+            f"It was planned with files that differ from their revision ({revision}); nobody else has them."
+        )
+        yield _of_plan(location, "revision", message, revision)
+
+
+def under_budget(location: Location, records: Sequence[RunRecord]) -> Iterator[Finding]:
+    """A budget that runs were held to, and which of them it has ended; for review, because they count as runs that did
+    not converge and cost the campaign less time than those do."""
+    plan = location.plan_or_package
+    stated = [_mapping(plan.get("request")), *jobs_of(location.plan)]
+    for budget in dict.fromkeys(
+        one.get("stop_when") for one in stated if isinstance(one.get("stop_when"), str)
+    ):
+        ended = [
+            str(record.index) for record in records if any("(stop_when=" in death for death in record.deaths)
+        ]
+        message = f"Runs were held to a budget, stop_when='{budget}'"
+        if location.plan:  # a package does not say how runs ended
+            listed = f"{len(ended)} of them (index {', '.join(ended)}), counted as not converged"
+            message += f"; it ended {listed if ended else 'none of them'}"
+        message += "."
+        yield _of_plan(location, "stop_when", message, budget)
+
+
+def with_faults(location: Location, *, is_open: bool) -> Iterator[Finding]:
+    """Faults that were planned: whether they struck or not, the closed division knows none."""
+    stated = [_mapping(location.plan_or_package.get("request")), *jobs_of(location.plan)]
+    asked = [one.get("faults") for one in stated if one.get("faults") is not None]
+    if asked:
+        message = f"Processes were to be killed on purpose, faults={asked[0]!r:.80}; no run of the closed division is."
+        yield _of_plan(location, "faults", message, asked[0], grade=REVIEW if is_open else BREAKS)
+
+
+def redefined(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
+    """What the planned configurations have changed of the benchmark that the plan does not call changed. Such a plan
+    was made where the benchmark is defined otherwise, or was edited."""
+    plan = location.plan_or_package
+    ranks, named = plan.get("world_size"), plan.get("changes")
+    if changes is None or not isinstance(ranks, int):
+        return ()
+    changed: dict[str, None] = {}
+    configs = [*(job.get("config") for job in jobs_of(plan)), plan.get("config")]
+    for at, config in enumerate(configs):
+        if isinstance(config, Mapping) and "reference" in config and config not in configs[:at]:
+            try:
+                changed |= dict.fromkeys(changes(rules.name, config, ranks))
+            except RequestError as error:
+                changed[str(error).rstrip(".")] = None
+    return tuple(change for change in changed if not (isinstance(named, list) and change in named))
+
+
+def attempts_at(location: Location, index: int) -> list[Attempt]:
+    """The attempts at a run in their order, as a campaign or a package holds them."""
+    packaged = location.configuration.get("attempts")
+    if isinstance(packaged, Sequence):
+        return [
+            attempt for attempt in packaged if isinstance(attempt, Mapping) and attempt.get("run") == index
+        ]
+    numbered = {}
+    folder = location.folder / "attempts"
+    for path in folder.glob(f"run_{index}_*.json") if folder.is_dir() else ():
+        number = re.fullmatch(rf"run_{index}_(\d+)", path.stem)
+        if number:
+            numbered[int(number[1])] = _read(path)
+    return [numbered[number] for number in sorted(numbered)]
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is other `now` than `then` among source, versions and rules, as parts of a sentence."""
+    sentences = []
+    software, other = (_mapping(state.get("software")) for state in (then, now))
+    if software.get("sources") != other.get("sources"):
+        sentences.append(
+            f"other source ({other.get('sources')}, revision {now.get('revision')}) than was planned "
+            f"({software.get('sources')}, revision {then.get('revision')})"
+        )
+    reference, another = (_mapping(state.get("reference")) for state in (software, other))
+    if reference.get("digest") != another.get("digest"):
+        sentences.append(
+            f"other source of the reference ({another.get('digest')}, revision {another.get('revision')}) than was "
+            f"planned ({reference.get('digest')}, revision {reference.get('revision')})"
+        )
+    sentences += _other_program(*(_mapping(state.get("program")) for state in (software, other)))
+    if then.get("ruleset_digest") != now.get("ruleset_digest"):
+        sentences.append("other rules than were planned")
+    versions = {"python": software.get("python")} | _mapping(software.get("packages"))
+    others = {"python": other.get("python")} | _mapping(other.get("packages"))
+    for name in sorted({*versions, *others}):
+        if versions.get(name) != others.get(name):
+            sentences.append(f"{name} {others.get(name)} instead of {versions.get(name)}")
+    return sentences
+
+
+def _other_program(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """The user's program of a `command=`. Whether files of its checkout differ from their revision is not compared: the
+    results of a campaign may lie among them."""
+    digests, others = _mapping(then.get("files")), _mapping(now.get("files"))
+    changed = sorted(name for name in {*digests, *others} if digests.get(name) != others.get(name))
+    if changed:
+        yield f"other content of {', '.join(changed)} than was planned"
+    for name, what in (("revision", "revision of the program"), ("interpreter", "interpreter")):
+        before, after = (str(told.get(name)).removesuffix("+changes") for told in (then, now))
+        if before != after:
+            yield f"{what} {after} instead of {before}"
+
+
+def _tried(attempts: Sequence[Attempt], record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    *earlier, _ = attempts
+    if earlier:
+        ends = "; ".join(
+            f"attempt {number} {_end(attempt)}" for number, attempt in enumerate(earlier, start=1)
+        )
+        message = f"This run was tried {len(attempts)} times: {ends}. The last one is the result."
+        yield finding(record, rules, "attempts", message, value=len(attempts), grade=REVIEW)
+    if any(attempt.get("outcome") == FINISHED for attempt in earlier):
+        message = "This run had finished, its result was taken away, and it was run again."
+        yield finding(record, rules, "attempts", message, value=len(attempts))
+
+
+def _end(attempt: Attempt) -> str:
+    outcome = attempt.get("outcome")
+    deaths = attempt.get("deaths")
+    if outcome == DIED:
+        how = "; ".join(map(str, deaths)) if isinstance(deaths, Sequence) else ""
+        return f"died{f' ({how})' if how else ''}"
+    if outcome in (FINISHED, INTERRUPTED):
+        return "finished" if outcome == FINISHED else "was interrupted"
+    return "was killed with its campaign"
+
+
+def _other_target(plan: Mapping[str, Any], rules: BenchmarkRules) -> str:
+    """The target that runs ended at, where it is another than today's."""
+    try:
+        thresholds = jobs_of(plan)[0]["target"]["thresholds"]
+        then = [(one["metric"], one["value"]) for one in thresholds]
+    except (KeyError, IndexError, TypeError):
+        return ""
+    if then == [(one.metric, one.value) for one in rules.target.thresholds]:
+        return ""
+    planned = " and ".join(f"{metric} {value}" for metric, value in then)
+    return f" (target {rules.target}, and was {planned})"
+
+
+def _count(folder: Path, pattern: str) -> int:
+    return len(list(folder.glob(pattern))) if folder.is_dir() else 0
+
+
+def _of_plan(location: Location, check: str, message: str, value: Any, grade: str = REVIEW) -> Finding:
+    file = str(location.folder / "plan.json")
+    return Finding(check=check, grade=grade, file=file, line=0, key=None, message=message, value=value)
+
+
+def _read(path: Path) -> Attempt:
+    try:
+        return _mapping(files.read_json(path))
+    except LogError:
+        return {}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,48 @@
+"""What the reference convergence points say of an entry beyond the verdict, all for review."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.locate import Location
+from train_bench.judge.rcp import Point, RcpVerdict
+from train_bench.logs.record import RunRecord
+
+
+def beside_the_points(
+    location: Location, records: Sequence[RunRecord], verdict: RcpVerdict, points: Sequence[Point]
+) -> Iterator[Finding]:
+    """Training that needs more than the reference's; runs with the seeds that a point was made with."""
+    yield from _slower(location, verdict)
+    yield from _same_seeds(location, records, points)
+
+
+def _slower(location: Location, verdict: RcpVerdict) -> Iterator[Finding]:
+    if verdict.slower:
+        message = (
+            f"The runs converge more slowly than the reference: their mean of {verdict.submission_mean:.2f} is above "
+            f"{verdict.upper_bound:.2f}, as one such mean in twenty is by chance."
+        )
+        yield _finding(location, "slower", message, value=verdict.submission_mean)
+
+
+def _same_seeds(
+    location: Location, records: Sequence[RunRecord], points: Sequence[Point]
+) -> Iterator[Finding]:
+    """A point says nothing of the very runs that it is made of, nor of their repetition."""
+    seeds = {record.seed for record in records if record.seed is not None}
+    for point in points:
+        shared = seeds.intersection(point.seeds)
+        if shared:
+            message = (
+                f"{len(shared)} of the runs have seeds of the reference runs at batch size {point.batch_size}, for "
+                f"example {min(shared)}; compare runs with other seeds."
+            )
+            yield _finding(location, "reference_seeds", message, value=len(shared))
+
+
+def _finding(location: Location, check: str, message: str, *, value: float | None) -> Finding:
+    return Finding(
+        check=check, grade=REVIEW, file=str(location.folder), line=0, key=None, message=message, value=value
+    )

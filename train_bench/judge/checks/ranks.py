@@ -1,0 +1,124 @@
+"""What a log tells behind `run_stop` about the ranks of its run: whether they held the same model, and how much of
+the processors went to others. Only logs of ours tell it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from train_bench.judge.checks.review import finding
+from train_bench.judge.finding import REVIEW, SLOW, Finding
+from train_bench.logs.log import Log
+from train_bench.logs.record import PROCESSOR_WAIT, SUCCESS, RunRecord
+from train_bench.rules.ruleset import BenchmarkRules
+
+REPLICAS = "replicas"
+
+SPEED_BOUND = 1.5
+"""Ratio of the fastest run's samples per second to the slowest's above which a machine counts as disturbed."""
+
+LOST_BOUND = 0.05
+"""Share of the wanted processor time above which a machine counts as disturbed: see decision 0083."""
+
+
+def ranks(
+    record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int | None, *, of_command: bool = False
+) -> Iterator[Finding]:
+    """Findings of one log; `world_size` is what the campaign's plan says, None for logs that came alone. A program of
+    the user's own (`of_command`) need not tell anything of its ranks, but is judged by what it tells."""
+    yield from _different_models(record, log, rules)
+    told = any(event.key == REPLICAS for event in log.events)
+    if record.status == SUCCESS and world_size is not None and (told or not of_command):
+        yield from _not_compared(record, log, rules, world_size)
+    yield from _disturbed(record, log, rules, planned=world_size is not None and not of_command)
+
+
+def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    for event in (event for event in log.events if event.key == REPLICAS):
+        compared = event.value if isinstance(event.value, Mapping) else {}
+        if compared.get("equal") is not True:
+            message = (
+                f"When the run was over its ranks held different models: {compared.get('differing')} of "
+                f"{compared.get('tensors')} tensors differ, the first is {compared.get('first')!r}, by up to "
+                f"{_number(compared.get('largest_difference'))}."
+            )
+            yield finding(
+                record, rules, REPLICAS, message, line=event.line, key=REPLICAS, value=compared.get("first")
+            )
+            return
+
+
+def _not_compared(record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int) -> Iterator[Finding]:
+    """A run whose ranks ended before they were compared is one that failed, not one that broke a rule."""
+    compared = [event.value for event in log.events if event.key == REPLICAS]
+    sizes = [one.get("ranks") for one in compared if isinstance(one, Mapping)]
+    if world_size == 1 or sizes == [world_size]:
+        return
+    message = (
+        f"Nothing says that the {world_size} ranks held the same model when the run was over (one line {REPLICAS} of "
+        f"{world_size} ranks behind run_stop is due)"
+        + ("; it counts as not converged." if rules.strict else ".")
+    )
+    yield finding(record, rules, REPLICAS, message, key=REPLICAS, grade=SLOW if rules.strict else REVIEW)
+
+
+def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: bool) -> Iterator[Finding]:
+    lines = [event for event in log.events if event.key == PROCESSOR_WAIT]
+    if not any(isinstance(event.value, Mapping) for event in lines):
+        if lines or (planned and rules.strict and record.status == SUCCESS):
+            message = "How long ranks waited for a processor is not recorded (Linux counts it)."
+            yield finding(record, rules, PROCESSOR_WAIT, message, key=PROCESSOR_WAIT, grade=REVIEW)
+        return
+    lost = record.processor_lost
+    if lost is not None and lost <= LOST_BOUND:
+        return
+    waited: Mapping[str, Any] = next(event.value for event in lines if isinstance(event.value, Mapping))
+    took = "".join(
+        f", {what} took {_number(waited.get(field))} s"
+        for field, what in (("steal", "the hypervisor"), ("throttled", "limits"))
+        if waited.get(field) != 0
+    )
+    message = (
+        f"A disturbed machine: {_percent(lost)} of the processor time that ranks wanted went to others "
+        f"({LOST_BOUND:.0%} may). In {_number(waited.get('seconds'))} s they ran {_number(waited.get('ran'))} s and "
+        f"waited {_number(waited.get('waited'))} s; others ran {_number(waited.get('others'))} s{took}."
+    )
+    line = lines[0].line
+    yield finding(
+        record, rules, PROCESSOR_WAIT, message, line=line, key=PROCESSOR_WAIT, value=lost, grade=REVIEW
+    )
+
+
+def disturbance(records: Sequence[RunRecord]) -> str | None:
+    """One sentence for the score: processor time that others had, else runs that trained at very different speeds; None
+    where neither is beyond its bound."""
+    lost = {
+        record.index: record.processor_lost
+        for record in records
+        if record.processor_lost is not None and record.processor_lost > LOST_BOUND
+    }
+    if lost:
+        runs = ", ".join(map(str, lost))
+        return (
+            f"Disturbed: up to {max(lost.values()):.1%} of the processor time that ranks wanted went to others (runs "
+            f"{runs})."
+        )
+    speeds = {record.index: record.samples_per_second for record in records if record.samples_per_second}
+    slowest, fastest = min(speeds.values(), default=0.0), max(speeds.values(), default=0.0)
+    if fastest <= SPEED_BOUND * slowest:
+        return None
+    run = min(speeds, key=lambda index: speeds[index])
+    return (
+        f"Disturbed: run {run} trained at {slowest:.5g} samples/s and the fastest at {fastest:.5g}, "
+        f"{fastest / slowest:.1f} times as fast."
+    )
+
+
+def _number(value: Any) -> str:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return f"{value:.4g}" if known else "unknown"
+
+
+def _percent(share: float | None) -> str:
+    return "an unknown share" if share is None else f"{share:.1%}"

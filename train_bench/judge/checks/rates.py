@@ -1,0 +1,114 @@
+"""What a log tells of the learning rates of its run, held against the hyperparameters that it names: whether the
+warm-up took place, and whether a rate was above all that are named. Only logs of ours tell it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from train_bench.judge.checks.review import finding
+from train_bench.judge.finding import Finding
+from train_bench.logs.log import Log
+from train_bench.logs.record import RunRecord
+from train_bench.rules.ruleset import BenchmarkRules
+
+RATES = "learning_rates"
+
+NEAR = 1e-6
+"""Relative difference below which two rates are the same: those of another precision are rounded."""
+
+LARGEST = 1e300
+"""Numbers beyond, which nobody means, are none here; nor is what is no number (NaN)."""
+
+BASE, INITIAL = "base_learning_rate", "initial_learning_rate"
+NAMED = ("learning_rate", "learning_rate_min")
+FACTORS = ("warmup_factor", "decay_factor")
+STEPS, EPOCHS, SAMPLES = "warmup_steps", "warmup_epochs", "warmup_samples"
+
+
+def rates(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Findings of one log; there are none where it does not tell the rates, or names no base rate."""
+    event = next((event for event in log.events if event.key == RATES), None)
+    if event is None or event.value is None:
+        return
+    try:
+        messages = list(_judged(event.value, _Named(log)))
+    except (KeyError, TypeError, ValueError):
+        messages = [f"{RATES} is not what a run tells: {event.value!r:.80}."]
+    for message in messages:
+        yield finding(record, rules, RATES, message, line=event.line, key=RATES)
+
+
+def _judged(value: Any, named: _Named) -> Iterator[str]:
+    first = None if value["first"] is None else _rate(value["first"])
+    highest = _rate(value["highest"])
+    if first is not None and first > highest:
+        raise ValueError("the first rate is above the highest")
+    bases = named.of(BASE)
+    if not bases:
+        return
+    largest = max(named.of(*NAMED).values())
+    if highest > largest * (1 + NEAR) and all(factor <= 1 for factor in named.of(*FACTORS).values()):
+        yield (
+            f"The highest learning rate of the run was {highest:g}; no rate that the log names is above {largest:g}."
+        )
+    base = max(bases.values())
+    if first is not None and first >= base * (1 - NEAR) and (warm_up := named.warm_up(base)):
+        key, length = warm_up
+        yield (
+            f"The first learning rate of the run was {first:g}, no less than the base rate of {base:g}, and {key} says "
+            f"{length:g}; a run with a warm-up begins below the base rate."
+        )
+
+
+class _Named:
+    """The hyperparameters that a log names, as far as they are numbers."""
+
+    def __init__(self, log: Log) -> None:
+        self._values = {event.key: float(event.value) for event in log.events if _is_number(event.value)}
+
+    def of(self, *endings: str) -> dict[str, float]:
+        """Those whose key ends so."""
+        return {key: value for key, value in self._values.items() if key.endswith(endings)}
+
+    def warm_up(self, base: float) -> tuple[str, float] | None:
+        """Key and value of the warm-up, if by it the first rate has to lie below `base`; else None.
+
+        A schedule may count from 1 and have the full rate in the last part of its warm-up (step W of W). One that
+        has a single part then has no lower rate, so that two at least are asked for. A part is a step, but for
+        schedules that also name an initial rate (3D U-Net): theirs changes between epochs, and a part is an epoch.
+        By a factor of 1 or more (RetinaNet: the share at which the rate begins; SSD: what remains at the beginning
+        is 1 - 2^-factor) or beside another rate that is no lower than the base, a warm-up may also begin with the
+        full rate.
+        """
+        lengths = self.of(STEPS, EPOCHS, SAMPLES)
+        if not lengths or any(factor >= 1 for factor in self.of("warmup_factor").values()):
+            return None
+        if any(rate >= base for key, rate in self.of(*NAMED).items() if not key.endswith(BASE)):
+            return None
+        key = min(lengths, key=self._parts)
+        return (key, lengths[key]) if self._parts(key) >= 2 else None
+
+    def _parts(self, key: str) -> float:
+        """In how many parts, of which each may have another rate, the warm-up of a run passes that begins at its
+        step 0; BERT's may begin before, at `start_warmup_step`."""
+        length = self._values[key]
+        if key.endswith(STEPS):
+            return length + min([0.0, *self.of("start_warmup_step").values()])
+        batch = self._values.get("global_batch_size", math.inf)
+        if key.endswith(SAMPLES):
+            return length // batch
+        if self.of(INITIAL) or "train_samples" not in self._values:
+            return length
+        return length * (self._values["train_samples"] // batch)
+
+
+def _rate(value: Any) -> float:
+    if not _is_number(value) or value < 0:
+        raise ValueError("no learning rate")
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST

@@ -1,0 +1,282 @@
+"""What a reviewer would look at in one log, beyond the rule files: order, times, blocks, schedule, end.
+
+Official checkers know none of this, and accepted logs break some of it, so in official rounds these findings
+are for review. In a strict round they are rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from train_bench.core.event import Event
+from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding
+from train_bench.logs.log import Log
+from train_bench.logs.record import DIED, SUCCESS, TRAIN_SAMPLES, RunRecord
+from train_bench.progress import EvalSchedule
+from train_bench.quality import Quality, Target
+from train_bench.rules.explain import paragraph
+from train_bench.rules.ruleset import BenchmarkRules
+
+CLOSED, OPEN = "closed", "open"
+TRAINED = frozenset({"block_stop", "epoch_stop", "eval_stop", "eval_accuracy"})
+TRAINING = TRAINED | {"block_start", "epoch_start", "eval_start"}
+
+APART_MS = 1000
+"""In official rounds, whose logs several processes write, their clocks may differ by so much."""
+
+SHORTEST_MINUTES = 1 / 60
+"""No published result of any round is as short: opening the data and starting the ranks takes longer."""
+
+
+def review(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
+    """All findings of one log that no rule file makes."""
+    return [
+        *_another_benchmark(record, rules),
+        *_warm_caches(record, log, rules),
+        *initialisation(record, rules),
+        *_out_of_order(record, log, rules),
+        *_no_time(record, log, rules),
+        *_outside(record, log, rules),
+        *_blocks(record, log, rules),
+        *schedule(record, rules),
+        *_target(record, rules),
+    ]
+
+
+def finding(
+    record: RunRecord,
+    rules: BenchmarkRules,
+    check: str,
+    message: str,
+    *,
+    line: int = 0,
+    key: str | None = None,
+    value: Any = None,
+    grade: str | None = None,
+) -> Finding:
+    """A finding of a check of ours: a broken rule in a strict round, for review in an official one."""
+    return Finding(
+        check=check,
+        grade=grade or (BREAKS if rules.strict else REVIEW),
+        file=record.file,
+        line=line,
+        key=key,
+        message=message,
+        value=value,
+        paragraph=paragraph(key),
+    )
+
+
+def _another_benchmark(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    if record.benchmark not in (rules.name, None):
+        message = f"This is a log of {record.benchmark}, judged among those of {rules.name}; take it out of the folder."
+        key = "submission_benchmark"
+        yield finding(record, rules, "benchmark", message, key=key, value=record.benchmark)
+
+
+def _warm_caches(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    warm = [event for event in log.events if event.key == "cache_clear" and event.value is not True]
+    if warm and not rules.uncleared_cache_allowed:
+        message = f"cache_clear is {warm[0].value!r}: the run began with warm caches, which {rules.ruleset} forbids."
+        yield finding(record, rules, "cache_clear", message, line=warm[0].line, key="cache_clear")
+
+
+def initialisation(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """The budget before the clock starts (rules, "Run results")."""
+    limit = rules.init_minutes.get(str(record.announced.get("submission_division")))
+    if limit is not None and record.init_minutes is not None and record.init_minutes > limit:
+        message = (
+            f"Initialisation took {record.init_minutes:.1f} minutes; the rules allow {limit:g} before the clock "
+            f"starts."
+        )
+        yield finding(record, rules, "init", message, key="init_stop", value=record.init_minutes)
+
+
+def _out_of_order(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    for before, event in zip(log.events, log.events[1:], strict=False):
+        if event.time_ms < before.time_ms:
+            message = (
+                f"{event.key} is logged at {event.time_ms} ms, {before.time_ms - event.time_ms} ms before the "
+                f"line above it; a clock that steps back times nothing."
+            )
+            yield finding(record, rules, "time", message, line=event.line, key=event.key, value=event.time_ms)
+            return
+
+
+def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """A run without a time, or whose time holds no training, is no result in any round. One that is only
+    very short is for review: nothing in its log says how fast its system is."""
+    if record.status == DIED:
+        return
+    if record.minutes is None:
+        message = "There is no run_start above run_stop; the run has no time."
+        yield finding(record, rules, "no_time", message, key="run_start", grade=BREAKS)
+        return
+    if record.minutes <= 0:
+        message = f"run_stop is {-record.minutes:.6f} minutes before run_start; a run takes time."
+        if record.minutes == 0:
+            message = "run_start and run_stop have the same time; a run takes time."
+        yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
+        return
+    trained = [event.time_ms for event in log.events if event.key in TRAINED]
+    start_ms, stop_ms = _timed(record)
+    if trained and not any(start_ms <= time_ms <= stop_ms for time_ms in trained):
+        message = (
+            f"No block, epoch or evaluation ends in the {record.minutes:.6f} minutes between run_start and "
+            f"run_stop; they time no training."
+        )
+        yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
+    elif record.minutes < SHORTEST_MINUTES:
+        message = f"The run took {record.minutes * 60_000:.0f} ms; no published result is as short."
+        yield finding(record, rules, "short", message, key="run_stop", value=record.minutes, grade=REVIEW)
+
+
+def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Training and evaluation happen between `run_start` and `run_stop`. Before `run_start` there is none in
+    any round; where a reference evaluates saved weights after the clock (BERT, Minigo), a reviewer knows why
+    they lie after `run_stop`."""
+    if record.started_ms is None or record.minutes is None:
+        return
+    reported = set()
+    start_ms, stop_ms = _timed(record)
+    for event in log.events:
+        if event.key not in TRAINING or start_ms <= event.time_ms <= stop_ms:
+            continue
+        when = "before run_start" if event.time_ms < start_ms else "after run_stop"
+        if when in reported:
+            continue
+        reported.add(when)
+        early = record.started_ms - event.time_ms > APART_MS
+        message = f"{event.key} has a time {when}; training and evaluation are inside the timed run."
+        yield finding(
+            record,
+            rules,
+            "outside",
+            message,
+            line=event.line,
+            key=event.key,
+            value=event.time_ms,
+            grade=BREAKS if early else None,
+        )
+
+
+def _timed(record: RunRecord) -> tuple[int, int]:
+    """When a run that has a time was started and stopped, in milliseconds."""
+    started_ms = record.started_ms or 0
+    return started_ms, started_ms + round((record.minutes or 0.0) * 60_000)
+
+
+def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Every block and epoch that starts also stops, but for the one in which the run ends, and blocks follow
+    each other without a gap."""
+    counts = Counter(event.key for event in log.events)
+    for kind in ("block", "epoch"):
+        starts, stops = counts[f"{kind}_start"], counts[f"{kind}_stop"]
+        if not 0 <= starts - stops <= 1:
+            message = (
+                f"{starts} {kind}_start and {stops} {kind}_stop lines do not pair up; every one that starts also "
+                f"stops, but for the one in which the run ends."
+            )
+            yield finding(record, rules, kind, message, key=f"{kind}_stop", value=stops)
+    yield from _gaps(record, rules, [event for event in log.events if event.key == "block_start"])
+
+
+def _gaps(record: RunRecord, rules: BenchmarkRules, starts: Sequence[Event]) -> Iterator[Finding]:
+    due: float | None = None
+    for event in starts:
+        first, count = _numbered(event, "first_epoch_num"), _numbered(event, "epoch_count")
+        if first is None or count is None:
+            return
+        if due is not None and abs(first - due) > 1e-6:
+            message = (
+                f"This block starts at epoch {first:g}; after the block before it the next one is {due:g}."
+            )
+            yield finding(record, rules, "block", message, line=event.line, key=event.key, value=first)
+            return
+        due = first + count
+
+
+def _numbered(event: Event, name: str) -> float | None:
+    value = event.metadata.get(name)
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e18 else None
+
+
+def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Every evaluation at its point, none left out, none besides (rules, evaluation frequency). Logs that
+    count samples in `train_samples` and say epoch 1 at every evaluation cannot be checked."""
+    rule = rules.schedule_at(record.global_batch_size)
+    seen = [evaluated.position for evaluated in record.evaluations]
+    in_samples = record.counted == TRAIN_SAMPLES
+    if not seen or rule is None or (in_samples and set(seen) == {1}):
+        return
+    first = seen[0]
+    refused = rule.refuse(first, rule.period)
+    if first is None or refused:
+        message = f"First evaluation: {refused or 'without a position'}"
+        line = record.evaluations[0].line
+        yield finding(record, rules, "schedule", message, line=line, key="eval_accuracy", value=first)
+        return
+    start = min(rule.first, key=lambda due: abs(due - first))
+    until = start + rule.period * (len(seen) - 1)
+    expected = EvalSchedule(first=start, period=rule.period, until=until).points()
+    for position, (evaluated, due) in enumerate(zip(record.evaluations, expected, strict=True), start=1):
+        number = evaluated.position
+        if number is None or abs(number - due) > rule.slack:
+            message = (
+                f"Evaluation {position} is at {rules.unit.value} {number}, due at {due:g} (first {start:g}, then "
+                f"every {rule.period:g})."
+            )
+            key, line = "eval_accuracy", evaluated.line
+            yield finding(record, rules, "schedule", message, line=line, key=key, value=number)
+            return
+    if in_samples and abs((record.train_samples or 0) - expected[-1]) > rule.slack:
+        message = (
+            f"{TRAIN_SAMPLES} says that training took {record.train_samples} samples; its last evaluation was "
+            f"due at {expected[-1]:g}."
+        )
+        yield finding(record, rules, "schedule", message, key=TRAIN_SAMPLES, value=record.train_samples)
+
+
+def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Whether the target was reached, when, and whether `run_stop` says the same. The open division sets its
+    own targets; there `run_stop` alone tells."""
+    cut_off = record.status == DIED or bool(record.deaths)
+    if record.announced.get("submission_division") == OPEN:
+        if record.status != SUCCESS and not cut_off:
+            yield finding(record, rules, "target", "run_stop says that the run failed.", grade=SLOW)
+        return
+    reached = [rules.target.reached(rules.target.quality_of(item.value)) for item in record.evaluations]
+    if record.status == SUCCESS and not any(reached):
+        message = f"run_stop says success, but no evaluation reached the target ({rules.target})."
+        yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
+    if any(reached[:-1]):
+        message = (
+            f"Evaluation {reached.index(True) + 1} reached the target, but the run went on; it ends at the first "
+            f"that does."
+        )
+        yield finding(record, rules, "stop", message, key="run_stop")
+    if record.status != SUCCESS and reached and reached[-1] and not cut_off:
+        message = "The last evaluation reached the target, but run_stop says aborted."
+        yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
+    if not any(reached) and not cut_off:
+        last = _last_quality(record.quality, rules.target) if reached else "there was no evaluation"
+        message = f"The target ({rules.target}) was not reached; {last}."
+        yield finding(record, rules, "target", message, key="eval_accuracy", value=record.quality, grade=SLOW)
+
+
+def _last_quality(logged: Any, target: Target) -> str:
+    """One that missed its target, to four digits behind the point as in tables, or to as many as it takes not to
+    look like the target."""
+    quality = target.quality_of(logged)
+    if quality.diverged:
+        return "the last quality is not a number"
+    rounded = quality
+    for digits in range(4, 18):
+        rounded = Quality(metrics={name: round(value, digits) for name, value in quality.metrics.items()})
+        if not target.reached(rounded):
+            break
+    metrics = rounded.metrics
+    listed = ", ".join(f"{name} {value}" for name, value in metrics.items())
+    return f"last quality {listed if len(metrics) > 1 else rounded.logged}"

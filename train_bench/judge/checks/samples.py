@@ -1,0 +1,119 @@
+"""What a log tells about the samples of its run: whether evaluation and training read different data, and whether
+ranks took every sample once in its turn. Only logs of ours tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from train_bench.core.event import Event
+from train_bench.judge.checks.review import finding
+from train_bench.judge.finding import SLOW, Finding
+from train_bench.logs.log import Log
+from train_bench.logs.record import SUCCESS, RunRecord
+from train_bench.logs.restarts import RESTORED
+from train_bench.progress import Unit
+from train_bench.rules.ruleset import BenchmarkRules
+
+DATA, ORDER = "data_fingerprint", "order_fingerprint"
+
+COMMON_BOUND = 0.02
+"""Share of the evaluation set that may also be found in the training set; honest data have up to 0.002 (two of a
+thousand generated texts, 23 of 16,281 people of a census): see decision 0084."""
+
+BY_CHANCE = 3
+"""Common samples that tell nothing where a part of the sets was compared."""
+
+
+def samples(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: bool) -> Iterator[Finding]:
+    """Findings of one log; `planned` says that a campaign of ours has left it, so that both lines are due."""
+    events = {
+        event.key: event for event in reversed(log.events) if event.key in (DATA, ORDER, "eval_samples")
+    }
+    events |= {event.key: event for event in log.events if event.key == RESTORED}
+    if planned and rules.strict and record.status == SUCCESS:
+        yield from _missing(record, rules, events)
+    for key, judged in ((DATA, _data), (ORDER, _order)):
+        event = events.get(key)
+        if event is not None and event.value is not None:
+            try:
+                messages = list(judged(record, rules, event.value, events))
+            except (KeyError, TypeError, ValueError):
+                messages = [f"{key} is not what a run tells: {event.value!r:.80}."]
+            for message in messages:
+                yield finding(record, rules, key, message, line=event.line, key=key)
+
+
+def _missing(record: RunRecord, rules: BenchmarkRules, events: Mapping[str, Event]) -> Iterator[Finding]:
+    """A run whose ranks ended behind `run_stop` is one that failed, not one that broke a rule."""
+    sized = record.train_samples is not None or "eval_samples" in events
+    if DATA not in events or (sized and events[DATA].value is None):
+        message = f"Nothing says that evaluation and training read different data (a line {DATA} is due)."
+        yield finding(record, rules, DATA, message, key=DATA)
+    if ORDER not in events or events[ORDER].value is None:
+        message = (
+            f"Nothing says which samples ranks trained on (a line {ORDER} is due behind run_stop); it counts as not "
+            f"converged."
+        )
+        yield finding(record, rules, ORDER, message, key=ORDER, grade=SLOW)
+
+
+def _data(record: RunRecord, rules: BenchmarkRules, value: Any, events: Mapping[str, Event]) -> Iterator[str]:
+    train, evaluation = value["train"], value["evaluation"]
+    trained, compared = _count(train, "compared"), _count(evaluation, "compared")
+    whole = trained == _count(train, "samples") and compared == _count(evaluation, "samples")
+    expected = compared * trained / max(1, _count(train, "samples"))
+    common, files = _count(value, "samples_in_common"), _count(value, "files_in_common")
+    if files or common > COMMON_BOUND * expected + (0 if whole else BY_CHANCE):
+        yield (
+            f"Evaluation and training read the same data: {files} files in common, and {common} of {compared} compared "
+            f"evaluation samples are training samples ({COMMON_BOUND:.0%} may be)."
+        )
+    due = events["eval_samples"].value if "eval_samples" in events else None
+    size = _count(evaluation, "samples") + _count(evaluation, "left_out")
+    if due not in (None, size):
+        yield f"The evaluation set has {size} samples, eval_samples says {due}."
+    if record.train_samples is None or rules.unit is Unit.SAMPLE:
+        return
+    spare = _count(train, "samples") - record.train_samples
+    if not 0 <= spare < max(1, record.global_batch_size or 0):
+        yield (
+            f"The training set has {_count(train, 'samples')} samples, train_samples says {record.train_samples} "
+            f"(less at most what fills no batch)."
+        )
+
+
+def _order(
+    record: RunRecord, rules: BenchmarkRules, value: Any, events: Mapping[str, Event]
+) -> Iterator[str]:
+    compared, ranks = _count(value, "compared"), _count(value, "ranks")
+    if repeated := _count(value, "repeated"):
+        yield (
+            f"{repeated} of the first {compared} samples that {ranks} ranks trained on had been trained on in the same "
+            f"epoch already; ranks share an epoch, each sample comes once."
+        )
+    if "contradicting" in value and (others := _count(value, "contradicting")):
+        yield (
+            f"{others} rank(s) took other samples than those that they computed together with; ranks that divide "
+            f"matrices among them take the same."
+        )
+    data = events[DATA].value if DATA in events else None
+    if isinstance(data, Mapping):
+        evaluated, due = _count(value, "evaluated"), _count(data["evaluation"], "samples")
+        if evaluated != due:
+            yield f"An evaluation took {evaluated} samples, the evaluation set has {due}."
+        elif again := _count(value, "evaluated_again"):
+            yield f"The last evaluation took {again} samples twice; each comes once."
+    if record.samples is not None:
+        before = _count(events[RESTORED].value, "samples") if RESTORED in events else 0
+        trained = before + _count(value, "trained")
+        slack = (record.global_batch_size or 0) + 0.001 * (record.train_samples or 0)
+        if abs(trained - record.samples) > slack:
+            yield f"Training took {trained} samples, the last evaluation says {record.samples:.0f}."
+
+
+def _count(counts: Any, name: str) -> int:
+    value = counts[name]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is no count")
+    return value

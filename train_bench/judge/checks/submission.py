@@ -1,0 +1,157 @@
+"""What lies beside the logs of a submission: the description of the system, and `scaling.json`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files
+from train_bench.core.escape import plain
+from train_bench.errors import LogError
+from train_bench.judge.finding import BREAKS, REVIEW, Finding
+from train_bench.judge.locate import Location, round_of
+from train_bench.judge.rcp import PASS, RcpVerdict
+from train_bench.logs.record import RunRecord
+from train_bench.rules.allowed import DIVISIONS
+from train_bench.rules.ruleset import BenchmarkRules
+
+# `submission_status` of a log -> `status` of a system description, in the words of later rounds.
+STATUS = {
+    "onprem": "Available on-premise",
+    "cloud": "Available cloud",
+    "research": "Research, Development, or Internal (RDI)",
+    "preview": "Preview",
+}
+
+
+def divisions_of(location: Location, records: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Every `closed` and `open` that is said of an entry: by the system's description, then by the logs."""
+    stated = (description_of(location).get("division"), *_announced(records, "submission_division"))
+    spelled = (division.casefold() for division in stated if isinstance(division, str))
+    return tuple(division for division in spelled if division in DIVISIONS)
+
+
+def beside_the_logs(
+    location: Location, records: Sequence[RunRecord], rules: BenchmarkRules
+) -> Iterator[Finding]:
+    """Contradictions between the logs of an entry, the description of its system and the round that it lies in, for
+    review. In a strict round the two former have to agree on the division."""
+    yield from _other_round(location)
+    yield from _unreadable_description(location)
+    yield from _contradictions(location, records, rules)
+
+
+def _other_round(location: Location) -> Iterator[Finding]:
+    """A plan whose rules are not those of the folder that it lies in; among submissions it is no result of that."""
+    named = round_of(location.folder)
+    if location.plan and named not in (None, location.ruleset):
+        message = (
+            f"The plan names the ruleset {location.ruleset}, and the folder that it lies in is of {named}; judge it "
+            f"elsewhere, or leave the plan away to be judged as {named}."
+        )
+        grade = REVIEW if location.submitter is None else BREAKS
+        yield _finding(location.folder / "plan.json", "round", message, value=location.ruleset, grade=grade)
+
+
+def _unreadable_description(location: Location) -> Iterator[Finding]:
+    if location.system_file is None:
+        return
+    try:
+        read = files.read_json(location.system_file)
+    except LogError as error:
+        yield _finding(location.system_file, "system", f"The description of the system is missing: {error}")
+        return
+    if not isinstance(read, dict):
+        yield _finding(location.system_file, "system", "The description of the system is no JSON object.")
+
+
+def _contradictions(
+    location: Location, records: Sequence[RunRecord], rules: BenchmarkRules
+) -> Iterator[Finding]:
+    described = description_of(location)
+    for field, key in (
+        ("division", "submission_division"),
+        ("submitter", "submission_org"),
+        ("status", "submission_status"),
+    ):
+        stated = described.get(field)
+        logged = _announced(records, key)
+        if not isinstance(stated, str) or not logged:
+            continue
+        meant = [_plain(name) for name in _as_logged(stated)]
+        differing = [value for value in logged if _plain(value) not in meant]
+        if differing and location.system_file is not None:
+            message = (
+                f"{field} is {stated!r} in the system's description, and {key} {differing[0]!r} in a log."
+            )
+            if field == "division":
+                message += " The stricter of the two holds."
+            grade = BREAKS if rules.strict and field == "division" else REVIEW
+            yield _finding(location.system_file, "system", message, key=key, value=stated, grade=grade)
+
+
+def scaling(location: Location, rcp: RcpVerdict) -> Iterator[Finding]:
+    """`scaling.json` holds what the RCP checker worked out when the entry was submitted."""
+    path = location.folder / "scaling.json"
+    if not path.exists():
+        return
+    try:
+        content = files.read_json(path)
+        stated = content["scaling_factor"]
+        stated = math.nan if isinstance(stated, bool) else float(stated)
+    except (LogError, TypeError, KeyError, ValueError, OverflowError) as error:
+        yield _finding(path, "scaling", f"No scaling_factor can be read: {error!r}.")
+        return
+    due = rcp.factor if rcp.verdict == PASS and rcp.factor is not None else 1.0
+    if not math.isclose(stated, due, rel_tol=1e-6):
+        message = f"scaling_factor is {stated:.6f}; the logs give {due:.6f} (RCP {rcp.verdict})."
+        yield _finding(path, "scaling", message, value=stated)
+
+
+def description_of(location: Location) -> Mapping[str, Any]:
+    """The submitted description of the system; empty where none can be read."""
+    try:
+        read = files.read_json(location.system_file) if location.system_file else {}
+    except LogError:
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def accelerators_of(location: Location) -> tuple[int | None, str | None]:
+    """How many accelerators the description gives the whole system, and what it calls them."""
+    described = description_of(location)
+    nodes, per_node = (count_of(described, key) for key in ("number_of_nodes", "accelerators_per_node"))
+    name = described.get("accelerator_model_name")
+    count = None if nodes is None or per_node is None else nodes * per_node
+    return count, (plain(name.strip()) or None) if isinstance(name, str) else None
+
+
+def count_of(described: Mapping[str, Any], field: str) -> int | None:
+    """Descriptions have numbers as text, some with words behind."""
+    match = re.match(r"\d{1,9}(?![\d.])", str(described.get(field)).strip())
+    return None if match is None else int(match[0])
+
+
+def _announced(records: Sequence[RunRecord], key: str) -> list[str]:
+    return [record.announced[key] for record in records if key in record.announced]
+
+
+def _as_logged(stated: str) -> list[str]:
+    """What a log may say where a description says `stated`; early descriptions are `available` only."""
+    if stated.casefold() == "available":
+        return ["onprem", "cloud"]
+    return [name for name, status in STATUS.items() if status.casefold() == stated.casefold()] or [stated]
+
+
+def _plain(value: str) -> str:
+    """Names are the same whatever their case and separators."""
+    return "".join(char for char in value.casefold() if char.isalnum())
+
+
+def _finding(
+    path: Path, check: str, message: str, *, key: str | None = None, value: Any = None, grade: str = REVIEW
+) -> Finding:
+    return Finding(check=check, grade=grade, file=str(path), line=0, key=key, message=message, value=value)

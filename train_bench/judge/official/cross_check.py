@@ -1,0 +1,88 @@
+"""The installed checkers beside the official verdict as we work it out: where they agree, disagree or crash."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from train_bench.judge.checks.review import OPEN
+from train_bench.judge.entry import Judgement
+from train_bench.judge.official import installed_checkers
+from train_bench.judge.official.official_verdict import seed_problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossCheck:
+    """What one checker says of an entry. `agrees` is None where we have no verdict to compare."""
+
+    checker: str
+    verdict: str
+    message: str
+    agrees: bool | None
+
+
+def compare(judgement: Judgement) -> list[dict[str, Any]]:
+    """The opinions of the compliance, RCP and seed checkers on an entry, as plain data."""
+    return [asdict(opinion) for opinion in _opinions(judgement)]
+
+
+def _opinions(judgement: Judgement) -> Sequence[CrossCheck]:
+    score = judgement.score
+    usage, _, number = score.ruleset.partition("-")
+    if usage not in installed_checkers.USAGES:
+        message = f"the official tools do not know {score.ruleset}"
+        return [CrossCheck(checker="tools", verdict="none", message=message, agrees=None)]
+    opinions = [_compliance(judgement, number, usage)]
+    if not judgement.location.alone:
+        opinions.append(_rcp(judgement, number, usage))
+        if score.division != OPEN:
+            opinions.append(_seeds(judgement, number))
+    return opinions
+
+
+def _compliance(judgement: Judgement, number: str, usage: str) -> CrossCheck:
+    """Of every file; the verdict is the worst of them."""
+    said = {
+        file.name: installed_checkers.compliance(file, number, usage) for file in judgement.location.files
+    }
+    ours = {run.file: run.officially_compliant for run in judgement.score.runs}
+    accepted = sum(opinion.verdict == installed_checkers.PASS for opinion in said.values())
+    differing = [
+        name for name, opinion in said.items() if (opinion.verdict == installed_checkers.PASS) != ours[name]
+    ]
+    refused = next(
+        (f"; {name}: {one.message}" for name, one in said.items() if one.verdict != installed_checkers.PASS),
+        "",
+    )
+    verdicts = {opinion.verdict for opinion in said.values()}
+    worst = next(
+        kind
+        for kind in (installed_checkers.CRASH, installed_checkers.FAIL, installed_checkers.PASS)
+        if kind in verdicts
+    )
+    message = f"{accepted} of {len(said)} files accepted{refused}"
+    if differing:
+        message += f"; we differ on {', '.join(differing)}"
+    return CrossCheck(checker="compliance", verdict=worst, message=message, agrees=not differing)
+
+
+def _rcp(judgement: Judgement, number: str, usage: str) -> CrossCheck:
+    said = installed_checkers.rcp(judgement.location.folder, number, usage)
+    ours = judgement.score.official_verdict.rcp
+    agrees = said.verdict == ours.verdict and _close(said.factor, ours.factor)
+    factor = "" if said.factor is None else f", factor {said.factor:.4f}"
+    return CrossCheck(checker="RCP", verdict=said.verdict, message=said.message + factor, agrees=agrees)
+
+
+def _seeds(judgement: Judgement, number: str) -> CrossCheck:
+    said = installed_checkers.seeds(judgement.location.folder, number)
+    ours = installed_checkers.FAIL if seed_problems(judgement.records) else installed_checkers.PASS
+    return CrossCheck(
+        checker="seeds", verdict=said.verdict, message=said.message, agrees=said.verdict == ours
+    )
+
+
+def _close(one: float | None, other: float | None) -> bool:
+    return one is other if one is None or other is None else math.isclose(one, other, rel_tol=1e-9)

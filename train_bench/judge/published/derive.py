@@ -1,0 +1,147 @@
+"""Checkouts of published rounds -> a row of the table of published entries for each entry.
+
+Only what is in the table is read of a log, and no rule is checked: entries that today's checkers refuse were published
+all the same.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_bench.errors import LogError, RequestError
+from train_bench.judge.checks.submission import accelerators_of, divisions_of
+from train_bench.judge.entry import benchmark_of, common_batch_size
+from train_bench.judge.locate import Location, find
+from train_bench.judge.published import published_entries
+from train_bench.judge.published.published_entries import Entry
+from train_bench.judge.tree import each_of
+from train_bench.logs.record import SUCCESS, TRAIN_SAMPLES, RunRecord, read_record
+from train_bench.logs.timeline import phases_of
+from train_bench.progress import Unit
+from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """The entries in the order of their folders, how many logs they were read from, and why others are none."""
+
+    entries: tuple[Entry, ...]
+    logs: int
+    left_out: tuple[str, ...]
+
+
+def derive(rounds: Sequence[Path], ruleset_name: str | None) -> Derived:
+    """Every published entry below the folders of `rounds`, which may be checkouts of rounds or folders of such. Raises
+    as `find` does."""
+    found = [find(path, ruleset_name) for path in rounds]
+    by_folder = {location.folder: location for entries in found for location in entries.locations}
+    rows = each_of(_row_or_why_not, list(by_folder.values()), "reading")
+    entries = tuple(row for row in rows if isinstance(row, Entry))
+    if not entries:
+        raise LogError(" ".join(("There is no published entry.", *(str(row) for row in rows))))
+    _refuse_copies(entries)
+    return Derived(
+        entries=entries,
+        logs=sum(len(location.files) for location in by_folder.values()),
+        left_out=(
+            *(why for entries in found for why in (*entries.unjudged, *entries.skipped)),
+            *(row for row in rows if isinstance(row, str)),
+        ),
+    )
+
+
+def _row_or_why_not(location: Location) -> Entry | str:
+    try:
+        return _row(location)
+    except (LogError, RequestError) as error:
+        return str(error)
+
+
+def _row(location: Location) -> Entry:
+    if location.submitter is None or location.system is None:
+        raise LogError(
+            f"{location.folder} is not SUBMITTER/results/SYSTEM/BENCHMARK, as published results are."
+        )
+    rounds = ruleset.load(location.ruleset)
+    rules = rounds.benchmark(benchmark_of(location, rounds))
+    if rules.strict:
+        raise LogError(f"{location.folder} is of {rules.ruleset}, which is no published round.")
+    records: list[RunRecord] = []
+    shares: list[float] = []
+    for file in location.files:
+        record, log = read_record(file, rules)
+        records.append(record)
+        phases = phases_of(record, log.events)
+        if record.status == SUCCESS and record.minutes and phases and phases.evaluation is not None:
+            shares.append(phases.evaluation / record.minutes)
+    converged = [record for record in records if record.status == SUCCESS]
+    minutes = published_entries.minutes_of(records, rules)
+    if minutes is None:
+        raise LogError(
+            f"{location.folder} has no score: {len(converged)} of {len(records)} runs reached the target, of "
+            f"{rules.runs} that are due."
+        )
+    batch_size = common_batch_size(records, rules)
+    accelerators, accelerator = accelerators_of(location)
+    stated = divisions_of(location, records)
+    row = Entry(
+        round=published_entries.round_of_ruleset(rules.ruleset),
+        submitter=location.submitter,
+        system=location.system,
+        benchmark=rules.name,
+        division=stated[0] if stated else None,
+        accelerators=accelerators,
+        accelerator=accelerator,
+        global_batch=batch_size,
+        samples_to_target=samples_to_target(records, rules),
+        minutes=minutes,
+        eval_share=_median(shares),
+        init_minutes=_median(record.init_minutes for record in records),
+        runs=len(records),
+    )
+    return published_entries.as_told(row)
+
+
+def samples_to_target(records: Iterable[RunRecord], rules: BenchmarkRules) -> float | None:
+    """Mean over the runs that reached the target."""
+    return _mean(_samples(record, rules) for record in records if record.status == SUCCESS)
+
+
+def _samples(record: RunRecord, rules: BenchmarkRules) -> float | None:
+    """Samples to the target. Where logs may count them in `train_samples`, those of the evaluation hold if it has any:
+    it says epoch 1 in logs that have none."""
+    position = record.convergence
+    if position is None:
+        return None
+    logged = [item.position for item in record.evaluations if item.position is not None]
+    if rules.counted == TRAIN_SAMPLES and logged and logged[-1] > 1:
+        position = logged[-1]
+    position = next((exactly for exactly in reversed(logged) if round(exactly, 3) == position), position)
+    rule = rules.schedule_at(record.global_batch_size)
+    trained = position - (rule.start if rule else 0.0)
+    if rules.unit is Unit.STEP:
+        return trained * record.global_batch_size if record.global_batch_size else None
+    of_one = published_entries.samples_per_unit(rules)
+    return record.samples if of_one is None else trained * of_one
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _refuse_copies(entries: Sequence[Entry]) -> None:
+    counts = Counter((entry.round, entry.submitter, entry.system, entry.benchmark) for entry in entries)
+    twice = [" ".join(name) for name, count in counts.items() if count > 1]
+    if twice:
+        raise RequestError(f"{twice[0]} lies in two of the folders; give each round once.")

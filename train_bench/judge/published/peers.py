@@ -1,0 +1,222 @@
+"""A published entry beside others on the same hardware: what they took, and whether it took much longer.
+
+Peers are entries of the closed division with the same benchmark, the same accelerator and as many of them. Those of the
+same round are taken; where they are fewer than `ENOUGH`, entries of earlier rounds join them in which the benchmark had
+the same target. Later rounds do not: software becomes faster. How much slower an entry is than its peers is a question
+to whoever knows it, and no verdict.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from train_bench.errors import RequestError
+from train_bench.judge.checks.review import CLOSED
+from train_bench.judge.checks.submission import accelerators_of
+from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.locate import Location
+from train_bench.judge.published.published_entries import Entry, minutes_of, round_of_ruleset
+from train_bench.logs.record import RunRecord
+from train_bench.rules import ruleset
+
+ENOUGH = 4
+MUCH_SLOWER = 1.3
+OUTLIER = "peer_outlier"
+
+Name = tuple[str, str, str, str]
+
+NO_MODEL = frozenset(
+    [
+        *("nvidia", "amd", "intel", "habana", "graphcore", "google", "r", "tm"),
+        *("ai", "accelerator", "tensor", "core", "gpu", "ipu", "instinct", "geforce", "radeon"),
+        *("hopper", "blackwell", "ultra", "hbm2e", "hbm3", "hbm3e", "cts", "hl", "205"),
+    ]
+)
+"""Words of names that say nothing beside a model; an HL-205 is the first Gaudi."""
+
+IN_SEVERAL_SIZES = frozenset({"v100", "a100", "h100"})
+"""Models of which the memory is part of the name; others have one size, and some write it down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """What an entry took and what its peers took, in minutes and without the factor of the reference points.
+
+    rounds     of the peers
+    ratio      its minutes over their median
+    quartiles  of the peers; None for a single one
+    faster     how many of them took less
+    """
+
+    minutes: float
+    accelerators: int
+    accelerator: str
+    round: str
+    rounds: tuple[str, ...]
+    count: int
+    median: float
+    quartiles: tuple[float, float] | None
+    ratio: float
+    faster: int
+
+    @property
+    def question(self) -> str | None:
+        """For review, where it took much longer than enough of them."""
+        if self.count < ENOUGH or self.ratio <= MUCH_SLOWER:
+            return None
+        return f"{self}. What made this one slower?"
+
+    def __str__(self) -> str:
+        taken = f"{self.median:.4g} min"
+        if self.quartiles is not None:
+            taken = "the median {} (middle half {:.4g} to {:.4g})".format(taken, *self.quartiles)
+        whose = "of its round" if self.rounds == (self.round,) else f"of {' and '.join(self.rounds)}"
+        entries = "entry" if self.count == 1 else "entries"
+        return (
+            f"{self.minutes:.4g} min, {self.ratio:.2f} times {taken} of {self.count} published {entries} {whose} on "
+            f"{self.accelerators} x {self.accelerator}; {self.faster} of them took less"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for strict JSON, with the sentence."""
+        return asdict(self) | {"message": str(self), "outlier": self.question is not None}
+
+
+def beside(entry: Entry, table: Iterable[Entry]) -> Peers | None:
+    """The entry among its peers of a table, in which it may stand itself; None where there are none, or what would
+    tell them is not known."""
+    return _beside(entry, _by_kind(table))
+
+
+def of_each(entries: Sequence[Entry | None], table: Iterable[Entry]) -> list[Peers | None]:
+    """Each among those of a table and among each other; they replace entries of the table that have the same name."""
+    if not any(entries):
+        return [None] * len(entries)
+    by_name = {_name(entry): entry for entry in (*table, *filter(None, entries))}
+    by_kind = _by_kind(by_name.values())
+    return [None if entry is None else _beside(entry, by_kind) for entry in entries]
+
+
+def entry_of(
+    location: Location, records: Sequence[RunRecord], benchmark: str, division: str | None
+) -> Entry | None:
+    """What is needed of an entry to set it beside others; None for what is no entry of an official round."""
+    if location.submitter is None or location.system is None:
+        return None
+    rules = ruleset.load(location.ruleset).benchmark(benchmark)
+    if not rules.ruleset.startswith("training-"):
+        return None
+    accelerators, accelerator = accelerators_of(location)
+    return Entry(
+        round=round_of_ruleset(rules.ruleset),
+        submitter=location.submitter,
+        system=location.system,
+        benchmark=rules.name,
+        division=division,
+        accelerators=accelerators,
+        accelerator=accelerator,
+        minutes=minutes_of(records, rules),
+        runs=len(records),
+    )
+
+
+def finding(folder: Path, peers: Peers) -> Finding | None:
+    """The question, as a finding for review."""
+    if peers.question is None:
+        return None
+    value, message = round(peers.ratio, 4), f"It took {peers.question}"
+    return Finding(
+        check=OUTLIER, grade=REVIEW, file=str(folder), line=0, key=None, message=message, value=value
+    )
+
+
+@cache
+def model_of(name: str) -> str:
+    """One name for all the spellings of an accelerator: without makers, words that every one has, power limits and
+    generations of the socket."""
+    text = re.sub(r"(\d)\s+gb\b", r"\1gb", re.sub(r"[^a-z0-9]+", " ", name.casefold()))
+    words = []
+    for word in re.sub(r"\bgaudi(\d)", r"gaudi \1", text).split():
+        word = re.sub(r"^sxm\d$", "sxm", word)
+        if not re.fullmatch(r"\d+w", word):
+            words.append(word)
+    model = [word for word in words if word not in NO_MODEL] or words
+    if not IN_SEVERAL_SIZES.intersection(model):
+        model = [word for word in model if not re.fullmatch(r"\d+gb", word)]
+    return " ".join(sorted(set(model)))
+
+
+Kinds = Mapping[tuple[str, str, int], Sequence[Entry]]
+
+
+def _by_kind(table: Iterable[Entry]) -> Kinds:
+    kinds: dict[tuple[str, str, int], list[Entry]] = {}
+    for entry in table:
+        kind = _kind(entry)
+        if kind is not None:
+            kinds.setdefault(kind, []).append(entry)
+    return kinds
+
+
+def _kind(entry: Entry) -> tuple[str, str, int] | None:
+    """What peers have in common; None for what has no peers."""
+    if entry.division != CLOSED or not entry.accelerators or not entry.accelerator or not entry.minutes:
+        return None
+    return entry.benchmark, model_of(entry.accelerator), entry.accelerators
+
+
+def _beside(entry: Entry, kinds: Kinds) -> Peers | None:
+    kind = _kind(entry)
+    if kind is None or entry.minutes is None:
+        return None
+    others = [other for other in kinds.get(kind, ()) if _name(other) != _name(entry)]
+    peers = [other for other in others if other.round == entry.round]
+    if len(peers) < ENOUGH:
+        peers += [other for other in others if _earlier(other.round, entry.round, entry.benchmark)]
+    minutes = [other.minutes for other in peers if other.minutes is not None]
+    if not minutes:
+        return None
+    median = statistics.median(minutes)
+    low, _, high = statistics.quantiles(minutes, method="inclusive") if len(minutes) > 1 else (0, 0, 0)
+    return Peers(
+        minutes=entry.minutes,
+        accelerators=kind[2],
+        accelerator=str(entry.accelerator),
+        round=entry.round,
+        rounds=tuple(sorted({other.round for other in peers}, key=_number)),
+        count=len(minutes),
+        median=median,
+        quartiles=(low, high) if len(minutes) > 1 else None,
+        ratio=entry.minutes / median,
+        faster=sum(other < entry.minutes for other in minutes),
+    )
+
+
+def _name(entry: Entry) -> Name:
+    return entry.round, entry.submitter, entry.system, entry.benchmark
+
+
+@cache
+def _earlier(before: str, after: str, benchmark: str) -> bool:
+    """Whether a round came before another, and its benchmark was the same task."""
+    if _number(before) >= _number(after):
+        return False
+    target = _target(after, benchmark)
+    return target is not None and _target(before, benchmark) == target
+
+
+def _target(round_name: str, benchmark: str) -> str | None:
+    try:
+        return str(ruleset.load(f"training-{round_name[1:]}.0").benchmark(benchmark).target)
+    except RequestError:
+        return None
+
+
+def _number(round_name: str) -> tuple[int, ...]:
+    return tuple(map(int, round_name[1:].split(".")))

@@ -1,0 +1,318 @@
+"""A table of published entries of official rounds: what each trained on, how many samples it needed, and how long.
+
+Such a table is a CSV file; what a row leaves empty is unknown, what it says besides is passed over. One comes with
+train_bench (`shipped`; where it is from says `published_entries.md`), others are derived by `train-bench index
+published`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from train_bench.core import files
+from train_bench.core.escape import plain
+from train_bench.errors import LogError, RequestError
+from train_bench.judge.statistics import olympic_mean
+from train_bench.logs.record import SUCCESS, RunRecord
+from train_bench.progress import Unit
+from train_bench.rules.ruleset import BenchmarkRules
+
+SHIPPED = Path(__file__).with_name("published_entries.csv")
+
+LONGEST = 200
+"""Of the name of an accelerator."""
+
+ROUND = re.compile(r"v?(\d+\.\d+)")
+
+BYTE_ORDER_MARK = "\ufeff"
+"""What some programs for tables write first."""
+
+UNITS = Path(__file__).with_name("samples_per_unit.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A row; None where it is not known.
+
+    round              as in `v1.1`
+    accelerators       how many there are in the whole system; 0 where it trained without any
+    accelerator        the name that the submitter gave it
+    samples_to_target  mean over the runs that reached the target
+    minutes            the score, without the factor of the reference convergence points
+    eval_share         part of that time in which an evaluation was under way, training or not beside it
+    init_minutes       mean time before the clock
+    runs               how many were published
+    """
+
+    round: str
+    submitter: str
+    system: str
+    benchmark: str
+    division: str | None = None
+    accelerators: int | None = None
+    accelerator: str | None = None
+    global_batch: int | None = None
+    samples_to_target: float | None = None
+    minutes: float | None = None
+    eval_share: float | None = None
+    init_minutes: float | None = None
+    runs: int | None = None
+
+    @property
+    def steps(self) -> float | None:
+        """Optimizer steps to the target."""
+        return _quotient(self.samples_to_target, self.global_batch)
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Over the whole time, evaluations included."""
+        return _quotient(self.samples_to_target, self.minutes and self.minutes * 60)
+
+    @property
+    def ms_per_step(self) -> float | None:
+        """A step without the evaluations; with them where nothing is known of their time."""
+        training = None if self.minutes is None else self.minutes * 60_000 * (1 - (self.eval_share or 0))
+        return _quotient(training, self.steps)
+
+
+def shipped() -> tuple[Entry, ...]:
+    """The table that comes with train_bench."""
+    return _shipped()
+
+
+@cache
+def _shipped() -> tuple[Entry, ...]:
+    return read(SHIPPED)
+
+
+def read(path: Path) -> tuple[Entry, ...]:
+    """The rows of a table in their order. Raises `RequestError` where it cannot be read or a row is none."""
+    try:
+        text = path.read_text(encoding="utf-8").removeprefix(BYTE_ORDER_MARK)
+    except OSError as error:
+        raise RequestError(
+            f"{path} cannot be read as a table of published entries: {error.strerror}."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"{path} is no table of published entries: it is not text in UTF-8 ({error.reason})."
+        ) from error
+    return tuple(_rows(path, text))
+
+
+def write(path: Path, entries: Iterable[Entry]) -> None:
+    """Write a table in one step, its rows in the order of their names."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for entry in sorted(
+        entries, key=lambda entry: (entry.round, entry.submitter, entry.system, entry.benchmark)
+    ):
+        writer.writerow([_told(name, getattr(entry, name)) for name in COLUMNS])
+    files.write(path, text.getvalue())
+
+
+def as_told(entry: Entry) -> Entry:
+    """The entry as a table says it: with so many digits, and None for values that no row may have. Raises `LogError`
+    where a name is none."""
+    told: dict[str, Any] = {}
+    for name, convert in COLUMNS.items():
+        text = _told(name, getattr(entry, name)).strip()
+        try:
+            told[name] = convert(text) if text or name in REQUIRED else None
+        except ValueError as error:
+            if name in REQUIRED:
+                raise LogError(f"The {name} of an entry is {text[:80]!r}, which is {error}.") from error
+            told[name] = None
+    return Entry(**told)
+
+
+def _rows(path: Path, text: str) -> Iterable[Entry]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        heading = [name.strip() for name in next(reader, [])]
+        _refuse_heading(path, heading)
+        for row in reader:
+            if any(row):
+                yield _entry(path, reader.line_num, heading, row)
+    except csv.Error as error:
+        raise RequestError(
+            f"{path}, line {reader.line_num}: this is no row of a table ({plain(str(error))})."
+        ) from error
+
+
+def _refuse_heading(path: Path, heading: list[str]) -> None:
+    missing = [name for name in REQUIRED if name not in heading]
+    if missing:
+        raise RequestError(
+            f"{path} is no table of published entries: its first line names no column {', '.join(missing)}."
+        )
+    twice = sorted({name for name in COLUMNS if heading.count(name) > 1})
+    if twice:
+        raise RequestError(f"{path}, line 1: the column {twice[0]} is named twice.")
+
+
+def _entry(path: Path, line: int, heading: list[str], row: list[str]) -> Entry:
+    if len(row) != len(heading):
+        raise RequestError(
+            f"{path}, line {line}: there are {len(row)} columns where line 1 names {len(heading)} "
+            f"(from {plain(heading[min(len(row), len(heading) - 1)])} on they do not fit)."
+        )
+    told = {name: value.strip() for name, value in zip(heading, row, strict=True)}
+    values: dict[str, Any] = {}
+    for name, convert in COLUMNS.items():
+        value = told.get(name, "")
+        try:
+            values[name] = convert(value) if value or name in REQUIRED else None
+        except ValueError as error:
+            raise RequestError(
+                f"{path}, line {line}, column {name}: {plain(value)[:80]!r} is {error}."
+            ) from error
+    return Entry(**_as_meant(values))
+
+
+def _as_meant(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `below` in the table of units is for."""
+    samples = values["samples_to_target"]
+    for unit in _units() if samples is not None else ():
+        if unit["benchmark"] == values["benchmark"] and samples >= unit.get("below", math.inf):
+            return {**values, "samples_to_target": samples / unit.get("units", unit.get("samples"))}
+    return values
+
+
+def samples_per_unit(rules: BenchmarkRules) -> float | None:
+    """How many training samples there are to one unit of progress of a published benchmark; None where nothing says
+    it but its logs."""
+    if rules.unit is Unit.SAMPLE:
+        return 1
+    number = _version(rules.ruleset.rpartition("-")[2])
+    for unit in _units():
+        first, last = unit.get("rounds", (None, None))
+        within = first is None or _version(first) <= number <= _version(last)
+        if unit["benchmark"] == rules.name and within:
+            return float(1 / unit["units"] if "units" in unit else unit["samples"])
+    return None
+
+
+def round_of_ruleset(name: str) -> str:
+    """`v1.1` of `training-1.1.0`."""
+    return "v" + ".".join(name.rpartition("-")[2].split(".")[:2])
+
+
+def minutes_of(records: Sequence[RunRecord], rules: BenchmarkRules) -> float | None:
+    """As the round's rules have it: a run that did not reach the target is the slowest. None where there is no such
+    mean, or it is no time."""
+    times = [
+        record.minutes if record.status == SUCCESS and record.minutes is not None else math.inf
+        for record in records
+    ]
+    mean = olympic_mean(times, rules.drop) if len(times) > 2 * rules.drop else math.inf
+    return mean if 0 < mean < math.inf else None
+
+
+@cache
+def _units() -> Sequence[Mapping[str, Any]]:
+    units: Sequence[Mapping[str, Any]] = yaml.safe_load(UNITS.read_text(encoding="utf-8"))
+    return units
+
+
+def _version(number: str) -> tuple[int, ...]:
+    return tuple(map(int, number.split(".")))
+
+
+def _name(value: str) -> str:
+    if not value:
+        raise ValueError("no name")
+    return plain(value)
+
+
+def _round(value: str) -> str:
+    match = ROUND.fullmatch(value)
+    if not match:
+        raise ValueError("no round such as v1.1")
+    return f"v{match[1]}"
+
+
+def _division(value: str) -> str:
+    if value.casefold() not in ("closed", "open"):
+        raise ValueError("neither closed nor open")
+    return value.casefold()
+
+
+def _number(value: str, lowest: float, highest: float) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError("no number") from None
+    if not lowest <= number <= highest:
+        raise ValueError(f"not between {lowest:g} and {highest:g}")
+    return number
+
+
+def _positive(value: str) -> float:
+    number = _number(value, 0, 1e18)
+    if number == 0:
+        raise ValueError("not more than 0")
+    return number
+
+
+def _whole(value: str) -> int:
+    """Some write whole numbers as 256.0."""
+    number = _number(value, 0, 1e18)
+    if number != int(number):
+        raise ValueError("no whole number")
+    return int(number)
+
+
+def _whole_positive(value: str) -> int:
+    number = _whole(value)
+    if number == 0:
+        raise ValueError("not more than 0")
+    return number
+
+
+COLUMNS: Mapping[str, Callable[[str], Any]] = {
+    "round": _round,
+    "submitter": _name,
+    "system": _name,
+    "benchmark": _name,
+    "division": _division,
+    "accelerators": _whole,
+    "accelerator": lambda value: plain(value)[:LONGEST],
+    "global_batch": _whole_positive,
+    "samples_to_target": _positive,
+    "minutes": _positive,
+    "eval_share": lambda value: _number(value, 0, 1),
+    "init_minutes": lambda value: _number(value, 0, 1e9),
+    "runs": _whole_positive,
+}
+"""What a table says of an entry, and how it is read."""
+
+REQUIRED = ("round", "submitter", "system", "benchmark")
+
+assert tuple(COLUMNS) == tuple(field.name for field in fields(Entry))
+
+DIGITS = {"samples_to_target": 0, "minutes": 4, "eval_share": 4, "init_minutes": 2}
+
+
+def _told(name: str, value: Any) -> str:
+    """Short times keep as many digits as long ones."""
+    if value is None:
+        return ""
+    if name == "minutes" and value < 0.1:
+        return f"{value:.6g}"
+    return f"{value:.{DIGITS[name]}f}" if name in DIGITS else str(value)
+
+
+def _quotient(number: float | None, by: float | None) -> float | None:
+    return number / by if number is not None and by else None

@@ -1,0 +1,434 @@
+"""What a reviewer of a round asks of an entry beyond the rules: its power logs, the file that it names as its
+configuration, its description, the same system in the round before. All findings are for review; a question for which a
+fact is missing is not asked."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from train_bench.core import files
+from train_bench.core.escape import plain
+from train_bench.judge.checks.campaign_checks import Changes
+from train_bench.judge.checks.submission import accelerators_of, count_of, description_of
+from train_bench.judge.energy import plain_number
+from train_bench.judge.entry import Judgement, judge_entry
+from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.locate import Location
+from train_bench.logs import log
+from train_bench.logs.log import Log
+from train_bench.logs.record import RunRecord
+
+SLOWEST_RATE_S = 1.5
+"""Between two readings of power in the median; the rules ask for one a second."""
+
+LONGEST_GAP_S = 3.0
+FEWEST_READINGS = 60
+"""Of power; where there are fewer, the rules suggest to measure longer."""
+
+CONSTANT = 10
+"""So many readings of a meter are not equal by themselves."""
+
+OTHER_MINUTES = 1.1
+"""Results of the same system in two rounds that differ by less are not asked about."""
+
+CONFIGURATION = "config_filename"
+PARALLELISM = ("tensor_parallelism", "pipeline_parallelism", "context_parallelism")
+PRECISION = tuple(f"lowest_numerical_precision_in_{part}" for part in ("linear", "attn", "comm"))
+PER_ACCELERATOR = ("d_batch_size", "local_batch_size")
+OF_THE_PROGRAM = (CONFIGURATION, *PARALLELISM, "expert_parallelism", *PRECISION, "micro_batch_size")
+"""What all runs of an entry have in common, and no other check compares."""
+
+NO_HYPERPARAMETER = re.compile(r"submission_|seed|eval_|.*(_start|_stop)$|train_samples|status|cache_clear")
+
+PRECISIONS = re.compile(r"(?<![a-z0-9])(?:nv|mx|t|b)?(?:fp?|float|int)-?(?:64|32|16|8|6|4)(?![0-9])")
+SETTING = re.compile(
+    rb"^[ \t]*(?:export[ \t]+)?[\"']?(?:--)?(\w+)[\"']?[ \t]*[:=]"
+    rb"[ \t]*[\"']?([-+.\deE]+)[\"']?[ \t]*,?[ \t\r]*(?:#.*)?$",
+    re.MULTILINE,
+)
+LARGEST_CONFIGURATION = 1_000_000
+MOST_TOLD = 4
+"""Changed settings of an entry."""
+
+LONGEST_TOLD = 80
+"""Of a text of a log, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What a review needs of one log.
+
+    values  the first value of each setting: numbers and texts outside of marks, evaluations and announcements
+    texts   key and line of each first value that is True or False as text
+    source  the line of the program that logged `run_start`
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    texts: tuple[tuple[str, str, int], ...] = ()
+    source: str | None = None
+
+
+def look(read: Log) -> Looked:
+    """The log in short."""
+    values: dict[str, Any] = {}
+    texts: dict[str, tuple[str, str, int]] = {}
+    source = None
+    for event in read.events:
+        value = event.value
+        if isinstance(value, str) and value in ("True", "False", "true", "false"):
+            texts.setdefault(event.key, (event.key, value, event.line))
+        if event.key == "run_start":
+            source = f"{event.metadata.get('file')} line {event.metadata.get('lineno')}"
+        elif (
+            isinstance(value, (int, float, str))
+            and event.key not in values
+            and not NO_HYPERPARAMETER.match(event.key)
+        ):
+            values[event.key] = value
+    return Looked(values=values, texts=tuple(texts.values()), source=source)
+
+
+def judge_closely(
+    location: Location, *, rcp_folders: Sequence[Path], changes: Changes | None = None
+) -> Judgement:
+    """As `judge_entry`, with the questions that one entry raises."""
+    judgement = judge_entry(location, rcp_folders=rcp_folders, changes=changes, look=look)
+    questions = tuple(_of_entry(judgement))
+    return replace(judgement, findings=(*judgement.findings, *questions))
+
+
+def beside_the_round_before(judgements: Sequence[Judgement]) -> list[Judgement]:
+    """The judgements of `judge_closely`, with a question where the same submitter has the same system and benchmark in
+    an earlier round of them, what was set has changed, and the minutes differ."""
+    earlier: dict[tuple[str | None, ...], Judgement] = {}
+    asked = {}
+    for judgement in sorted(judgements, key=lambda one: _number(one.location.ruleset)):
+        score = judgement.score
+        name = (judgement.location.submitter, judgement.location.system, score.benchmark, score.division)
+        before = earlier.get(name)
+        if before is not None and before.location.ruleset != judgement.location.ruleset:
+            asked[judgement.location.folder] = tuple(_changed(before, judgement))
+        if None not in name:
+            earlier[name] = judgement
+    return [replace(one, findings=(*one.findings, *asked.get(one.location.folder, ()))) for one in judgements]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Findings for review of one entry that are of one kind, told once: how many there are, in how many files, and the
+    first of them."""
+
+    findings: int
+    files: int
+    first: Finding
+
+    def as_json(self, folder: Path) -> dict[str, Any]:
+        """Plain data for strict JSON; a file of the entry's `folder` is named as it is called there."""
+        file = Path(self.first.file)
+        place = str(file.relative_to(folder)) if file.is_relative_to(folder) and file != folder else str(file)
+        told = self.first.as_json()
+        named = {name: told[name] for name in ("check", "key", "line", "message", "value")}
+        return named | {"findings": self.findings, "files": self.files, "file": place}
+
+
+def questions(judgement: Judgement) -> tuple[Question, ...]:
+    """Of an entry, those about it as a whole first."""
+    of_logs = (finding for verdict in judgement.verdicts for finding in verdict.findings)
+    kinds: dict[tuple[str, str | None], list[Finding]] = {}
+    for one in (*judgement.findings, *of_logs):
+        if one.grade == REVIEW:
+            kinds.setdefault((one.check, one.key), []).append(one)
+    return tuple(
+        Question(findings=len(kind), files=len({one.file for one in kind}), first=kind[0])
+        for kind in kinds.values()
+    )
+
+
+def _of_entry(judgement: Judgement) -> Iterator[Finding]:
+    location, records, looked = judgement.location, judgement.records, judgement.looked
+    described = description_of(location)
+    for record, one in zip(records, looked, strict=True):
+        yield from _text_for_truth(record, one)
+    yield from _runs_differ(records, looked)
+    yield from _batch(location, records, looked)
+    yield from _precision(location, described, records, looked)
+    yield from _configuration(location, records, looked)
+    yield from _power(location, records, count_of(described, "number_of_nodes"))
+
+
+def _text_for_truth(record: RunRecord, looked: Looked) -> Iterator[Finding]:
+    for key, value, line in looked.texts:
+        message = (
+            f"{key} is the text {value!r}, where true or false belongs; a program may take any text for true."
+        )
+        yield _finding(record.file, "text_for_truth", message, line=line, key=key, value=value)
+
+
+def _runs_differ(records: Sequence[RunRecord], looked: Sequence[Looked]) -> Iterator[Finding]:
+    """Runs of one entry are made by one program with one configuration."""
+    sources = [one.source for one in looked]
+    for key, values in (
+        ("run_start", sources),
+        *((key, [one.values.get(key) for one in looked]) for key in OF_THE_PROGRAM),
+    ):
+        counted = Counter(value for value in values if value is not None)
+        if len(counted) < 2:
+            continue
+        (usual, _), *_ = counted.most_common(1)
+        at = next(at for at, value in enumerate(values) if value not in (None, usual))
+        what = "run_start is logged by" if key == "run_start" else f"{key} is"
+        here, elsewhere = _short(values[at]), _short(usual)
+        message = f"{what} {here} here and {elsewhere} in most runs of the entry; was it the same program?"
+        yield _finding(records[at].file, "runs_differ", message, key=key, value=values[at])
+
+
+def _batch(location: Location, records: Sequence[RunRecord], looked: Sequence[Looked]) -> Iterator[Finding]:
+    """Parallelism and batch size against the number of accelerators that the description gives."""
+    accelerators, _ = accelerators_of(location)
+    if not accelerators or not looked:
+        return
+    file, values, batch_size = records[0].file, looked[0].values, records[0].global_batch_size
+    degrees = {key: degree for key in PARALLELISM if (degree := _whole(values.get(key)))}
+    of_a_copy = 1
+    for degree in degrees.values():
+        of_a_copy *= degree
+    if accelerators % of_a_copy:
+        named = " times ".join(f"{key} {degree}" for key, degree in degrees.items())
+        message = f"{named} does not divide the {accelerators} accelerators of the system's description."
+        yield _finding(file, "parallelism", message, key=next(iter(degrees)), value=of_a_copy)
+        return
+    steps = _whole(values.get("gradient_accumulation_steps")) or 1
+    micro = _whole(values.get("micro_batch_size"))
+    if micro and degrees and batch_size and micro * steps * accelerators // of_a_copy != batch_size:
+        message = (
+            f"micro_batch_size {micro} times gradient_accumulation_steps {steps} times "
+            f"{accelerators // of_a_copy} copies of the model on {accelerators} accelerators is not the "
+            f"global_batch_size {batch_size}."
+        )
+        yield _finding(file, "parallelism", message, key="micro_batch_size", value=micro)
+    for key in PER_ACCELERATOR:
+        local = values.get(key)
+        if not _is_number(local) or local <= 0 or not batch_size:
+            continue
+        shares = (batch_size / local, batch_size / local / steps)
+        if not any(share >= 0.5 and _divides(share, accelerators) for share in shares):
+            message = (
+                f"{key} is {local:g} and global_batch_size {batch_size}, which makes {shares[0]:g} parts; the system's "
+                f"description has {accelerators} accelerators."
+            )
+            yield _finding(file, "parallelism", message, key=key, value=local)
+
+
+def _precision(
+    location: Location,
+    described: Mapping[str, Any],
+    records: Sequence[RunRecord],
+    looked: Sequence[Looked],
+) -> Iterator[Finding]:
+    """A description that names precisions, and not the one that is logged."""
+    texts = [value for key, value in described.items() if "memor" not in key and isinstance(value, str)]
+    named = {_plain_precision(word) for word in PRECISIONS.findall(" ".join(texts).casefold())}
+    logged = looked[0].values.get(PRECISION[0]) if looked else None
+    if named and isinstance(logged, str) and _plain_precision(logged) not in named:
+        message = f"{PRECISION[0]} is {_short(logged)!r}; the system's description names {', '.join(sorted(named))}."
+        yield _finding(records[0].file, "precision", message, key=PRECISION[0], value=logged)
+
+
+def _configuration(
+    location: Location, records: Sequence[RunRecord], looked: Sequence[Looked]
+) -> Iterator[Finding]:
+    """The file that the logs name is to lie in the submission, and to say what they say. Where a tree holds the results
+    without their source, nothing is asked."""
+    if location.submitter is None:
+        return
+    source = location.folder.parents[2] / "benchmarks"
+    if not source.is_dir():
+        return
+    for record, one in zip(records, looked, strict=True):
+        name = one.values.get(CONFIGURATION)
+        if not isinstance(name, str):
+            continue
+        found = _files_below(source).get(name.replace("\\", "/").rpartition("/")[2], ())
+        if not found:
+            message = f"No file below {source.name}/ of the submission has the name {_short(name)!r}."
+            yield _finding(record.file, "configuration", message, key=CONFIGURATION, value=name)
+            continue
+        contradictions = [_contradiction(path, one.values) for path in found]
+        if all(contradictions):
+            key, logged, stated = contradictions[0] or ("", None, None)
+            message = f"{_short(name)} sets {key} to {stated:g}; the log has {logged:g}."
+            yield _finding(record.file, "configuration", message, key=key, value=logged)
+
+
+@cache
+def _files_below(folder: Path) -> Mapping[str, tuple[Path, ...]]:
+    """By their names; links are not followed."""
+    by_name: dict[str, tuple[Path, ...]] = {}
+    for at, _, names in os.walk(folder):
+        for name in names:
+            by_name[name] = (*by_name.get(name, ()), Path(at, name))
+    return by_name
+
+
+def _contradiction(path: Path, values: Mapping[str, Any]) -> tuple[str, float, float] | None:
+    """The first number that a file sets otherwise than the log: lines of `NAME=1`, `name: 1` or `"name": 1`, whose name
+    is that of a logged setting."""
+    try:
+        content = files.read_bytes(path, largest=LARGEST_CONFIGURATION)
+    except OSError:
+        return None
+    numbers = {key.casefold(): (key, value) for key, value in values.items() if _is_number(value)}
+    last: dict[str, float] = {}
+    for name, text in SETTING.findall(content):
+        try:
+            last[name.decode().casefold()] = float(text)
+        except ValueError:
+            continue
+    for name, stated in last.items():
+        key, logged = numbers.get(name, ("", stated))
+        if abs(logged - stated) > 1e-6 * max(abs(logged), abs(stated)):
+            return key, logged, stated
+    return None
+
+
+def _power(location: Location, records: Sequence[RunRecord], nodes: int | None) -> Iterator[Finding]:
+    """The power logs of an entry that has some."""
+    folder = location.folder / "power"
+    if not folder.is_dir():
+        return
+    logs = {record.file: sorted((folder / Path(record.file).stem).glob("node_*.txt")) for record in records}
+    without = [file for file, measured in logs.items() if not measured]
+    if without:
+        named = {Path(file).stem for file in logs}
+        others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in named)
+        message = f"{len(without)} of {len(records)} runs have no power/result_N/node_K.txt"
+        message += f"; {plain(others[0])} is the name of none." if others else "."
+        yield _finding(without[0], "power_missing", message, value=len(without))
+    for record in records:
+        measured = logs[record.file]
+        if measured and nodes is not None and len(measured) != nodes:
+            message = (
+                f"There are power logs of {len(measured)} node(s); the system's description has {nodes}."
+            )
+            yield _finding(str(measured[0].parent), "power_nodes", message, value=len(measured))
+        for path in measured:
+            yield from _of_node(path, record)
+
+
+def _of_node(path: Path, record: RunRecord) -> Iterator[Finding]:
+    read = log.read(path)
+    readings = sorted(
+        (event.time_ms / 1000, watts)
+        for event in read.events
+        if event.key == "power_reading" and (watts := plain_number(event.value)) is not None
+    )
+    if not readings:
+        yield _finding(str(path), "power_few", "There is no reading of power.", value=0)
+        return
+    times = [seconds for seconds, _ in readings]
+    marks = {event.key: event.time_ms / 1000 for event in read.events}
+    begun = min(marks.get("power_measurement_start", times[0]), times[0])
+    ended = max(marks.get("power_measurement_stop", times[-1]), times[-1])
+    between = [after - before for before, after in itertools.pairwise(times)]
+    if len(readings) < FEWEST_READINGS:
+        message = (
+            f"There are {len(readings)} readings of power; with fewer than {FEWEST_READINGS} measure longer."
+        )
+        yield _finding(str(path), "power_few", message, value=len(readings))
+    if between and statistics.median(between) > SLOWEST_RATE_S:
+        message = f"Power is read every {statistics.median(between):.1f} s; the rules ask for every second."
+        yield _finding(str(path), "power_rate", message, value=statistics.median(between))
+    gaps = [*between, times[0] - begun, ended - times[-1]]
+    if max(gaps) > LONGEST_GAP_S:
+        message = f"For {max(gaps):.1f} s there is no reading of power."
+        yield _finding(str(path), "power_gap", message, value=max(gaps))
+    if len(readings) >= CONSTANT and len({watts for _, watts in readings}) == 1:
+        message = f"All {len(readings)} readings are {readings[0][1]:g} W; a meter's differ."
+        yield _finding(str(path), "power_constant", message, value=readings[0][1])
+    if record.started_ms is None or record.minutes is None:
+        return
+    started, stopped = record.started_ms / 1000, record.started_ms / 1000 + 60 * record.minutes
+    if begun > started or ended < stopped:
+        late, early = max(0.0, begun - started), max(0.0, stopped - ended)
+        message = f"Power was measured from {late:.1f} s after run_start to {early:.1f} s before run_stop."
+        if begun > stopped or ended < started:
+            message = "Power was measured at another time than the run; do the clocks differ?"
+        yield _finding(str(path), "power_window", message, value=[late, early])
+
+
+def _changed(before: Judgement, after: Judgement) -> Iterator[Finding]:
+    old, new = before.score.olympic_minutes, after.score.olympic_minutes
+    if not old or not new or max(old, new) / min(old, new) <= OTHER_MINUTES:
+        return
+    had, has = _usual(before.looked), _usual(after.looked)
+    changes = [
+        f"{key} {_short(had[key])} -> {_short(has[key])}"
+        for key in sorted(had.keys() & has.keys())
+        if had[key] != has[key]
+    ]
+    if not changes:
+        return
+    more = f" and {len(changes) - MOST_TOLD} other settings" if len(changes) > MOST_TOLD else ""
+    message = (
+        f"It took {new:.4g} min, in {before.location.ruleset} {old:.4g} min by the same name of the system. Changed: "
+        f"{', '.join(changes[:MOST_TOLD])}{more}."
+    )
+    yield _finding(str(after.location.folder), "round_before", message, value=round(new / old, 4))
+
+
+def _usual(looked: Iterable[Looked]) -> dict[str, Any]:
+    """What most runs set; what their programs measure differs between runs and is none."""
+    counted: dict[str, Counter[Any]] = {}
+    runs = 0
+    for one in looked:
+        runs += 1
+        for key, value in one.values.items():
+            counted.setdefault(key, Counter())[value] += 1
+    usual = {key: values.most_common(1)[0] for key, values in counted.items() if key != CONFIGURATION}
+    return {key: value for key, (value, count) in usual.items() if 2 * count > runs}
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if _is_number(value) else plain(str(value))[:LONGEST_TOLD]
+
+
+def _plain_precision(word: str) -> str:
+    """`fp8` of fp8, FP-8 and mxfp8_e4m3."""
+    word = word.casefold().replace("-", "").replace("bfloat", "bf").replace("float", "fp")
+    digits = re.search(r"\d+", word)
+    kind = (
+        "int" if "int" in word else "bf" if word.startswith("bf") else "tf" if word.startswith("tf") else "fp"
+    )
+    return kind + (digits[0] if digits else "")
+
+
+def _divides(share: float, accelerators: int) -> bool:
+    whole = round(share)
+    return whole > 0 and abs(share - whole) < 1e-6 * whole and accelerators % whole == 0
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if _is_number(value) and value == int(value) and value > 0 else None
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+
+
+def _number(ruleset: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", ruleset))
+
+
+def _finding(
+    file: str, check: str, message: str, *, line: int = 0, key: str | None = None, value: Any = None
+) -> Finding:
+    return Finding(check=check, grade=REVIEW, file=file, line=line, key=key, message=message, value=value)

@@ -1,0 +1,283 @@
+"""Events of one run -> a record: `record_N.json`, always rebuildable from the log."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from train_bench.core import files
+from train_bench.core.escape import plain
+from train_bench.core.event import Event
+from train_bench.core.job import exit_file
+from train_bench.errors import LogError
+from train_bench.logs import log
+from train_bench.logs.log import Log
+from train_bench.logs.restarts import without_lost_work
+from train_bench.progress import Unit
+from train_bench.rules.ruleset import BenchmarkRules
+
+SUCCESS, ABORTED, DIED = "success", "aborted", "died"
+EVALUATION = ("eval_accuracy", "eval_error")
+TRAIN_SAMPLES = "train_samples"
+PROCESSOR_WAIT = "processor_wait"
+
+# In seconds: the kernel counts the time of others in ticks of 10 ms.
+TOO_SHORT_TO_TELL = 1.0
+
+# No seed and no count of samples has as many digits.
+LARGEST = 1e40
+
+
+class Evaluated(NamedTuple):
+    """One evaluation: position in the benchmark's unit, logged value, when, and in which line."""
+
+    position: float | None
+    value: Any
+    time_ms: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """What the log of one run says.
+
+    announced    the values of the `submission_*` keys by key
+    accelerators `number_of_nodes` times `accelerators_per_node` (of a node without any: 1), as HPC rounds log them
+    seeds        every logged seed with the source line that logged it: (file, line number, seed)
+    status       `success` or `aborted` as `run_stop` has it; `died` if there is no `run_stop`
+    minutes      from `run_start` to `run_stop` (rules, "Run results"); None if either is missing
+    convergence  position of the evaluation that ended a successful run, to three decimals
+    counted      where `convergence` was read: the key of the evaluation's metadata, or `train_samples`
+    samples      training samples to the target; samples / samples_per_second is the time in seconds
+    quality      value of the last evaluation
+    processor_lost  share of the processor time that ranks wanted and others had; None where it is not recorded, 0 for
+                    a run that is too short to tell
+    deaths       how processes of this run ended, where the campaign saw them die
+    """
+
+    file: str
+    index: int
+    benchmark: str | None
+    announced: Mapping[str, str]
+    accelerators: int | None
+    seed: int | None
+    seeds: tuple[tuple[str, int, int], ...]
+    global_batch_size: int | None
+    status: str
+    started_ms: int | None
+    minutes: float | None
+    init_minutes: float | None
+    evaluations: tuple[Evaluated, ...]
+    quality: Any
+    convergence: float | None
+    counted: str
+    train_samples: int | None
+    samples: float | None
+    samples_per_second: float | None
+    processor_lost: float | None
+    deaths: tuple[str, ...]
+    sha256: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The file's content."""
+        return asdict(self) | {"evaluations": [evaluated._asdict() for evaluated in self.evaluations]}
+
+
+def read_record(path: Path, rules: BenchmarkRules) -> tuple[RunRecord, Log]:
+    """Read `result_N.txt` and, where a campaign left it, how the run's processes ended. Work that failures destroyed is
+    left out."""
+    read = without_lost_work(log.read(path))
+    index = number_of(path)
+    return make_record(read, index=index, rules=rules, deaths=_deaths(path, index)), read
+
+
+def number_of(path: Path) -> int:
+    """N of `result_N.txt`; 0 where there is no number."""
+    return int("0" + "".join(char for char in path.stem.rpartition("_")[2] if char.isdecimal()))
+
+
+def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[str, ...] = ()) -> RunRecord:
+    """The facts of a run. Odd values (wrong types, several stops) become None or the first one; whether
+    they are allowed is for the rules to say."""
+    first = _first_of_each(read.events)
+    seeds = _seeds(read.events)
+    stop = first.get("run_stop")
+    start = _last_before(read.events, "run_start", stop)
+    minutes = _between(start, stop)
+    status = DIED if stop is None else (SUCCESS if stop.metadata.get("status") == SUCCESS else ABORTED)
+    evaluations = _evaluations(read.events, stop, rules.counted)
+    last = _deciding(evaluations, rules, read.events)
+    train_samples = _integer(first.get("train_samples"))
+    convergence, counted = _convergence(last, first.get("train_samples"), rules.counted)
+    if status != SUCCESS:
+        convergence = None
+    batch_size = _integer(first.get("global_batch_size"))
+    due = rules.schedule_at(batch_size)
+    trained = None if convergence is None else convergence - (due.start if due else 0.0)
+    samples = _samples(trained, rules.unit, _integer(first.get("samples_per_epoch")) or train_samples)
+    return RunRecord(
+        file=str(read.path),
+        index=index,
+        benchmark=_text(first.get("submission_benchmark")),
+        announced={
+            key: event.value
+            for key, event in first.items()
+            if key.startswith("submission_") and isinstance(event.value, str)
+        },
+        accelerators=_accelerators(first),
+        seed=seeds[0][2] if seeds else None,
+        seeds=seeds,
+        global_batch_size=batch_size,
+        status=status,
+        started_ms=start.time_ms if start else None,
+        minutes=minutes,
+        init_minutes=_between(first.get("init_start"), first.get("init_stop")),
+        evaluations=evaluations,
+        quality=last.value if last else None,
+        convergence=convergence,
+        counted=counted,
+        train_samples=train_samples,
+        samples=samples,
+        samples_per_second=samples / (minutes * 60) if samples and minutes and minutes > 0 else None,
+        processor_lost=_processor_lost(first.get(PROCESSOR_WAIT)),
+        deaths=deaths,
+        sha256=read.sha256,
+    )
+
+
+def _first_of_each(events: tuple[Event, ...]) -> dict[str, Event]:
+    first: dict[str, Event] = {}
+    for event in events:
+        first.setdefault(event.key, event)
+    return first
+
+
+def _last_before(events: tuple[Event, ...], key: str, stop: Event | None) -> Event | None:
+    """A run that was started twice in one log is timed from the later start, as official summaries do."""
+    last_line = stop.line if stop else math.inf
+    return next((event for event in reversed(events) if event.key == key and event.line < last_line), None)
+
+
+def _evaluations(events: tuple[Event, ...], stop: Event | None, counted: str) -> tuple[Evaluated, ...]:
+    """Metrics that are logged one by one (the line says which) are one evaluation where they have one
+    position."""
+    last_line = stop.line if stop else math.inf
+    evaluations: list[Evaluated] = []
+    together: dict[float | None, int] = {}
+    for event in events:
+        if event.key not in EVALUATION or event.line >= last_line:
+            continue
+        position = _number(event.metadata.get("epoch_num" if counted == TRAIN_SAMPLES else counted))
+        metric = event.metadata.get("metric")
+        value = _finite({metric: event.value} if isinstance(metric, str) else event.value)
+        evaluated = Evaluated(position=position, value=value, time_ms=event.time_ms, line=event.line)
+        if isinstance(metric, str) and position in together:
+            earlier = evaluations[together[position]]
+            evaluations[together[position]] = evaluated._replace(value={**earlier.value, **value})
+            continue
+        if isinstance(metric, str):
+            together[position] = len(evaluations)
+        evaluations.append(evaluated)
+    return tuple(evaluations)
+
+
+def _deciding(
+    evaluations: tuple[Evaluated, ...], rules: BenchmarkRules, events: tuple[Event, ...]
+) -> Evaluated | None:
+    """The last evaluation; where metrics are logged one by one, and late, the first that reached the
+    target."""
+    if any(event.key in EVALUATION and "metric" in event.metadata for event in events):
+        for item in evaluations:
+            if rules.target.reached(rules.target.quality_of(item.value)):
+                return item
+    return evaluations[-1] if evaluations else None
+
+
+def _convergence(last: Evaluated | None, trained: Event | None, counted: str) -> tuple[float | None, str]:
+    """Where training got to, and where that was read. A line of `train_samples` after the last evaluation says
+    what was really used; before it, it is a limit that was set beforehand."""
+    if counted != TRAIN_SAMPLES:
+        position = last.position if last else None
+        return (None if position is None else round(position, 3)), counted
+    samples = _integer(trained)
+    if last is not None and trained is not None and samples is not None and trained.line > last.line:
+        return samples, TRAIN_SAMPLES
+    position = last.position if last else None
+    return (None if position is None else round(position, 3)), "epoch_num"
+
+
+def _seeds(events: tuple[Event, ...]) -> tuple[tuple[str, int, int], ...]:
+    seeds = []
+    for event in events:
+        seed = _seed_of(event) if event.key == "seed" else None
+        if seed is not None:
+            lineno = _number(event.metadata.get("lineno"))
+            seeds.append((str(event.metadata.get("file")), int(lineno or 0), seed))
+    return tuple(seeds)
+
+
+def _seed_of(event: Event) -> int | None:
+    """A number, or a text of one (the seed checker takes what can be converted)."""
+    if isinstance(event.value, str) and re.fullmatch(r"\s*[+-]?\d{1,100}\s*", event.value):
+        return int(event.value)
+    return _integer(event)
+
+
+def _samples(trained: float | None, unit: Unit, samples_per_epoch: int | None) -> float | None:
+    if trained is None:
+        return None
+    if unit is Unit.SAMPLE:
+        return trained
+    return trained * samples_per_epoch if unit is Unit.EPOCH and samples_per_epoch else None
+
+
+def _processor_lost(event: Event | None) -> float | None:
+    value = event.value if event else None
+    if not isinstance(value, Mapping):
+        return None
+    seconds = _number(value.get("seconds"))
+    return 0.0 if seconds is not None and seconds < TOO_SHORT_TO_TELL else _number(value.get("lost"))
+
+
+def _between(start: Event | None, stop: Event | None) -> float | None:
+    return (stop.time_ms - start.time_ms) / 60_000 if start and stop else None
+
+
+def _number(value: Any) -> float | None:
+    """A number that products and sums of a few like it stay finite with."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return value if abs(value) < LARGEST else None
+
+
+def _finite(value: Any) -> Any:
+    """Values for strict JSON: what is not a finite number or an object of such is None."""
+    if isinstance(value, Mapping):
+        return {str(name): _number(item) for name, item in value.items()}
+    return _number(value)
+
+
+def _accelerators(first: Mapping[str, Event]) -> int | None:
+    nodes, per_node = (_integer(first.get(key)) for key in ("number_of_nodes", "accelerators_per_node"))
+    return None if nodes is None or per_node is None else nodes * max(per_node, 1)
+
+
+def _integer(event: Event | None) -> int | None:
+    value = _number(event.value) if event else None
+    return int(value) if value is not None else None
+
+
+def _text(event: Event | None) -> str | None:
+    return event.value if event and isinstance(event.value, str) else None
+
+
+def _deaths(path: Path, index: int) -> tuple[str, ...]:
+    ended = exit_file(path.parent / "ranks" / f"run_{index}")
+    try:
+        return tuple(plain(str(death)) for death in files.read_json(ended)["deaths"])
+    except (LogError, KeyError, TypeError):
+        return ()

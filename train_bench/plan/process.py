@@ -1,0 +1,162 @@
+"""Carries a launch out: writes its files, starts it, waits, leaves no process behind. The only file of train_bench that
+starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`), those that read the
+energy of a host (`energy/`), and the ways to the nodes of a fleet (`fleet/link.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_bench.core import files
+from train_bench.core.job import Job
+from train_bench.errors import LaunchError
+from train_bench.launcher import SAFE_PATH, Launch
+
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
+PR_SET_PDEATHSIG = 1
+
+
+def rank_argv(job: Job) -> tuple[str, ...]:
+    """The command of one rank of `job`."""
+    return (sys.executable, "-m", job.rank_module, str(job.folder / "plan.json"), str(job.index))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a launch ended: its exit code (negative is a signal), its standard error, and the reason why it
+    was ended from here, None if it ended by itself."""
+
+    exit_code: int
+    stderr: str
+    reason: str | None = None
+
+
+def carry_out(
+    launch: Launch,
+    folder: Path,
+    tick: Callable[[], str | None],
+    *,
+    name: str = "launcher",
+    started: Callable[[int], None] = lambda pid: None,
+) -> Ended:
+    """Start `launch`, call `tick` a few times a second until it ends, or until `tick` gives a reason to end
+    it. Its output goes to `<name>.stdout` and `<name>.stderr` in `folder`. `started` is told its process number.
+
+    Whatever ends the wait, no process of the launch is left; when this process is killed, the kernel ends
+    them.
+    """
+    for path, text in launch.files.items():
+        files.write(path, text)
+    folder.mkdir(parents=True, exist_ok=True)
+    out, err = (folder / f"{name}.{kind}" for kind in ("stdout", "stderr"))
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        try:
+            process = subprocess.Popen(
+                launch.argv,
+                env=os.environ | SAFE_PATH | dict(launch.env),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+        except OSError as error:
+            raise LaunchError(f"{launch.argv[0]} could not be started: {error.strerror}.") from error
+        try:
+            started(process.pid)
+            reason = _wait(process, tick)
+        finally:
+            _end(process)
+    text = err.read_text(encoding="utf-8", errors="replace")
+    return Ended(exit_code=process.returncode, stderr=text, reason=reason)
+
+
+def answer(launch: Launch, *, stdin: Path | None = None) -> str:
+    """What a short command prints, for example the number of a submitted job, when it is given the file `stdin`.
+
+    Raises `LaunchError` with the command's own words where it cannot be started or refuses.
+    """
+    for path, text in launch.files.items():
+        files.write(path, text)
+    name = launch.argv[0]
+    try:
+        completed = subprocess.run(
+            launch.argv,
+            env=os.environ | SAFE_PATH,
+            input=None if stdin is None else stdin.read_text(encoding="utf-8"),
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+        )
+    except OSError as error:
+        raise LaunchError(f"{name} could not be started: {error.strerror}.") from error
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(f"{name} gave no answer within {ANSWER_SECONDS:g} s.") from error
+    if completed.returncode != 0:
+        said = " ".join(completed.stderr.split()) or f"exit code {completed.returncode}"
+        raise LaunchError(f"{name} refused: {said}")
+    return completed.stdout
+
+
+def run_through(argv: tuple[str, ...], stderr: Path | None, env: Mapping[str, str] | None = None) -> int:
+    """Run a command to its end on this process's own standard output; its standard error goes to a file, if one is
+    named. Returns its exit code (negative is a signal). An interrupt is passed on, and waited for, so that the command
+    can put its things in order."""
+    with (
+        contextlib.nullcontext() if stderr is None else stderr.open("wb") as errors,
+        subprocess.Popen(
+            argv,
+            env=os.environ | SAFE_PATH | dict(env or {}),
+            stdin=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,  # so that Ctrl-C reaches it once, through this process
+            preexec_fn=end_with_parent,
+        ) as process,
+    ):
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
+
+
+def _wait(process: subprocess.Popen[bytes], tick: Callable[[], str | None]) -> str | None:
+    while True:
+        try:
+            process.wait(POLL_SECONDS)
+            return None
+        except subprocess.TimeoutExpired:
+            reason = tick()
+            if reason is not None:
+                return reason
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the group to end, wait, then kill what is left of it."""
+    if process.poll() is None:
+        _signal_group(process, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)
+    _signal_group(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def end_with_parent() -> None:
+    """In a new process, before its program: the kernel asks it to end when its parent dies (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
