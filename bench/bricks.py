@@ -28,11 +28,11 @@ import torch
 from tests.references.configs import composed
 from train_bench.check.one_rank import OneRank
 from train_bench.core.job import Precision
-from train_bench.dry_run.step import starting_anew
+from train_bench.dry_run.step import restart_iterator
 from train_bench.dry_run.watch import Watch
 from train_bench.plan import discover
 from train_bench.profile import bound
-from train_bench.profile.bricks import Calls
+from train_bench.profile.bricks import CallRecorder
 from train_bench.profile.graph import Graph
 
 SAMPLES = {"resnet": 8, "ssd": 4, "unet3d": 1, "bert": 2, "rnnt": 8}
@@ -91,7 +91,7 @@ def _profiled(name: str, folder: Path, *words: str) -> dict[str, Any]:
 def _measured(name: str, words: list[str]) -> tuple[float, float, float]:
     """The median step and the fastest, which differ much where others use the machine, and how long it all took."""
     began = time.perf_counter()
-    config = starting_anew(composed(name, "warm_up_steps=0", *words))
+    config = restart_iterator(composed(name, "warm_up_steps=0", *words))
     task = discover.task(config.reference)(config)
     task.build(1, OneRank())
     hyperparameters = config.hyperparameters
@@ -139,7 +139,7 @@ def _print_torchvision(samples: int) -> None:
         optimizer.zero_grad(set_to_none=True)
 
     measured = statistics.median(_times(step))
-    calls, watch = Calls(), Watch()
+    calls, watch = CallRecorder(), Watch()
     watch.told = lambda phase, *call: calls.add("", phase, *call)
     with watch:
         step()

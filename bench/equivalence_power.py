@@ -168,7 +168,7 @@ def compared(pairs: Sequence[Planned], steps: int, until: float) -> Iterator[Out
 
 def _outcome(one: Planned, baseline: Baseline, taken: float) -> Outcome:
     begun = time.monotonic()
-    different: list[compare.Rung] = []
+    different: list[compare.Check] = []
     equal: list[str] = []
     try:
         pair = baseline.beside(one.b, "b")
@@ -199,7 +199,7 @@ def _outcome(one: Planned, baseline: Baseline, taken: float) -> Outcome:
     )
 
 
-def _where(rung: compare.Rung) -> str:
+def _where(rung: compare.Check) -> str:
     if rung.error is None or rung.tolerance is None:
         return rung.where or ""
     return f"{rung.where}, off by {rung.error:.2g} of {rung.tolerance:.2g}"

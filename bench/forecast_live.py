@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from train_bench.errors import TrainBenchError
-from train_bench.forecast.live import Campaign, Interval, Seen
+from train_bench.forecast.live import Campaign, Interval, ObservedRun
 from train_bench.forecast.samples import Samples, expect
 from train_bench.judge import locate, rcp
 from train_bench.judge.entry import common_batch_size
@@ -189,7 +189,7 @@ def rest(entry: Entry, done: int) -> Iterator[Replayed]:
         yield Replayed(minutes=sum(minutes), seen=0.0, expected=expected, baseline=math.nan)
 
 
-def seen_of(campaign: Campaign, read: log.Log) -> Seen:
+def seen_of(campaign: Campaign, read: log.Log) -> ObservedRun:
     """All of a run."""
     seen = campaign.seen()
     for event in read.events:
@@ -197,7 +197,7 @@ def seen_of(campaign: Campaign, read: log.Log) -> Seen:
     return seen
 
 
-def of_the_mean(early: Seen, mean: float) -> float:
+def of_the_mean(early: ObservedRun, mean: float) -> float:
     """The baseline, in minutes; at least what has passed."""
     if early.started_ms is None or len(early.positions) < 2:
         return math.nan
@@ -206,7 +206,7 @@ def of_the_mean(early: Seen, mean: float) -> float:
     return (early.times_ms[-1] - early.started_ms + to_come) / 60_000
 
 
-def of_the_run(campaign: Campaign, early: Seen) -> Interval | None:
+def of_the_run(campaign: Campaign, early: ObservedRun) -> Interval | None:
     forecast = campaign.forecast(early.times_ms[-1], early, to_do=0)
     if forecast is None or forecast.run is None or early.started_ms is None:
         return None

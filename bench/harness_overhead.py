@@ -94,12 +94,12 @@ def _alternate(name: str, ours: Timed, bare: Timed, pairs: int) -> None:
 
 def through_harness(config: Config, job: Job) -> float:
     """Seconds between the log's `run_start` and `run_stop`."""
-    log = Log(job.growing_file, wall_clock_ms())
+    log = Log(job.partial_log, wall_clock_ms())
     task = Task(config)
     timed_run(task, job, inline.join(job), log)
     task.close()
     log.close()
-    return _window(job.growing_file)
+    return _window(job.partial_log)
 
 
 def bare(config: Config, job: Job, epochs: int) -> float:

@@ -56,12 +56,12 @@ def _run(job: Job) -> tuple[float, float]:
     """Seconds of the timed window, and of these the seconds spent waiting."""
     config = cattrs.structure(job.config, discover.reference_config(job.reference))
     task = importlib.import_module(f"train_bench.references.{job.reference}.task").Task(config)
-    log = Log(job.growing_file, wall_clock_ms())
+    log = Log(job.partial_log, wall_clock_ms())
     with _stopwatch() as waits:
         timed_run(task, job, inline.join(job), log)
     task.close()
     log.close()
-    lines = [json.loads(line.partition(" ")[2]) for line in job.growing_file.read_text().splitlines()]
+    lines = [json.loads(line.partition(" ")[2]) for line in job.partial_log.read_text().splitlines()]
     times = {line["key"]: line["time_ms"] for line in lines}
     return (times["run_stop"] - times["run_start"]) / 1000, sum(waits)
 

@@ -52,23 +52,37 @@ def shape(function: ast.AST, bound: dict[str, str]) -> str:
         def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
             return ast.Pass()
 
-    text = ast.dump(Resolve().visit(ast.parse(ast.unparse(function))))
-    return text
+    return ast.dump(Resolve().visit(ast.parse(ast.unparse(function))))
 
 
 def main() -> None:
     moved = moves()
     revision = sys.argv[1]
     names = subprocess.run(
-        ["git", "ls-tree", "-r", "--name-only", revision, "--", *BASE], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-tree", "-r", "--name-only", revision, "--", *BASE],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.split()
     before = {
-        name: subprocess.run(["git", "show", f"{revision}:{name}"], cwd=ROOT, capture_output=True, text=True).stdout
+        name: subprocess.run(
+            ["git", "show", f"{revision}:{name}"], cwd=ROOT, capture_output=True, text=True
+        ).stdout
         for name in names
         if name.endswith(".py")
     }
-    after = {str(path): path.read_text() for base in BASE for path in (ROOT / base).rglob("*.py") if not path.parent.is_symlink()}
-    after = {name: text for name, text in after.items() if "train_bench/references" not in name and "train_bench/launchers" not in name}
+    after = {
+        str(path): path.read_text()
+        for base in BASE
+        for path in (ROOT / base).rglob("*.py")
+        if not path.parent.is_symlink()
+    }
+    after = {
+        name: text
+        for name, text in after.items()
+        if "train_bench/references" not in name and "train_bench/launchers" not in name
+    }
     old, new = trees(before, moved), trees(after, {})
     print(f"functions before {sum(old.values())}, after {sum(new.values())}")
     for tree in old - new:

@@ -241,7 +241,7 @@ class Task(Protocol):
         """Free what was opened (workers, files). Called once, also after a failure."""
 
 
-class KeepingTask(Task, Protocol):
+class ExportsWeights(Task, Protocol):
     """What `keep_weights=true` and `verify` ask of a task besides; one without it can be run all the same."""
 
     def weights(self) -> Mapping[str, torch.Tensor]:
@@ -250,7 +250,7 @@ class KeepingTask(Task, Protocol):
         rank, or whole on one."""
 
 
-class RatedTask(Task, Protocol):
+class ReportsLearningRates(Task, Protocol):
     """What a run tells of learning rates besides; one without it can be run all the same, and tells nothing."""
 
     def learning_rates(self) -> LearningRates | None:

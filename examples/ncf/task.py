@@ -53,7 +53,7 @@ class Task(ArrayTask[Config]):
         return rows % self.config.model.items, (rows % 2).float(), rows % self.config.model.users
 
     def _warm_up(self) -> None:
-        self._rehearse(self._synthetic(self._local_batch_size))
+        self._run_warmup(self._synthetic(self._local_batch_size))
 
     def _train_step(self, batches: Iterator[Batch]) -> None:
         for batch in self._micro_batches(batches):

@@ -56,11 +56,11 @@ def wikipedia(config: Config, root: Path) -> Source:
             "files of the training set and the one of the evaluation set, as the benchmark's reference "
             "implementation makes them of the Wikipedia dump of 2020-01-01."
         )
-    _hold_to_what_is_published(root, val[0], config.data)
+    _check_published_md5(root, val[0], config.data)
     return {"train": _tfrecords(train, config), "val": _tfrecords(val, config)}
 
 
-def _hold_to_what_is_published(root: Path, evaluation: Path, data: Data) -> None:
+def _check_published_md5(root: Path, evaluation: Path, data: Data) -> None:
     size = evaluation.stat().st_size
     if data.eval_file_bytes not in (None, size):
         raise RequestError(

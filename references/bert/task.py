@@ -39,7 +39,7 @@ class Task(TrainingTask[Config, data.Batch]):
         return model, optimizer_of(model, config.hyperparameters)
 
     def _warm_up(self) -> None:
-        self._rehearse(self.synthetic(self._local_batch_size))
+        self._run_warmup(self.synthetic(self._local_batch_size))
         self._count(data.synthetic(self.config, self.config.data.eval_batch_size))
 
     def synthetic(self, samples: int, *, share: float = 1.0) -> data.Batch:
@@ -107,7 +107,7 @@ class Task(TrainingTask[Config, data.Batch]):
         model; NaN once the loss or a logit is not finite."""
         counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
         counts[2] = ~torch.isfinite(self._last_loss)
-        right, masked, broken = self._summed(self._count, counts).tolist()
+        right, masked, broken = self._reduce_over_eval(self._count, counts).tolist()
         return Quality(metrics={"MLM_accuracy": math.nan if broken else right / masked})
 
     def _count(self, batch: data.Batch) -> Tensor:

@@ -46,7 +46,7 @@ class Task(TrainingTask[Config, Batch]):
 
     def _warm_up(self) -> None:
         batch = self.synthetic(self._local_batch_size)
-        self._rehearse(batch)
+        self._run_warmup(batch)
         self._infer(self._images(batch), batch.sizes)
 
     def synthetic(self, samples: int, *, share: float = 1.0) -> Batch:

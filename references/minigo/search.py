@@ -129,7 +129,7 @@ def mark_legal(
 
 
 @compiled
-def look(
+def write_node_planes(
     trees: Trees,
     positions: Positions,
     game: int,
@@ -208,7 +208,7 @@ def select(
             if trees.pending[game, node] == 1:
                 mark_legal(trees, positions, game, node, manner, geometry)
                 turn = symmetry_of(trees.key[game, node], salts[game])
-                look(trees, positions, game, node, planes[count], geometry, turn)
+                write_node_planes(trees, positions, game, node, planes[count], geometry, turn)
                 leaves[count, 0], leaves[count, 1], leaves[count, 2] = game, node, turn
                 count += 1
             if node == 0:

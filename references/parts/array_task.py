@@ -39,7 +39,7 @@ class ArrayTask(TrainingTask[C, Batch]):
         return self._synthetic(samples)
 
     def _warm_up(self) -> None:
-        self._rehearse(self._synthetic(self._local_batch_size))
+        self._run_warmup(self._synthetic(self._local_batch_size))
         self._measure(self._synthetic(self.config.data.eval_batch_size))
 
     def open_data(self) -> DataFacts:
@@ -61,7 +61,7 @@ class ArrayTask(TrainingTask[C, Batch]):
 
     def _total(self, zeros: Tensor) -> Tensor:
         """The sum of `_measure` over the whole evaluation set, of all ranks; `zeros` has its shape and type."""
-        return self._summed(self._measure, zeros.to(self._parallel.device))
+        return self._reduce_over_eval(self._measure, zeros.to(self._parallel.device))
 
     def _has_diverged(self) -> bool:
         """Whether the latest loss of any rank was no finite number."""

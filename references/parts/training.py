@@ -203,7 +203,7 @@ class TrainingTask(ABC, Generic[C, B]):
         with without_trace(self._model, self._optimizer, self._parallel):
             yield
 
-    def _rehearse(self, batch: B) -> None:
+    def _run_warmup(self, batch: B) -> None:
         """`warm_up_steps` iterations on a synthetic micro-batch, then evaluation mode."""
         for _ in range(self.config.warm_up_steps):
             self._train_step(iter([batch] * self._microbatches))
@@ -292,7 +292,7 @@ class TrainingTask(ABC, Generic[C, B]):
         with self._parallel.inference():
             return self._forward(*inputs)
 
-    def _summed(self, measure: Callable[[Any], Tensor], start: Tensor) -> Tensor:
+    def _reduce_over_eval(self, measure: Callable[[Any], Tensor], start: Tensor) -> Tensor:
         """This rank's `start`, and what `measure` gives for each of its batches of the evaluation set, added up and
         summed over ranks."""
         total = start

@@ -33,7 +33,7 @@ class Task(TrainingTask[Config, examples.Batch]):
         return model, optimizer_of(model, config.hyperparameters)
 
     def _warm_up(self) -> None:
-        self._rehearse(self.synthetic(self._local_batch_size))
+        self._run_warmup(self.synthetic(self._local_batch_size))
         self._count(examples.synthetic(self.config, self.config.data.eval_batch_size))
 
     def synthetic(self, samples: int) -> examples.Batch:
@@ -77,7 +77,7 @@ class Task(TrainingTask[Config, examples.Batch]):
         a prediction is not finite."""
         counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
         counts[2] = ~torch.isfinite(self._last_loss)
-        correct, seen, broken = self._summed(self._count, counts).tolist()
+        correct, seen, broken = self._reduce_over_eval(self._count, counts).tolist()
         return Quality(metrics={"top1": math.nan if broken else correct / seen})
 
     def _count(self, batch: examples.Batch) -> Tensor:

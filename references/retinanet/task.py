@@ -44,7 +44,7 @@ class Task(TrainingTask[Config, data.Batch]):
         return model, optimizer_of(model, config.hyperparameters)
 
     def _warm_up(self) -> None:
-        self._rehearse(self.synthetic(self._local_batch_size))
+        self._run_warmup(self.synthetic(self._local_batch_size))
         images = data.synthetic(self.config, self.config.data.eval_batch_size)[0]
         codes, logits = self._infer(self._normalized(images))
         detect(codes[0], logits[0], self._levels, self.config.model.image_size)

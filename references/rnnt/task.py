@@ -50,7 +50,7 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def _warm_up(self) -> None:
         batch = self.synthetic(self._local_batch_size)
-        self._rehearse(batch)
+        self._run_warmup(batch)
         self._decoded(*batch[:2])
 
     def synthetic(self, samples: int, *, share: float = 1.0) -> data.Batch:

@@ -47,7 +47,7 @@ class Task(TrainingTask[Config, data.Batch]):
         return model, optimizer_of(model, config.hyperparameters)
 
     def _warm_up(self) -> None:
-        self._rehearse(self.synthetic(self._local_batch_size))
+        self._run_warmup(self.synthetic(self._local_batch_size))
         images = data.synthetic(self.config, self.config.data.eval_batch_size)[0]
         offsets, logits = self._infer(self._normalized(images))
         detect(offsets[0], logits[0], self._prior_there)

@@ -38,7 +38,7 @@ class Task(TrainingTask[Config, data.Batch]):
         return model, optimizer_of(model, hyperparameters)
 
     def _warm_up(self) -> None:
-        self._rehearse(self.synthetic(self._local_batch_size))
+        self._run_warmup(self.synthetic(self._local_batch_size))
         windows = (self.config.data.eval_windows, 1, *self.config.hyperparameters.validation_input_shape)
         self._infer(torch.zeros(windows, device=self._parallel.device))
 

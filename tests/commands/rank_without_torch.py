@@ -65,8 +65,8 @@ def main():
     checkpoints = None if job.checkpoint_seconds is None else Checkpoints(job, OneRank())
     if checkpoints is not None and checkpoints.failed_ms:
         behaviour = behaviour.replace("killed_once", "converge")
-        clock.pass_ms(int(last_ms(job.growing_file) - begin))
-    log = Log(job.growing_file, lambda: int(begin) + clock())
+        clock.pass_ms(int(last_ms(job.partial_log) - begin))
+    log = Log(job.partial_log, lambda: int(begin) + clock())
     task = Misbehaving(qualities, behaviour, clock, job.config["train_samples"])
     timed_run(task, job, OneRank(), log, checkpoints=checkpoints)
     log.close()

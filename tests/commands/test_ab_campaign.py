@@ -35,7 +35,7 @@ def pair(tmp_path):
 
 def take_turns(plans, book, launchers=None):
     launchers = launchers or [FakeLauncher()] * 2
-    todo = [runner.todo(plan, retry_failed=True) for plan in plans]
+    todo = [runner.pending_jobs(plan, retry_failed=True) for plan in plans]
     campaigns = [
         runner.run_each(plan, launcher, Sided(book, side), retry_failed=True)
         for plan, launcher, side in zip(plans, launchers, ab.SIDES, strict=True)

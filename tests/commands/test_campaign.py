@@ -122,7 +122,7 @@ def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_c
     assert "ended by the budget of the run" in judgement.verdicts[2].findings[0].message
     (warning,) = judgement.score.warnings
     assert "stop_when='minutes > 0.02'; it ended 1 of them (index 2), counted as not converged." in warning
-    assert runner.todo(plan, retry_failed=True) == ()
+    assert runner.pending_jobs(plan, retry_failed=True) == ()
 
 
 def test_two_runs_that_their_budget_ends_leave_no_score(tmp_path):
@@ -215,7 +215,7 @@ def test_a_log_without_run_stop_is_cut_off_and_not_a_broken_rule(begun):
 @pytest.mark.slow
 def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
     def interrupt_run_two():
-        growing = begun.jobs[2].growing_file
+        growing = begun.jobs[2].partial_log
         if growing.exists() and growing.stat().st_size > 0:
             raise KeyboardInterrupt
 
@@ -239,7 +239,7 @@ def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):
         "campaign.run_all(plan, FakeLauncher(run_0='hang'), Diary(), retry_failed=False)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    wait_for(lambda: begun.jobs[0].growing_file.exists())
+    wait_for(lambda: begun.jobs[0].partial_log.exists())
     parent.kill()
     parent.wait()
     wait_for(lambda: not _processes_with(folder))

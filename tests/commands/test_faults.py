@@ -71,7 +71,7 @@ def processes_of(plan):
 
 def signal_rank(plan, rank, number):
     """Once the run has evaluated."""
-    log = plan.jobs[0].growing_file
+    log = plan.jobs[0].partial_log
     wait_for(lambda: log.exists() and "eval_accuracy" in log.read_text())
     state = json.loads((plan.jobs[0].ranks_folder / f"rank_{rank}.json").read_text())
     os.kill(state["pid"], number)
@@ -133,7 +133,7 @@ def test_when_the_launcher_dies_its_ranks_end_with_it(tmp_path, moment):
     def has_come():
         if moment == "ranks import torch":
             return len(list(job.ranks_folder.glob("arrived/*"))) == 2
-        return job.growing_file.exists() and "eval_accuracy" in job.growing_file.read_text()
+        return job.partial_log.exists() and "eval_accuracy" in job.partial_log.read_text()
 
     def kill_the_agent():
         wait_for(has_come)

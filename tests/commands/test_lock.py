@@ -74,7 +74,7 @@ def test_runs_that_others_carry_out_do_not_keep_the_rest_from_being_run(begun):
 def test_what_was_finished_while_the_lock_was_awaited_is_not_run_again(whole, monkeypatch):
     before = whole.jobs[0].result_file.read_bytes()
     answers = [whole.jobs, ()]  # what was to do before and after the locks were taken
-    monkeypatch.setattr(runner, "todo", lambda plan, retry_failed: answers.pop(0))
+    monkeypatch.setattr(runner, "pending_jobs", lambda plan, retry_failed: answers.pop(0))
     run(whole)
     assert whole.jobs[0].result_file.read_bytes() == before
 

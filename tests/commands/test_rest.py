@@ -21,7 +21,7 @@ def two_of_five(tmp_path_factory):
 
 
 def test_a_campaign_that_waits_says_how_long_its_missing_runs_take(two_of_five, capsys):
-    told = status.of_entry(judged(two_of_five))
+    told = status.expected_end(judged(two_of_five))
     minutes = re.match(
         r"3 run\(s\) are missing; its runs take about (?:(\d+):)?(\d+):\d+ more \(80 %: ", told
     )
@@ -34,12 +34,12 @@ def test_a_campaign_that_goes_on_says_when_it_is_expected_to_end(two_of_five):
     job = two_of_five.jobs[2]
     lines = two_of_five.jobs[0].result_file.read_text().splitlines()
     growing = [line for line in lines if "order_fingerprint" not in line and '"run_stop"' not in line]
-    job.growing_file.write_text("\n".join(growing[:-5]) + "\n")
+    job.partial_log.write_text("\n".join(growing[:-5]) + "\n")
     with lock.held(job.ranks_folder.with_suffix(".lock"), "Run 3"):
-        told = status.of_entry(judged(two_of_five))
+        told = status.expected_end(judged(two_of_five))
     assert told.startswith("The campaign goes on and is expected to end ")
-    assert status.of_entry(judged(two_of_five)).startswith("3 run(s) are missing")
-    job.growing_file.unlink()
+    assert status.expected_end(judged(two_of_five)).startswith("3 run(s) are missing")
+    job.partial_log.unlink()
 
 
 def test_the_page_says_it_too(two_of_five):
@@ -51,7 +51,7 @@ def test_the_page_says_it_too(two_of_five):
 
 
 def test_a_whole_campaign_has_nothing_left(whole):
-    assert status.of_entry(judged(whole)) is None
+    assert status.expected_end(judged(whole)) is None
 
 
 def test_a_wanted_half_width_takes_seeds(two_of_five, capsys):

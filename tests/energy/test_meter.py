@@ -16,7 +16,7 @@ from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, wai
 from tests.energy.trees import Tree, lives, put
 from train_bench.campaign import command_trust, runner
 from train_bench.energy import meter, readings
-from train_bench.energy.meter import Meter, wish
+from train_bench.energy.meter import Meter, parse_options
 from train_bench.errors import RequestError
 from train_bench.judge import energy
 from train_bench.logs import log
@@ -62,7 +62,7 @@ def job(tmp_path):
 
 
 def asked(idle="0 s", command=None):
-    return wish({"energy": "auto", "energy_idle": idle, "energy_command": command})
+    return parse_options({"energy": "auto", "energy_idle": idle, "energy_command": command})
 
 
 def now_ms():
@@ -250,12 +250,12 @@ def test_what_a_command_prints_ends_with_the_sampler_even_if_that_is_killed(tree
 )
 def test_a_wish_that_cannot_be_met_is_refused_with_a_sentence(request_, why):
     with pytest.raises(RequestError, match=why.replace("'", ".")):
-        wish(request_)
+        parse_options(request_)
 
 
 def test_a_campaign_without_the_option_measures_nothing():
-    assert wish({}) is None
-    assert wish({"energy": "off", "energy_command": None, "energy_idle": "10 s"}) is None
+    assert parse_options({}) is None
+    assert parse_options({"energy": "off", "energy_command": None, "energy_idle": "10 s"}) is None
 
 
 def a_clock_that_counts(job):

@@ -8,7 +8,7 @@ from mlperf_logging.compliance_checker.mlp_parser import parse_file
 from mlperf_logging.mllog.constants import POWER_MEASUREMENT_START, POWER_MEASUREMENT_STOP, POWER_READING
 from mlperf_logging.result_summarizer.result_summarizer import _compute_power_node
 
-from train_bench.energy.readings import Row, Rows, power_log, trouble
+from train_bench.energy.readings import Row, Rows, power_log, validate
 from train_bench.judge import energy
 from train_bench.logs import log
 
@@ -89,8 +89,8 @@ def test_the_log_names_its_source_and_that_it_is_no_measurement_of_mlperf_power(
     ],
 )
 def test_readings_that_do_not_cover_a_run_are_told_from_those_that_do(taken, why):
-    assert trouble(taken, 10_100, 50_000) == why
+    assert validate(taken, 10_100, 50_000) == why
 
 
 def test_a_counter_that_did_not_change_in_all_of_a_short_run_has_stopped():
-    assert trouble(rows(60, stops_at=(1e9, 9.0)), 10_100, 12_100).startswith("NVML 0 has stopped")
+    assert validate(rows(60, stops_at=(1e9, 9.0)), 10_100, 12_100).startswith("NVML 0 has stopped")

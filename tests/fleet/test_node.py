@@ -39,7 +39,7 @@ def started(folder):
 
 
 def test_it_says_what_it_is_and_what_time_it_has(node):
-    facts = node.hear("facts", LIMIT)["facts"]
+    facts = node.receive("facts", LIMIT)["facts"]
     assert facts["processor"] in type_of(facts)
     versions = versions_of(facts)
     assert {"Python", "kernel", "torch", "processors to use", "installed packages"} <= versions.keys()
@@ -48,7 +48,7 @@ def test_it_says_what_it_is_and_what_time_it_has(node):
 
 
 def test_a_command_that_is_told_to_stop_is_ended_and_the_next_is_carried_out(node, tmp_path):
-    node.tell(waiting(tmp_path))
+    node.send(waiting(tmp_path))
     started(tmp_path)
     answer = node.ask({"ask": "stop"}, "ended", LIMIT)
     assert answer["told"] == "it was told to stop"
@@ -59,7 +59,7 @@ def test_a_command_that_is_told_to_stop_is_ended_and_the_next_is_carried_out(nod
 
 
 def test_when_nobody_asks_any_more_its_command_is_ended(node, tmp_path):
-    node.tell(waiting(tmp_path))
+    node.send(waiting(tmp_path))
     started(tmp_path)
     node.close()
     assert not processes(tmp_path)

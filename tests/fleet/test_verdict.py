@@ -3,7 +3,7 @@
 import pytest
 
 from train_bench.fleet.observations import Node, Together, Trained
-from train_bench.fleet.verdict import Known, of_nodes, of_together
+from train_bench.fleet.verdict import Known, judge_node_groups, judge_nodes
 
 NOISE = 0.04
 VERSIONS = {"torch": "2", "kernel": "6"}
@@ -52,8 +52,8 @@ def ring(names, slow=(), **weights):
 
 def told(names, together):
     nodes = [node(name) for name in names]
-    verdict = of_nodes(nodes, {}, NOISE)
-    of_together(verdict, nodes, together, NOISE)
+    verdict = judge_nodes(nodes, {}, NOISE)
+    judge_node_groups(verdict, nodes, together, NOISE)
     return [(finding.nodes, finding.kind) for finding in verdict.findings]
 
 
@@ -72,8 +72,8 @@ def test_a_link_that_corrupts_what_it_carries_is_named():
 
 def test_the_time_of_one_pair_is_compared_with_nothing_and_that_is_said():
     nodes = [node("a"), node("b")]
-    verdict = of_nodes(nodes, {}, NOISE)
-    of_together(verdict, nodes, ring("ab")[:1], NOISE)
+    verdict = judge_nodes(nodes, {}, NOISE)
+    judge_node_groups(verdict, nodes, ring("ab")[:1], NOISE)
     assert verdict.state == "good"
     assert "compared with nothing" in verdict.notes[0]
 
@@ -84,7 +84,7 @@ def test_nodes_that_do_not_train_together_are_named():
 
 
 def test_a_fleet_that_got_slower_since_the_baseline_is_slow_in_every_node():
-    verdict = of_nodes([node("a", trained(1.5)), node("b", trained(1.5))], known(), NOISE)
+    verdict = judge_nodes([node("a", trained(1.5)), node("b", trained(1.5))], known(), NOISE)
     assert [(finding.nodes, finding.kind) for finding in verdict.findings] == [
         (("a",), "slow"),
         (("b",), "slow"),
@@ -95,54 +95,54 @@ def test_a_fleet_that_got_slower_since_the_baseline_is_slow_in_every_node():
 def test_weights_are_not_held_against_a_baseline_with_other_versions_which_are_told():
     newer = VERSIONS | {"torch": "3"}
     nodes = [node(name, trained(weights="x"), versions=newer) for name in "ab"]
-    verdict = of_nodes(nodes, known(), NOISE)
+    verdict = judge_nodes(nodes, known(), NOISE)
     assert verdict.findings == []
     assert "torch is 3, and was 2 in the baseline" in verdict.notes[0]
 
 
 def test_where_no_version_is_that_of_most_the_baseline_says_which_is_right():
     nodes = [node("a"), node("b", versions=VERSIONS | {"torch": "3"})]
-    assert of_nodes(nodes, {}, NOISE).undecided[0].kind == "version"
-    (finding,) = of_nodes(nodes, known(), NOISE).findings
+    assert judge_nodes(nodes, {}, NOISE).undecided[0].kind == "version"
+    (finding,) = judge_nodes(nodes, known(), NOISE).findings
     assert (finding.nodes, finding.kind) == (("b",), "version")
 
 
 def test_weights_of_other_versions_are_no_wrong_result():
     other = node("d", trained(weights="x"), versions=VERSIONS | {"torch": "3"})
-    verdict = of_nodes([node("a"), node("b"), node("c"), other], {}, NOISE)
+    verdict = judge_nodes([node("a"), node("b"), node("c"), other], {}, NOISE)
     assert [finding.kind for finding in verdict.findings] == ["version"]
 
 
 def test_where_most_nodes_do_not_repeat_themselves_weights_tell_nothing():
     nodes = [node(name, trained(weights=name), trained(weights=f"{name}2")) for name in "abc"]
-    verdict = of_nodes(nodes, {}, NOISE)
+    verdict = judge_nodes(nodes, {}, NOISE)
     assert (verdict.state, verdict.undecided[0].kind) == ("cannot tell", "wrong")
 
 
 def test_times_that_vary_too_much_tell_nothing():
     nodes = [node(name, trained(1.0), trained(1.6)) for name in "abcd"]
-    verdict = of_nodes(nodes, {}, NOISE)
+    verdict = judge_nodes(nodes, {}, NOISE)
     assert (verdict.state, verdict.undecided[0].kind) == ("cannot tell", "slow")
     assert "would have to take" in verdict.undecided[0].sentence
 
 
 def test_machines_that_others_use_are_told_of():
-    verdict = of_nodes([node(name, trained(waited=0.1)) for name in "abc"], {}, NOISE)
+    verdict = judge_nodes([node(name, trained(waited=0.1)) for name in "abc"], {}, NOISE)
     assert verdict.state == "good"
     assert "disturbed machines" in verdict.notes[0]
 
 
 def test_on_machines_that_others_use_a_node_is_not_blamed_for_what_they_may_have_done():
     slower = [node("a", trained(1.4, waited=0.6)), *(node(name, trained(waited=0.5)) for name in "bcd")]
-    verdict = of_nodes(slower, {}, NOISE)
+    verdict = judge_nodes(slower, {}, NOISE)
     assert (verdict.findings, verdict.state) == ([], "cannot tell")
     quiet = [node("a", trained(1.4, waited=0.6)), *map(node, "bcd")]
-    assert [finding.nodes for finding in of_nodes(quiet, {}, NOISE).findings] == [("a",)]
+    assert [finding.nodes for finding in judge_nodes(quiet, {}, NOISE).findings] == [("a",)]
 
 
 def test_the_clock_of_two_nodes_is_held_against_ours_and_of_three_against_each_other():
-    two = of_nodes([node("a", ahead=5.0), node("b")], {}, NOISE)
+    two = judge_nodes([node("a", ahead=5.0), node("b")], {}, NOISE)
     assert [finding.nodes for finding in two.findings] == [("a",)]
-    three = of_nodes([node(name, ahead=-5.0) for name in "abc"], {}, NOISE)
+    three = judge_nodes([node(name, ahead=-5.0) for name in "abc"], {}, NOISE)
     assert three.findings == []
     assert "ahead of those of the fleet" in three.notes[0]

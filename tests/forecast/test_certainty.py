@@ -51,7 +51,7 @@ def share_that_fails(points, rules, batch_size, *, less, submissions=3_000):
 def test_a_submission_fails_as_often_as_by_the_verdict_of_the_judge(less, values):
     points = [point(64, *values)]
 
-    answer = certainty.of_point(points, MASKRCNN, 64, less or certainty.LESS)
+    answer = certainty.certainty_of_point(points, MASKRCNN, 64, less or certainty.LESS)
 
     simulated = answer.power if less else answer.false_alarm
     assert simulated == pytest.approx(share_that_fails(points, MASKRCNN, 64, less=less), abs=0.025)
@@ -60,7 +60,7 @@ def test_a_submission_fails_as_often_as_by_the_verdict_of_the_judge(less, values
 def test_what_is_caught_is_caught_in_four_of_five_cases_by_the_judge():
     points = [point(64, *SCATTERED)]
 
-    least = certainty.of_point(points, MASKRCNN, 64).smallest_caught
+    least = certainty.certainty_of_point(points, MASKRCNN, 64).smallest_caught
 
     assert least is not None
     assert share_that_fails(points, MASKRCNN, 64, less=least) == pytest.approx(0.8, abs=0.03)
@@ -74,7 +74,7 @@ def test_the_false_alarm_of_endlessly_many_normal_runs_is_that_of_the_mean_of_th
     )
     expected = (means < -scipy.stats.norm.ppf(0.95) / math.sqrt(BERT.runs - 2)).mean()
 
-    answer = certainty.of_point([point(256, *values)], BERT, 256)
+    answer = certainty.certainty_of_point([point(256, *values)], BERT, 256)
 
     assert expected == pytest.approx(0.038, abs=0.003)
     assert answer.endless_false_alarm == pytest.approx(expected, abs=0.006)
@@ -85,7 +85,7 @@ def test_the_false_alarm_of_endlessly_many_normal_runs_is_that_of_the_mean_of_th
 def test_the_bound_and_the_standard_error_are_those_of_the_point():
     of_point = point(64, *SCATTERED)
 
-    answer = certainty.of_point([of_point], MASKRCNN, 64)
+    answer = certainty.certainty_of_point([of_point], MASKRCNN, 64)
 
     assert answer.bound == rcp.lowest_mean(of_point, 8, MASKRCNN)
     assert answer.standard_error == pytest.approx(scipy.stats.sem(SCATTERED))
@@ -93,23 +93,23 @@ def test_the_bound_and_the_standard_error_are_those_of_the_point():
 
 def test_as_many_further_runs_as_are_named_do_what_they_are_named_for():
     values = tuple(round(20 + 2.0 * scipy.stats.norm.ppf((index + 0.5) / 12), 2) for index in range(12))
-    few = certainty.of_point([point(64, *values)], BERT, 64, less=0.1)
+    few = certainty.certainty_of_point([point(64, *values)], BERT, 64, less=0.1)
 
     assert few.power < certainty.POWER <= few.endless_power
     assert few.more_for_power is not None
     enlarged = [point(64, *values * (1 + math.ceil(few.more_for_power / 12)))]
-    assert certainty.of_point(enlarged, BERT, 64, less=0.1).power >= certainty.POWER - 0.03
+    assert certainty.certainty_of_point(enlarged, BERT, 64, less=0.1).power >= certainty.POWER - 0.03
 
 
 def test_a_sure_point_needs_no_further_runs():
-    answer = certainty.of_point([point(64, *[100] * 9, 101)], MASKRCNN, 64)
+    answer = certainty.certainty_of_point([point(64, *[100] * 9, 101)], MASKRCNN, 64)
 
     assert answer.more_for_power == 0
     assert answer.smallest_caught < 0.02
 
 
 def test_runs_that_scatter_too_much_leave_no_number_that_is_enough():
-    answer = certainty.of_point([point(64, 5, 5, 6, 9, 12, 18, 20, 25)], MASKRCNN, 64)
+    answer = certainty.certainty_of_point([point(64, 5, 5, 6, 9, 12, 18, 20, 25)], MASKRCNN, 64)
 
     assert answer.more_for_power is None
     assert answer.endless_power < certainty.POWER
@@ -118,7 +118,7 @@ def test_runs_that_scatter_too_much_leave_no_number_that_is_enough():
 def test_an_allowance_of_one_evaluation_is_part_of_what_is_not_caught():
     points = rcp.official(LLAMA)
     with_it, without = (
-        certainty.of_point(points, rules, 1152).smallest_caught
+        certainty.certainty_of_point(points, rules, 1152).smallest_caught
         for rules in (LLAMA, replace(LLAMA, rcp_allowance=0))
     )
 
@@ -130,7 +130,9 @@ def test_an_allowance_of_one_evaluation_is_part_of_what_is_not_caught():
 def test_answers_are_the_same_every_time():
     points = [point(64, *SCATTERED)]
 
-    assert certainty.of_point(points, MASKRCNN, 64) == certainty.of_point(points, MASKRCNN, 64)
+    assert certainty.certainty_of_point(points, MASKRCNN, 64) == certainty.certainty_of_point(
+        points, MASKRCNN, 64
+    )
 
 
 def test_points_off_the_law_of_the_others_are_named_with_what_would_lie_on_it():
@@ -173,7 +175,7 @@ EARLY = [entry("A", 278_528), entry("B", 280_000), entry("B", 324_000, batch=230
 
 
 def test_points_that_published_entries_need_less_than_are_suspicious():
-    beside = certainty.beside_entries(rcp.official(LLAMA), LLAMA, EARLY)
+    beside = certainty.compare_with_published(rcp.official(LLAMA), LLAMA, EARLY)
 
     assert beside.suspicious
     assert (beside.entries, beside.submitters, beside.earlier) == (4, 3, 4)
@@ -190,7 +192,7 @@ def test_points_that_published_entries_need_less_than_are_suspicious():
     ],
 )
 def test_points_that_entries_may_by_chance_need_less_than_are_not(entries):
-    assert not certainty.beside_entries(rcp.official(LLAMA), LLAMA, entries).suspicious
+    assert not certainty.compare_with_published(rcp.official(LLAMA), LLAMA, entries).suspicious
 
 
 def test_entries_of_other_rounds_and_divisions_and_beyond_the_points_say_nothing_of_them():
@@ -201,7 +203,7 @@ def test_entries_of_other_rounds_and_divisions_and_beyond_the_points_say_nothing
         entry("D", 278_528, batch=20_000),
     ]
 
-    assert certainty.beside_entries(rcp.official(LLAMA), LLAMA, others) is None
+    assert certainty.compare_with_published(rcp.official(LLAMA), LLAMA, others) is None
 
 
 def test_the_page_says_what_is_suspicious_off_the_law_and_out_of_reach(capsys):
@@ -229,7 +231,7 @@ def test_the_page_says_what_is_suspicious_off_the_law_and_out_of_reach(capsys):
 def test_what_cannot_be_told_is_refused_in_a_sentence(asked, sentence):
     points = [point(64, *SCATTERED), replace(point(64, *SCATTERED), batch_size=128, count=2)]
     with pytest.raises(RequestError, match=sentence):
-        certainty.of_point(points, MASKRCNN, **asked)
+        certainty.certainty_of_point(points, MASKRCNN, **asked)
 
 
 def test_a_benchmark_without_points_is_refused_in_a_sentence():

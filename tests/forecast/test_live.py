@@ -12,7 +12,7 @@ from tests.needs import CORPUS
 from tests.run.fakes import job
 from train_bench.core.event import Event
 from train_bench.forecast import live, watcher
-from train_bench.forecast.live import Campaign, Seen
+from train_bench.forecast.live import Campaign, ObservedRun
 from train_bench.forecast.samples import expect
 from train_bench.judge import locate, rcp
 from train_bench.logs import log
@@ -40,7 +40,7 @@ def campaign(values=SPREAD, schedule=SCHEDULE, **options):
 
 def seen(evaluations, *, pace=10.0, opening=0.0, stop=False, reached=True, schedule=SCHEDULE, noise=None):
     """A run that has so many evaluations behind it, each `pace` seconds after the one before."""
-    run = Seen(schedule=schedule, counted="epoch_num")
+    run = ObservedRun(schedule=schedule, counted="epoch_num")
     run.event(Event(key="run_start", value=None, time_ms=0))
     seconds = opening
     for epoch in range(1, evaluations + 1):
@@ -116,7 +116,7 @@ def test_the_interval_holds_four_fifths_of_runs_that_are_as_the_reference():
         factor = math.exp(chance.gauss(0, live.OF_CAMPAIGNS))
         need = math.ceil((chance.choice(SPREAD) - chance.random()) * factor)
         run = seen(need, noise=random.Random(chance.random()))
-        current = Seen(schedule=SCHEDULE, counted="epoch_num", started_ms=0)
+        current = ObservedRun(schedule=SCHEDULE, counted="epoch_num", started_ms=0)
         current.positions, current.times_ms = run.positions[:4], run.times_ms[:4]
         _, low, high = run_of(campaign(), current)
         inside.append(low <= run.times_ms[-1] / 1000 <= high)
@@ -293,7 +293,7 @@ def test_the_chance_is_whether_the_judge_passes_it():
 
 def test_a_log_whose_positions_stand_still_is_read_by_its_schedule():
     schedule = EvalSchedule(first=150_000, period=150_000, until=math.inf)
-    run = Seen(schedule=schedule, counted="train_samples")
+    run = ObservedRun(schedule=schedule, counted="train_samples")
     run.event(Event(key="run_start", value=None, time_ms=0))
     for minute in (1, 2, 3):
         run.event(Event("eval_accuracy", 0.5, minute * 60_000, metadata={"epoch_num": 1}))

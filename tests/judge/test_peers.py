@@ -35,7 +35,7 @@ def others(*minutes, **changes):
 
 
 def test_an_entry_is_set_beside_the_median_and_the_middle_half_of_its_peers():
-    found = peers.beside(OURS, others(20, 24, 26, 28, 40))
+    found = peers.find_peers(OURS, others(20, 24, 26, 28, 40))
     assert (found.count, found.median, found.quartiles, found.faster) == (5, 26, (24, 28), 4)
     assert found.ratio == pytest.approx(30 / 26)
     assert found.question is None
@@ -46,8 +46,8 @@ def test_an_entry_is_set_beside_the_median_and_the_middle_half_of_its_peers():
 
 
 def test_an_entry_is_no_peer_of_itself():
-    assert peers.beside(OURS, [OURS]) is None
-    assert peers.beside(OURS, [OURS, *others(20)]).count == 1
+    assert peers.find_peers(OURS, [OURS]) is None
+    assert peers.find_peers(OURS, [OURS, *others(20)]).count == 1
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_entry_is_no_peer_of_itself():
     ],
 )
 def test_an_entry_that_differs_in_what_matters_is_no_peer(changes):
-    assert peers.beside(OURS, [replace(*others(20), **changes)]) is None
+    assert peers.find_peers(OURS, [replace(*others(20), **changes)]) is None
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_entry_that_differs_in_what_matters_is_no_peer(changes):
     ],
 )
 def test_an_entry_of_which_too_little_is_known_has_no_peers(changes):
-    assert peers.beside(replace(OURS, **changes), others(20, 20, 20, 20, **changes)) is None
+    assert peers.find_peers(replace(OURS, **changes), others(20, 20, 20, 20, **changes)) is None
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_an_entry_of_which_too_little_is_known_has_no_peers(changes):
     ],
 )
 def test_only_four_peers_and_three_tenths_more_time_make_a_question(minutes, asked):
-    found = peers.beside(OURS, others(*minutes))
+    found = peers.find_peers(OURS, others(*minutes))
     assert (found.question is not None) is asked
     assert found.as_json()["outlier"] is asked
     assert not asked or found.question.endswith("4 of them took less. What made this one slower?")
@@ -98,18 +98,21 @@ def test_only_four_peers_and_three_tenths_more_time_make_a_question(minutes, ask
 def test_where_its_round_has_too_few_entries_of_earlier_rounds_join_them_and_are_named():
     later = replace(OURS, round="v4.1")
     table = [*others(20, 22), *others(24, 26, round="v4.1"), *others(1, 1, round="v5.0")]
-    found = peers.beside(later, table)
+    found = peers.find_peers(later, table)
     assert (found.count, found.rounds) == (4, ("v4.0", "v4.1"))
     assert "of 4 published entries of v4.0 and v4.1 on" in str(found)
     enough = [*table, *[replace(one, system=f"other {one.system}") for one in others(25, 27, round="v4.1")]]
-    assert peers.beside(later, enough).rounds == ("v4.1",)
+    assert peers.find_peers(later, enough).rounds == ("v4.1",)
 
 
 def test_an_earlier_round_in_which_the_name_meant_another_task_does_not_count():
     """SSD became RetinaNet in round 2.0."""
     retinanet = replace(OURS, benchmark="ssd", round="v2.0")
-    assert peers.beside(retinanet, others(8, benchmark="ssd", round="v1.1")) is None
-    assert peers.beside(replace(retinanet, round="v2.1"), others(8, benchmark="ssd", round="v2.0")).count == 1
+    assert peers.find_peers(retinanet, others(8, benchmark="ssd", round="v1.1")) is None
+    assert (
+        peers.find_peers(replace(retinanet, round="v2.1"), others(8, benchmark="ssd", round="v2.0")).count
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ def test_ten_of_337_entries_in_groups_of_four_took_three_tenths_more_than_the_me
 
 def test_ten_of_the_301_entries_with_four_others_in_their_round_are_a_question():
     table = published_entries.shipped()
-    found = peers.of_each(table, table)
+    found = peers.find_peers_of_each(table, table)
     own = [
         (entry, one) for entry, one in zip(table, found, strict=True) if one and one.rounds == (entry.round,)
     ]

@@ -10,7 +10,7 @@ from tests.profile import small_task
 from tests.profile.test_verdict import profile, rank
 from train_bench.core.job import Precision
 from train_bench.profile import bound, bricks
-from train_bench.profile.bricks import Brick, Calls, Like
+from train_bench.profile.bricks import Brick, CallRecorder, TensorSpec
 from train_bench.profile.graph import Graph
 from train_bench.report.profile import in_sentences
 
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 def test_calls_of_the_same_operator_with_the_same_shapes_are_one_brick():
-    calls = Calls()
+    calls = CallRecorder()
     square, wide = torch.ones(4, 4), torch.ones(4, 8)
     for operands in ((square, square), (square, square), (square, wide)):
         calls.add("fc", "forward", aten.mm.default, operands, {})
@@ -33,7 +33,7 @@ def test_calls_of_the_same_operator_with_the_same_shapes_are_one_brick():
 
 def test_layout_and_type_tell_bricks_apart():
     images = torch.ones(2, 3, 4, 4)
-    calls = Calls()
+    calls = CallRecorder()
     for one in (
         images,
         images.to(memory_format=torch.channels_last),
@@ -57,7 +57,7 @@ def test_layout_and_type_tell_bricks_apart():
     ],
 )
 def test_values_are_made_up_that_an_operator_takes(operator, given):
-    calls = Calls()
+    calls = CallRecorder()
     calls.add("", "forward", operator, given, {})
     (brick,) = calls.bricks.values()
     assert bricks.measure(brick, CPU).least > 0
@@ -80,7 +80,7 @@ def test_values_are_made_up_that_an_operator_takes(operator, given):
 def test_an_index_that_is_made_up_names_what_there_is(operator, given, below):
     """Kernels do not check all of them, and write elsewhere."""
     shapes = [
-        Like(tuple(one), (), torch.float32) if isinstance(one, list) and "labels" not in one else one
+        TensorSpec(tuple(one), (), torch.float32) if isinstance(one, list) and "labels" not in one else one
         for one in given
     ]
     assert bricks._values(Brick(operator, tuple(shapes), {})) == below
@@ -104,25 +104,25 @@ def test_in_a_step_as_many_answers_of_a_brick_stay_as_it_has_copies_and_in_a_bou
     """What a step computes stays for its backward pass, so the next answer is not written where the last one was."""
     for copies in (1, 3):
         in_a_step = Alive()
-        bricks.measure_in_a_step(Brick(in_a_step, (Like((4,), (1,), torch.float32),), {}), CPU, copies)
+        bricks.measure_in_a_step(Brick(in_a_step, (TensorSpec((4,), (1,), torch.float32),), {}), CPU, copies)
         assert in_a_step.most == copies + 1
     alone = Alive()
-    bricks.measure(Brick(alone, (Like((4,), (1,), torch.float32),), {}), CPU)
+    bricks.measure(Brick(alone, (TensorSpec((4,), (1,), torch.float32),), {}), CPU)
     assert alone.most == 1
 
 
 def test_a_brick_has_as_many_copies_of_its_values_as_a_step_touches_between_two_calls():
-    brick = Brick(aten.relu.default, (Like((256, 1024), (1024, 1), torch.float32),), {})
+    brick = Brick(aten.relu.default, (TensorSpec((256, 1024), (1024, 1), torch.float32),), {})
     assert brick.bytes == 2**20
     assert bricks.copies_of(brick, footprint=6 * 2**20, calls=2) == 3
     assert bricks.copies_of(brick, footprint=6 * 2**20, calls=100) == 1
     assert bricks.copies_of(brick, footprint=2**40, calls=1) == bricks.COPIES
-    large = Brick(aten.relu.default, (Like((2**24,), (1,), torch.float32),), {})
+    large = Brick(aten.relu.default, (TensorSpec((2**24,), (1,), torch.float32),), {})
     assert bricks.copies_of(large, footprint=2**40, calls=1) == 1
 
 
 def test_what_cannot_be_called_alone_is_told_and_counts_nothing():
-    calls = Calls()
+    calls = CallRecorder()
     sparse = torch.eye(3).to_sparse()
     calls.add("", "forward", aten.add.Tensor, (sparse, sparse), {})
     calls.add("", "forward", aten.index_select.default, (sparse, 0, torch.tensor([1])), {})
@@ -132,8 +132,8 @@ def test_what_cannot_be_called_alone_is_told_and_counts_nothing():
 
 
 def test_a_choice_is_the_same_operator_otherwise():
-    images = Like((2, 3, 4, 4), (48, 16, 4, 1), torch.float32)
-    filters = Like((5, 3, 3, 3), (27, 9, 3, 1), torch.float32)
+    images = TensorSpec((2, 3, 4, 4), (48, 16, 4, 1), torch.float32)
+    filters = TensorSpec((5, 3, 3, 3), (27, 9, 3, 1), torch.float32)
     brick = Brick(aten.convolution.default, (images, filters, None, [1], [0], [1], False, [0], 1), {})
     choices = bound._choices(brick, CPU, Precision.fp32, layouts=True)
     assert set(choices) == {"all in channels_last", "all without oneDNN", bound.LOWER}
@@ -229,12 +229,12 @@ def test_in_parallel_a_step_takes_its_longest_way_and_what_that_cannot_hide():
 def test_the_bound_of_several_ranks_is_their_mean_with_the_largest_error():
     slow = measured(communication=3.0) | {"layers": {"fc": {"forward": 3.0, "backward": 2.0}}, "error": 0.1}
     slow |= {"saved": {"all contiguous": 1.0}, "not_measured": ["add"]}
-    told = bound.of_ranks([measured(communication=1.0), slow])
+    told = bound.bound_of_ranks([measured(communication=1.0), slow])
     assert told["layers"] == {"fc": {"forward": 2.0, "backward": 2.0}, "": {"optimizer": 0.25}}
     assert told["path"] == {"forward": 0.75, "backward": 1.5, "optimizer": 0.5}
     assert told["saved"] == {"all in channels_last": 0.125, "all contiguous": 0.5}
     assert (told["error"], told["communication"], told["not_measured"]) == (0.1, 2.0, ["add"])
-    assert bound.of_ranks([None, None]) is None
+    assert bound.bound_of_ranks([None, None]) is None
 
 
 def test_the_bound_is_compared_with_what_ranks_took_in_the_mean():

@@ -65,7 +65,7 @@ class Task(TrainingTask[Config, Batch]):
 
     def _warm_up(self) -> None:
         points = torch.zeros(self._local_batch_size, 1)
-        self._rehearse((points, points))
+        self._run_warmup((points, points))
         self._error((points, points))
 
     def open_data(self) -> DataFacts:
@@ -84,7 +84,7 @@ class Task(TrainingTask[Config, Batch]):
         self._optimizer_step(0.4 if self._optimizer_steps < 100 else 0.1)
 
     def evaluate(self) -> Quality:
-        error = float(self._summed(self._error, 0 * self._last_loss))
+        error = float(self._reduce_over_eval(self._error, 0 * self._last_loss))
         return Quality(metrics={"error": error if math.isfinite(error) else math.nan})
 
     def _error(self, batch: Batch) -> Tensor:

@@ -38,7 +38,7 @@ def test_profiles_beside_each_other_have_their_plots(tmp_path, visit):
     path = tmp_path / "profiles.html"
     content = profile(rank())
     hostile = [content | {"benchmark": bad} for bad in pages.HOSTILE]
-    path.write_text(write.profiles_page(several.beside([content, *hostile])))
+    path.write_text(write.profiles_page(several.side_by_side([content, *hostile])))
     seen = visit(path)
     assert seen.draw("profiles") == 3
     assert "types of operators hold 90%" in seen.page.locator("main p").first.inner_text()

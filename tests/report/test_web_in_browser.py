@@ -32,7 +32,7 @@ def test_a_campaign_is_seen_as_it_goes_on_to_its_end(visit, plan, tmp_path, monk
     with served(tmp_path / "results", tmp_path / "none.db") as server, ExitStack() as running:
         for other in plan.jobs[1:]:
             running.enter_context(lock.held(other.ranks_folder.with_suffix(".lock"), "A run"))
-        job.growing_file.write_text("".join(until_stop[: evaluations[2] + 1]))
+        job.partial_log.write_text("".join(until_stop[: evaluations[2] + 1]))
         seen = visit(f"http://127.0.0.1:{server.server_port}/")
         page = seen.page
         page.get_by_role("link", name="campaign", exact=False).last.click()
@@ -40,10 +40,10 @@ def test_a_campaign_is_seen_as_it_goes_on_to_its_end(visit, plan, tmp_path, monk
         page.get_by_text("1 of 5 runs are finished").wait_for()
         rows = page.get_by_role("region", name="Evaluations of run 1").locator("tbody tr")
         rows.nth(2).wait_for()
-        with job.growing_file.open("a") as log:
+        with job.partial_log.open("a") as log:
             log.write("".join(until_stop[evaluations[2] + 1 : evaluations[3] + 1]))
         rows.nth(3).wait_for()
-        job.growing_file.unlink()
+        job.partial_log.unlink()
         running.close()
         runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
         page.locator(".verdict").wait_for()

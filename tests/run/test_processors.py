@@ -10,7 +10,7 @@ import pytest
 
 from tests.run.fakes import OneRank
 from train_bench.run import processors
-from train_bench.run.processors import between, gather, look, lost_share
+from train_bench.run.processors import cpu_times_between, gather, lost_share, read_cpu_times
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts how long a thread waits")
 SPIN = "import time\nwhile time.process_time() < 0.3: pass"
@@ -65,16 +65,16 @@ def one_processor():
 def test_a_look_costs_little():
     start = time.process_time()
     for _ in range(20):
-        look()
+        read_cpu_times()
     assert (time.process_time() - start) / 20 < 0.02
 
 
 @ON_LINUX
 def test_another_process_on_the_same_processor_is_seen(one_processor):
-    before, alone = look(), time.process_time()
+    before, alone = read_cpu_times(), time.process_time()
     with subprocess.Popen([sys.executable, "-c", SPIN]):
         spin()
-        waited = between(before, look())
+        waited = cpu_times_between(before, read_cpu_times())
         alone = time.process_time() - alone
     assert waited["waited"] > 0.1
     assert waited["ran"] > alone + 0.05, "the other one is a child of this one, as a loader of a rank is"
@@ -84,16 +84,16 @@ def test_another_process_on_the_same_processor_is_seen(one_processor):
 def test_threads_that_have_ended_are_not_subtracted():
     thread = threading.Thread(target=spin)
     thread.start()
-    before = look()
+    before = read_cpu_times()
     thread.join()
-    assert between(before, look())["waited"] >= 0
+    assert cpu_times_between(before, read_cpu_times())["waited"] >= 0
 
 
 @ON_LINUX
 def test_what_is_read_is_about_this_machine():
-    before, alone = look(), time.process_time()
+    before, alone = read_cpu_times(), time.process_time()
     spin()
-    now = look()
+    now = read_cpu_times()
     assert set(now.busy) == os.sched_getaffinity(0)
     assert now.throttled >= 0
     assert now.ran - before.ran == pytest.approx(time.process_time() - alone, abs=0.3)
@@ -101,14 +101,14 @@ def test_what_is_read_is_about_this_machine():
 
 def test_a_system_that_does_not_count_says_so(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert look() is None
-    assert between(None, None) is None
+    assert read_cpu_times() is None
+    assert cpu_times_between(None, None) is None
     assert gather(Ranks(seen()), None) is None
 
 
 def test_a_kernel_that_does_not_count_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(processors, "PROC", tmp_path)
-    assert look() is None
+    assert read_cpu_times() is None
 
 
 def test_a_rank_alone_has_lost_nothing():

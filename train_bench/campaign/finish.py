@@ -20,7 +20,7 @@ from train_bench.report.page.facts import PageOptions
 def score(folder: Path, store: str | None = None) -> int:
     """Judge a campaign, print and keep its score and its page, and put it into the store that is named; the exit code
     of its verdict."""
-    judged = judgement(folder)
+    judged = judge_campaign(folder)
     scored = judged.score.as_json()
     files.write_json(folder / "score.json", scored)
     _page(folder, judged)
@@ -60,7 +60,7 @@ def _keep(judged: Judgement, store: str) -> None:
         print(f"train-bench: warning: the store was not fed: {plain(str(error))}", file=sys.stderr)
 
 
-def judgement(folder: Path) -> Judgement:
+def judge_campaign(folder: Path) -> Judgement:
     return judge_folder(
         folder, ruleset_name=None, rcp_folders=discover.rcp_folders(), changes=definition.changes
     )

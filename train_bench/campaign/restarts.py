@@ -63,7 +63,7 @@ class Restarts:
         """The process number of what starts the ranks now."""
         self._launcher, self._struck_ms = launcher, None
 
-    def strike(self) -> None:
+    def inject_due_fault(self) -> None:
         """Kill what the plan wants killed by now. Of several times that have passed, one counts."""
         if self._plan is None or self._due is None or self._began is None or self._is_over:
             return
@@ -86,7 +86,7 @@ class Restarts:
         if self._in_vain[struck] >= MOST_IN_VAIN[struck]:
             self.end()
             return None
-        job, log = self._job, ProgramLog.of(self._job.growing_file)
+        job, log = self._job, ProgramLog.of(self._job.partial_log)
         log.cut_half_line()
         now_ms = max(_now_ms(), log.last_ms)
         how = "; ".join(map(str, deaths))

@@ -19,7 +19,7 @@ from train_bench.campaign.hosts import HostsFile
 from train_bench.core import files
 from train_bench.core.event import Event
 from train_bench.core.job import WEIGHTS, Job
-from train_bench.energy.meter import Meter, forget, wish
+from train_bench.energy.meter import Meter, discard_readings, parse_options
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.judge.finding import BREAKS
 from train_bench.judge.live import LiveCheck
@@ -68,7 +68,7 @@ def open_folder(folder: Path) -> Plan:
     written = files.read_json(folder / "plan.json")
     try:
         plan = from_json(written, folder)
-        reason = why_not_here(plan)
+        reason = validate_plan(plan)
     except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
         raise RequestError(
             f"{folder / 'plan.json'} is not a plan of this version of train_bench; start another campaign."
@@ -79,7 +79,7 @@ def open_folder(folder: Path) -> Plan:
     return plan
 
 
-def why_not_here(plan: Plan) -> str | None:
+def validate_plan(plan: Plan) -> str | None:
     """Why a plan that was read cannot be carried out here, as a sentence. Raises as `from_json` for what is none."""
     rules = ruleset.load(plan.ruleset)
     rules.benchmark(plan.benchmark)
@@ -146,7 +146,7 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
         discover.prepare(job.reference)(config, folder, source)
 
 
-def todo(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
+def pending_jobs(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
     """The jobs that have no result yet, and the failed ones if they are to be repeated."""
     return jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
 
@@ -175,14 +175,14 @@ def run_each(
 
     Raises `RequestError` where another process carries out one of these runs."""
     with ExitStack() as locks:
-        for job in _wanted(todo(plan, retry_failed=retry_failed), only):
+        for job in _wanted(pending_jobs(plan, retry_failed=retry_failed), only):
             what = f"Run {job.index + 1} of {len(plan.jobs)} in {job.folder}"
             locks.enter_context(lock.held(job.ranks_folder.with_suffix(".lock"), what))
         # What another process finished before the locks were ours is a result.
-        missing = todo(plan, retry_failed=retry_failed)
+        missing = pending_jobs(plan, retry_failed=retry_failed)
         hosts_file = HostsFile(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
         for job in _wanted(missing, only):
-            _put_aside(job)
+            _archive_attempt(job)
         watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
         energy = meter(plan, say)
         try:
@@ -211,7 +211,7 @@ def run_each(
 def meter(plan: Plan, say: Callable[[str], None], *, host: int = 0) -> Meter:
     """What reads the energy of this host. Where a launcher starts ranks on hosts that nobody joins by hand, it reads
     none, because the others would be missing."""
-    wished, job = wish(plan.request), plan.jobs[0]
+    wished, job = parse_options(plan.request), plan.jobs[0]
     options = job.launcher_config
     at_once = (
         1 if options.get("array") else options.get("parallel") or 1
@@ -228,7 +228,7 @@ def meter(plan: Plan, say: Callable[[str], None], *, host: int = 0) -> Meter:
 
 def timed(job: Job) -> tuple[int | None, int | None]:
     """When the clock of a run began and when it stopped, in milliseconds since the epoch."""
-    for path in (job.result_file, job.growing_file, job.result_file):  # it may be given its name just now
+    for path in (job.result_file, job.partial_log, job.result_file):  # it may be given its name just now
         if path.is_file():
             first: dict[str, int] = {}
             for event in read(path).events:
@@ -261,7 +261,7 @@ def _run(
     budget, which is a result like any other. One that writes checkpoints is started again instead, in one log."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     watcher.run_started(job)
-    follower = _Follower(job.growing_file)
+    follower = _Follower(job.partial_log)
     watchdog, guard, restarts = RunWatchdog(job), BudgetGuard(job), _restarts(job)
 
     def tick() -> str | None:
@@ -288,7 +288,7 @@ def _run(
     def watch() -> str | None:
         reason = tick()
         if restarts is not None:
-            restarts.strike()
+            restarts.inject_due_fault()
         return reason
 
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
@@ -303,7 +303,7 @@ def _run(
                 end_leftovers(job)
             by_budget = ended.reason is not None and ended.reason == guard.reason
             if by_budget:
-                ProgramLog.of(job.growing_file).end()
+                ProgramLog.of(job.partial_log).end()
             tick()
             elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
             ended_by = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
@@ -350,19 +350,19 @@ def _stopped(job: Job, failure: str, *, total: int) -> str:
 
 def _name_log(job: Job) -> None:
     """The log of a run that has ended gets its name; a run that never wrote one leaves an empty log."""
-    job.growing_file.touch()
+    job.partial_log.touch()
     try:
-        with job.growing_file.open("rb") as file:
+        with job.partial_log.open("rb") as file:
             os.fsync(file.fileno())
-        job.growing_file.replace(job.result_file)
+        job.partial_log.replace(job.result_file)
     except OSError as error:
         raise files.cannot_write(job.result_file, error) from error
 
 
-def _put_aside(job: Job) -> None:
+def _archive_attempt(job: Job) -> None:
     """Keep what an earlier attempt at a run has logged that is about to be repeated, under `failed/`."""
-    forget(job)
-    for log in (job.result_file, job.growing_file):
+    discard_readings(job)
+    for log in (job.result_file, job.partial_log):
         if log.exists():
             folder = job.folder / "failed"
             folder.mkdir(exist_ok=True)

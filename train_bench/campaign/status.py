@@ -49,12 +49,12 @@ def standing(plan: Plan) -> Standing:
     )
 
 
-def of_entries(judgements: Iterable[Judgement]) -> dict[Path, str]:
-    """`of_entry` of those of which something can be said, by their folders."""
-    return {one.location.folder: told for one in judgements if (told := of_entry(one)) is not None}
+def expected_ends(judgements: Iterable[Judgement]) -> dict[Path, str]:
+    """`expected_end` of those of which something can be said, by their folders."""
+    return {one.location.folder: told for one in judgements if (told := expected_end(one)) is not None}
 
 
-def of_entry(judgement: Judgement) -> str | None:
+def expected_end(judgement: Judgement) -> str | None:
     """When a campaign that lacks results is expected to end, in a sentence; None where nothing can be said, or it
     lacks none."""
     planned = judgement.location.plan.get("jobs")
@@ -89,7 +89,7 @@ def watcher(planned: Plan, only: Sequence[int] | None = None) -> ForecastWatcher
 
 
 def _record(job: Job, rules: BenchmarkRules) -> RunRecord | None:
-    for path in (job.result_file, job.growing_file, job.result_file):  # it may be given its name just now
+    for path in (job.result_file, job.partial_log, job.result_file):  # it may be given its name just now
         if path.is_file():
             with contextlib.suppress(LogError):
                 return read_record(path, rules)[0]
@@ -109,9 +109,9 @@ def _expected(plan: Plan) -> str | None:
     expected.campaign_started(total=len(plan.jobs), done=0)
     running = _running(plan)
     for job in running:
-        if job.growing_file.exists():
+        if job.partial_log.exists():
             expected.run_started(job)
-            for event in log.read(job.growing_file).events:
+            for event in log.read(job.partial_log).events:
                 expected.event(event)
             break
     if expected.latest is None:

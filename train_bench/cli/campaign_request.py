@@ -97,7 +97,7 @@ def carry_out(request: Request, *, reference_runs: bool = False) -> Path | None:
     config = runner.launcher_config(planned)
     batch = discover.batch(config)
     if batch is not None and not batch.inside(os.environ):
-        jobs = runner.todo(planned, retry_failed=run_config.retry_failed)
+        jobs = runner.pending_jobs(planned, retry_failed=run_config.retry_failed)
         if jobs:
             batch_queue.refuse_under_way(batch, folder)
             options = [f"{name}={getattr(run_config, name).value}" for name in ("on_failure", "on_violation")]

@@ -66,7 +66,7 @@ def judged_tree(
     )
 
 
-def tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:
+def print_result(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:
     if as_json:
         indent = 2 if len(value.get("entries", ())) < 2 else None  # a whole round is for machines
         print(json.dumps(value, indent=indent, allow_nan=False))

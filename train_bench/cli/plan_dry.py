@@ -65,7 +65,7 @@ def parsed(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     return options, overrides
 
 
-def of_request(request: Request, options: Options) -> dict[str, Any]:
+def dry_plan(request: Request, options: Options) -> dict[str, Any]:
     """What `plan --dry --json` prints of a configuration."""
     config = request.config
     if config.command is not None:

@@ -149,7 +149,7 @@ class Job:
         return self.folder / f"result_{self.index}.txt"
 
     @property
-    def growing_file(self) -> Path:
+    def partial_log(self) -> Path:
         """The log of this run while it grows."""
         return self.folder / f"result_{self.index}.txt.part"
 

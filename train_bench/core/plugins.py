@@ -87,7 +87,7 @@ def is_installed(folder: Path) -> bool:
 
 @cache
 def _plugins(kind: str, variable: str) -> dict[str, Plugin]:
-    _refuse_what_is_none(variable)
+    _validate_entries(variable)
     plugins: dict[str, Plugin] = {}
     for one in (*_shipped(kind), *_outside(kind, variable), *_announced(kind)):
         if one.name == RESERVED:
@@ -151,7 +151,7 @@ def _is_one(folder: Path) -> bool:
     return stated or (folder / "config.py").is_file()
 
 
-def _refuse_what_is_none(variable: str) -> None:
+def _validate_entries(variable: str) -> None:
     for word in filter(None, variable.split(os.pathsep)):
         if not Path(word).expanduser().is_dir():
             raise RequestError(f"{VARIABLE} names {word}, which is not a folder.")

@@ -120,7 +120,7 @@ def step_of(
     )
     watch = Watch()
     with _no_memory(config.benchmark), watch, _exchanges() as exchanges, attention_of(kernels):
-        rank = _fullest(make, config, ranks)
+        rank = _largest_rank(make, config, ranks)
         task, parallel = _built(make, config, rank, ranks, precision, watch, together=together)
         _divide(watch, parallel, divided)
         watch.name((list(parallel.model.parameters()), list(parallel.model.buffers())), "weights")
@@ -245,7 +245,7 @@ def _bytes_of(tensors: Iterable[Tensor]) -> int:
     return sum(one.numel() * one.element_size() for one in tensors)
 
 
-def _fullest(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: int) -> int:
+def _largest_rank(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: int) -> int:
     """The rank that holds the most parameters; of ranks that all hold the same the first."""
     if not config.SHARDED:
         return 0
@@ -274,16 +274,16 @@ def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig
     changes: dict[str, Any] = {"hyperparameters": hyperparameters, "compile": False}
     if "warm_up_steps" in {field.name for field in fields(config)}:
         changes["warm_up_steps"] = 0
-    changed: BenchmarkConfig = starting_anew(replace(config, **changes))
+    changed: BenchmarkConfig = restart_iterator(replace(config, **changes))
     return changed, micro_batches
 
 
-def starting_anew(value: Any) -> Any:
+def restart_iterator(value: Any) -> Any:
     """A configuration, or part of one, whose network starts from random weights instead of a file."""
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changes = {
-        field.name: None if field.name == START_WEIGHTS else starting_anew(getattr(value, field.name))
+        field.name: None if field.name == START_WEIGHTS else restart_iterator(getattr(value, field.name))
         for field in fields(value)
         if field.init
     }

@@ -30,7 +30,7 @@ POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class EnergyOptions:
     """What a request asks to be measured: by which command instead of counters, and above which idle power of a host:
     measured for so many seconds, or stated."""
 
@@ -39,7 +39,7 @@ class Wish:
     idle_watts: float | None
 
 
-def wish(request: Mapping[str, Any]) -> Wish | None:
+def parse_options(request: Mapping[str, Any]) -> EnergyOptions | None:
     """What the options `energy`, `energy_command` and `energy_idle` ask for; None where nothing is measured. Raises
     `RequestError` for what they cannot be."""
     command, idle = request.get("energy_command"), str(request.get("energy_idle", "10 s"))
@@ -63,7 +63,7 @@ def wish(request: Mapping[str, Any]) -> Wish | None:
         if not words:
             raise RequestError("energy_command is empty; give a program that prints power or energy.")
     seconds = float(found[1]) if found[2] == "s" else 0.0
-    return Wish(
+    return EnergyOptions(
         command=command, idle_seconds=seconds, idle_watts=float(found[1]) if found[2] == "W" else None
     )
 
@@ -73,7 +73,13 @@ class Meter:
     thing that the user should know once; nothing that goes wrong here ends a run."""
 
     def __init__(
-        self, wished: Wish | None, folder: Path, say: Callable[[str], None], *, host: int = 0, hosts: int = 1
+        self,
+        wished: EnergyOptions | None,
+        folder: Path,
+        say: Callable[[str], None],
+        *,
+        host: int = 0,
+        hosts: int = 1,
     ) -> None:
         self._wish, self._folder, self._host, self._hosts = wished, folder, host, hosts
         self._tell = say
@@ -93,7 +99,7 @@ class Meter:
         else:
             self._tell_beginning(self._first())
 
-    def _started(self, wished: Wish) -> subprocess.Popen[bytes]:
+    def _started(self, wished: EnergyOptions) -> subprocess.Popen[bytes]:
         self._rows.parent.mkdir(parents=True, exist_ok=True)
         self._rows.unlink(missing_ok=True)
         order = sampler.Order(
@@ -123,7 +129,7 @@ class Meter:
         rows = self._until(end_ms + 1)
         if not rows.sources:
             return
-        why = readings.trouble(rows, begin_ms - 1, end_ms + 1)
+        why = readings.validate(rows, begin_ms - 1, end_ms + 1)
         if why is not None:
             self._say(f"energy: {self._where}{why}; run {job.index + 1} and those like it have no energy")
             return
@@ -200,7 +206,7 @@ class Meter:
             self._tell(text.removesuffix(".") + ".")
 
 
-def forget(job: Job) -> None:
+def discard_readings(job: Job) -> None:
     """Remove the power logs of an earlier attempt at a run, of all hosts."""
     shutil.rmtree(job.folder / "power" / job.result_file.stem, ignore_errors=True)
 

@@ -63,7 +63,7 @@ def read(path: Path) -> Rows:
     return rows
 
 
-def trouble(rows: Rows, begin_ms: int, end_ms: int) -> str | None:
+def validate(rows: Rows, begin_ms: int, end_ms: int) -> str | None:
     """Why the readings do not tell the energy between two times, as a sentence without its end; None if they do."""
     if rows.lost is not None and (not rows.readings or rows.readings[-1].time_ms < end_ms):
         return rows.lost

@@ -42,7 +42,7 @@ EQUAL, DIFFERENT, CANNOT_TELL, NOT_COMPARED = "equal", "different", "cannot tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
+class Check:
     """What one comparison says.
 
     compared   tensors or numbers
@@ -81,10 +81,10 @@ class Pair:
     unit: float = 2.0**-23
 
 
-def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Rung]:
+def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Check]:
     """The verdict of each rung, or of those that are `wanted`, in their order. Once batches differ, nothing that
     follows from them can be told."""
-    found: list[Rung] = []
+    found: list[Check] = []
     unlike: str | None = None
     for name, rung in RUNGS.items():
         if wanted and name not in wanted:
@@ -102,7 +102,7 @@ def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Rung]:
     return found
 
 
-def _with_every_rounding(name: str, rung: Callable[[Pair], Rung], pair: Pair) -> Rung:
+def _with_every_rounding(name: str, rung: Callable[[Pair], Check], pair: Pair) -> Check:
     if name in FROM_GRADIENTS:
         pair = replace(pair, twins=[*pair.twins, *pair.coarse])
     found = rung(pair)
@@ -113,7 +113,7 @@ def _with_every_rounding(name: str, rung: Callable[[Pair], Rung], pair: Pair) ->
     return found
 
 
-def is_near(rungs: Sequence[Rung]) -> bool:
+def is_near(rungs: Sequence[Check]) -> bool:
     """Whether there is a difference that may be a decision that falls otherwise now and then."""
     different = [rung for rung in rungs if rung.verdict == DIFFERENT]
     if not different or any(rung.name not in FROM_BATCHES for rung in different):
@@ -122,7 +122,7 @@ def is_near(rungs: Sequence[Rung]) -> bool:
     return error is not None and tolerance is not None and error <= NEAR * tolerance
 
 
-def verdict(rungs: Sequence[Rung]) -> str:
+def verdict(rungs: Sequence[Check]) -> str:
     """Of all rungs together."""
     seen = [rung.verdict for rung in rungs]
     if DIFFERENT in seen:
@@ -130,7 +130,7 @@ def verdict(rungs: Sequence[Rung]) -> str:
     return CANNOT_TELL if CANNOT_TELL in seen or EQUAL not in seen else EQUAL
 
 
-def _parameters(pair: Pair) -> Rung:
+def _parameters(pair: Pair) -> Check:
     name = "parameters"
     trained = [set(one.facts["trained"]) for one in (pair.a, pair.b)]
     shapes = [{key.partition("/")[2]: one.shape(key) for key in one.names(name)} for one in (pair.a, pair.b)]
@@ -141,23 +141,25 @@ def _parameters(pair: Pair) -> Rung:
     for key in dict.fromkeys((*shapes[0], *shapes[1])):
         one, other = (table.get(key) for table in shapes)
         if one != other:
-            return Rung(
+            return Check(
                 name=name, verdict=DIFFERENT, where=f"{key}: {_shape(one)} and {_shape(other)}", note=note
             )
     if trained[0] != trained[1]:
         which = sorted(trained[0] ^ trained[1])[0]
-        return Rung(name=name, verdict=DIFFERENT, where=f"{which} is trained in one of them only", note=note)
-    return Rung(name=name, verdict=EQUAL, compared=len(shapes[0]), note=note)
+        return Check(name=name, verdict=DIFFERENT, where=f"{which} is trained in one of them only", note=note)
+    return Check(name=name, verdict=EQUAL, compared=len(shapes[0]), note=note)
 
 
-def _initial(pair: Pair) -> Rung:
+def _initial(pair: Pair) -> Check:
     name = "initial distributions"
     common = [key for key in pair.a.names("initial") if key in pair.b.arrays]
     if not common:
-        return Rung(name=name, verdict=NOT_COMPARED)
+        return Check(name=name, verdict=NOT_COMPARED)
     seeds = len(pair.a.arrays[common[0]])
     if all(np.array_equal(pair.a.arrays[key], pair.b.arrays[key]) for key in common):
-        return Rung(name=name, verdict=EQUAL, compared=len(common), note=f"the same values for {seeds} seeds")
+        return Check(
+            name=name, verdict=EQUAL, compared=len(common), note=f"the same values for {seeds} seeds"
+        )
     tests = {}
     for key in common:
         tensor = key.partition("/")[2]
@@ -167,36 +169,36 @@ def _initial(pair: Pair) -> Rung:
     return _tested(name, tests, f"other values, over {seeds} seeds")
 
 
-def _order(pair: Pair) -> Rung:
+def _order(pair: Pair) -> Check:
     name = "data order"
     for kind in ("order", "evaluated"):
         if kind not in pair.a.arrays or kind not in pair.b.arrays:
-            return Rung(name=name, verdict=NOT_COMPARED, note="no data were read")
+            return Check(name=name, verdict=NOT_COMPARED, note="no data were read")
         one, other = pair.a.arrays[kind], pair.b.arrays[kind]
         if kind == "evaluated":
             one, other = np.sort(one), np.sort(other)
         if len(one) != len(other):
-            return Rung(
+            return Check(
                 name=name, verdict=DIFFERENT, where=f"{len(one)} and {len(other)} samples {_of(kind)}"
             )
         if not np.array_equal(one, other):
             first = int(np.flatnonzero(one != other)[0])
             where = f"sample {first} {_of(kind)} is number {one[first]} and {other[first]}"
-            return Rung(name=name, verdict=DIFFERENT, compared=len(one), where=where)
-    return Rung(name=name, verdict=EQUAL, compared=len(pair.a.arrays["order"]))
+            return Check(name=name, verdict=DIFFERENT, compared=len(one), where=where)
+    return Check(name=name, verdict=EQUAL, compared=len(pair.a.arrays["order"]))
 
 
 def _of(kind: str) -> str:
     return "of training" if kind == "order" else "of an evaluation"
 
 
-def _augmentation(pair: Pair) -> Rung:
+def _augmentation(pair: Pair) -> Check:
     name = "augmentation"
     samples, channels = ([_stream(one, kind) for one in (pair.a, pair.b)] for kind in ("samples", "channels"))
     if not _cut_alike(pair):
         alike = samples[0].shape == samples[1].shape and np.array_equal(samples[0], samples[1])
         done = EQUAL if alike and samples[0].size else CANNOT_TELL
-        return Rung(name=name, verdict=done, compared=samples[0].shape[-1], note=f"{CUT}; by sample")
+        return Check(name=name, verdict=done, compared=samples[0].shape[-1], note=f"{CUT}; by sample")
     exact = _tensors(pair, name, "inputs/")
     if exact.verdict in (EQUAL, NOT_COMPARED):
         return exact
@@ -245,19 +247,19 @@ def _cut_alike(pair: Pair) -> bool:
     return not all(cuts) or cuts[0] == cuts[1]
 
 
-def _forward(pair: Pair) -> Rung:
+def _forward(pair: Pair) -> Check:
     if not _cut_alike(pair):
-        return Rung(name="forward", verdict=NOT_COMPARED, note=CUT)
+        return Check(name="forward", verdict=NOT_COMPARED, note=CUT)
     return _tensors(pair, "forward", "forward/0.")
 
 
-def _loss(pair: Pair) -> Rung:
+def _loss(pair: Pair) -> Check:
     name = "loss"
     if not pair.a.losses or not pair.b.losses:
-        return Rung(name=name, verdict=NOT_COMPARED)
+        return Check(name=name, verdict=NOT_COMPARED)
     one, other = pair.a.losses[0], pair.b.losses[0]
     if np.isnan(one) and np.isnan(other):
-        return Rung(name=name, verdict=CANNOT_TELL, where="step 0: no number on either side")
+        return Check(name=name, verdict=CANNOT_TELL, where="step 0: no number on either side")
     seen = [one, *(twin.losses[0] for twin in pair.twins)]
     true = one
     if pair.double and _is_measure(seen, pair.double.losses[0], pair.unit * abs(one)):
@@ -265,8 +267,8 @@ def _loss(pair: Pair) -> Rung:
     spread = max(abs(loss - true) for loss in seen)
     error, may = abs(other - true), max(FACTOR * spread, pair.unit * 4 * abs(true))
     if error <= may:
-        return Rung(name=name, verdict=EQUAL, compared=1)
-    return Rung(
+        return Check(name=name, verdict=EQUAL, compared=1)
+    return Check(
         name=name,
         verdict=DIFFERENT,
         compared=1,
@@ -276,7 +278,7 @@ def _loss(pair: Pair) -> Rung:
     )
 
 
-def _gradients(pair: Pair) -> Rung:
+def _gradients(pair: Pair) -> Check:
     """One that is not there is zero."""
     name = "gradients"
     for kind in ("gradients/0", "backward"):
@@ -288,20 +290,20 @@ def _gradients(pair: Pair) -> Rung:
             which = "A" if there[0] else "B"
             if not all(there) and np.any((pair.a if there[0] else pair.b).arrays[key]):
                 where = f"{_place(pair.a, key)} has a gradient in {which} only"
-                return Rung(name=name, verdict=DIFFERENT, compared=len(keys[0]), where=where)
+                return Check(name=name, verdict=DIFFERENT, compared=len(keys[0]), where=where)
         return _tensors(pair, name, f"{kind}/", backwards=True)
-    return Rung(name=name, verdict=NOT_COMPARED, note=NOTHING)
+    return Check(name=name, verdict=NOT_COMPARED, note=NOTHING)
 
 
-def _options(pair: Pair) -> Rung:
+def _options(pair: Pair) -> Check:
     """Groups of parameters and their options at every step that was done."""
     name = "groups"
     groups = [_by_parameter(one.facts.get("groups")) for one in (pair.a, pair.b)]
     if not groups[0] or not groups[1]:
-        return Rung(name=name, verdict=NOT_COMPARED)
+        return Check(name=name, verdict=NOT_COMPARED)
     if groups[0].keys() != groups[1].keys():
         which = sorted(groups[0].keys() ^ groups[1].keys())[0]
-        return Rung(name=name, verdict=DIFFERENT, where=f"{which} is in a group of one of them only")
+        return Check(name=name, verdict=DIFFERENT, where=f"{which} is in a group of one of them only")
     options = [one.facts["options"] for one in (pair.a, pair.b)]
     compared = 0
     for step, (one, other) in enumerate(zip(*options, strict=False)):
@@ -312,11 +314,11 @@ def _options(pair: Pair) -> Rung:
             for key in sorted(both):
                 if not _same(mine[key], theirs[key]):
                     where = f"{key} of {parameter} at step {step}: {mine[key]} and {theirs[key]}"
-                    return Rung(name=name, verdict=DIFFERENT, where=where)
-    return Rung(name=name, verdict=EQUAL, compared=compared)
+                    return Check(name=name, verdict=DIFFERENT, where=where)
+    return Check(name=name, verdict=EQUAL, compared=compared)
 
 
-def _given(pair: Pair) -> Rung:
+def _given(pair: Pair) -> Check:
     """The optimizer alone."""
     name = "optimizer"
     keys = [key for key in pair.a.names(name) if key in pair.b.arrays]
@@ -325,10 +327,10 @@ def _given(pair: Pair) -> Rung:
         where = _place(pair.a, key)
         if one.shape != other.shape:
             where = f"{where}: {_shape(pair.a.shape(key))} and {_shape(pair.b.shape(key))}"
-            return Rung(name=name, verdict=DIFFERENT, compared=len(keys), where=where)
+            return Check(name=name, verdict=DIFFERENT, compared=len(keys), where=where)
         size, error = float(np.abs(one).max(initial=0.0)), _furthest(one, other)
         if not error <= GIVEN * size:
-            return Rung(
+            return Check(
                 name=name,
                 verdict=DIFFERENT,
                 compared=len(keys),
@@ -336,10 +338,10 @@ def _given(pair: Pair) -> Rung:
                 error=_ratio(error, size),
                 tolerance=GIVEN,
             )
-    return Rung(name=name, verdict=EQUAL if keys else NOT_COMPARED, compared=len(keys))
+    return Check(name=name, verdict=EQUAL if keys else NOT_COMPARED, compared=len(keys))
 
 
-def _step(pair: Pair) -> Rung:
+def _step(pair: Pair) -> Check:
     """Weights after the first two, then what the optimizer keeps of them."""
     parts = [_tensors(pair, "step", f"{kind}/{step}/") for step in (0, 1) for kind in ("step", "state")]
     different = [part for part in parts if part.verdict == DIFFERENT]
@@ -347,13 +349,13 @@ def _step(pair: Pair) -> Rung:
     return replace(done[0], compared=sum(part.compared for part in parts))
 
 
-def _schedule(pair: Pair) -> Rung:
+def _schedule(pair: Pair) -> Check:
     """Every option that is a number, at every step of the whole run, by parameter."""
     name = "schedule"
     keys = [key for key in pair.a.names(name) if key in pair.b.arrays]
     groups = [_by_parameter(one.facts.get("schedule_groups")) for one in (pair.a, pair.b)]
     if not keys or groups[0].keys() != groups[1].keys():
-        return Rung(name=name, verdict=NOT_COMPARED)
+        return Check(name=name, verdict=NOT_COMPARED)
     both: dict[tuple[int, int], str] = {}
     for parameter, index in groups[0].items():
         both.setdefault((index, groups[1][parameter]), parameter)
@@ -367,28 +369,28 @@ def _schedule(pair: Pair) -> Rung:
             if len(off):
                 step = int(off[0])
                 where = f"{key.partition('/')[2]} of {parameter} at step {step}: {one[step]:.9g} and {other[step]:.9g}"
-                return Rung(name=name, verdict=DIFFERENT, compared=min(steps), where=where)
+                return Check(name=name, verdict=DIFFERENT, compared=min(steps), where=where)
     if steps[0] != steps[1]:
-        return Rung(name=name, verdict=DIFFERENT, where=f"{steps[0]} and {steps[1]} steps")
-    return Rung(name=name, verdict=EQUAL, compared=steps[0], note="steps of the whole run")
+        return Check(name=name, verdict=DIFFERENT, where=f"{steps[0]} and {steps[1]} steps")
+    return Check(name=name, verdict=EQUAL, compared=steps[0], note="steps of the whole run")
 
 
-def _statistics(pair: Pair) -> Rung:
+def _statistics(pair: Pair) -> Check:
     own = _tensors(pair, "statistics", "statistics/")
     return own if own.verdict != NOT_COMPARED else _tensors(pair, "statistics", "buffers/")
 
 
-def _trajectory(pair: Pair) -> Rung:
+def _trajectory(pair: Pair) -> Check:
     name = "trajectory"
     count = min(len(pair.a.losses), len(pair.b.losses))
     others = pair.twins or ([pair.double] if pair.double else [])
     if not count or not others:
-        return Rung(name=name, verdict=NOT_COMPARED)
+        return Check(name=name, verdict=NOT_COMPARED)
     neither = np.flatnonzero(np.isnan(pair.a.losses[:count]) & np.isnan(pair.b.losses[:count]))
     if len(neither):
         count = int(neither[0])
     if not count:
-        return Rung(name=name, verdict=CANNOT_TELL, where="step 0: no number on either side")
+        return Check(name=name, verdict=CANNOT_TELL, where="step 0: no number on either side")
     a, b = (np.array(one.losses[:count]) for one in (pair.a, pair.b))
     spread = np.max([np.abs(np.array(one.losses[:count]) - a) for one in others], axis=0)
     may = FACTOR * np.maximum.accumulate(np.maximum(spread, pair.unit * 4 * np.abs(a)))
@@ -398,14 +400,14 @@ def _trajectory(pair: Pair) -> Rung:
     note = f"of {count}: there A beside A differs by {STEADY:.0%}" if steady < count else ""
     if not len(off):
         moved = float(np.ptp(a[:steady])) if steady else 0.0
-        return Rung(
+        return Check(
             name=name,
             verdict=EQUAL if steady else CANNOT_TELL,
             compared=steady,
             note=note or f"the loss moved by {moved:.3g}",
         )
     step = int(off[0])
-    return Rung(
+    return Check(
         name=name,
         verdict=DIFFERENT,
         compared=steady,
@@ -416,12 +418,12 @@ def _trajectory(pair: Pair) -> Rung:
     )
 
 
-def _evaluation(pair: Pair) -> Rung:
+def _evaluation(pair: Pair) -> Check:
     """Answers of the start weights, of those behind the last step, and the quality of these."""
     name = "evaluation"
     outputs = _answers(pair, name)
     if pair.a.facts.get("ranks") != pair.b.facts.get("ranks"):
-        outputs = Rung(name=name, verdict=NOT_COMPARED, note="ranks evaluate other batches; by quality")
+        outputs = Check(name=name, verdict=NOT_COMPARED, note="ranks evaluate other batches; by quality")
     qualities: list[Any] = [one.facts.get("quality") for one in (pair.a, pair.b)]
     if outputs.verdict == DIFFERENT or not qualities[0] or not qualities[1]:
         return outputs
@@ -453,7 +455,7 @@ def _evaluation(pair: Pair) -> Rung:
     )
 
 
-def _answers(pair: Pair, name: str) -> Rung:
+def _answers(pair: Pair, name: str) -> Check:
     """Of the start weights and behind the last step: what differs first, else what tells more."""
     parts = [_tensors(pair, name, f"{name}/{when}/") for when in (START, LAST)]
     worth = (DIFFERENT, EQUAL, CANNOT_TELL, NOT_COMPARED)
@@ -463,7 +465,7 @@ def _answers(pair: Pair, name: str) -> Rung:
     return replace(best, compared=sum(part.compared for part in parts), note=parts[-1].note)
 
 
-RUNGS: Mapping[str, Callable[[Pair], Rung]] = {
+RUNGS: Mapping[str, Callable[[Pair], Check]] = {
     "parameters": _parameters,
     "initial distributions": _initial,
     "data order": _order,
@@ -488,7 +490,7 @@ FROM_BATCHES = ("forward", "loss", *FROM_GRADIENTS)
 NOTHING = "nothing that both have was seen"
 
 
-def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> Rung:
+def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> Check:
     """The tensors of a rung that both have, against what is measured."""
     keys = [key for key in pair.a.arrays if key.startswith(prefix) and key in pair.b.arrays]
     others = 0
@@ -496,7 +498,7 @@ def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> 
         fitting = [key for key in keys if pair.a.shape(key) == pair.b.shape(key)]
         keys, others = fitting, len(keys) - len(fitting)
     if not keys:
-        return Rung(name=name, verdict=NOT_COMPARED, note=NOTHING)
+        return Check(name=name, verdict=NOT_COMPARED, note=NOTHING)
     measured = {key: _measured(pair, key) for key in keys}
     usual = float(np.median([one.relative for one in measured.values()])) if measured else 0.0
     unsteady = {key for key, one in measured.items() if not one.spread <= STEADY * one.size}
@@ -508,7 +510,7 @@ def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> 
             continue
         if pair.a.shape(key) != pair.b.shape(key) or pair.a.arrays[key].shape != pair.b.arrays[key].shape:
             shapes = f"{_shape(pair.a.shape(key))} and {_shape(pair.b.shape(key))}"
-            return Rung(
+            return Check(
                 name=name, verdict=DIFFERENT, compared=len(keys), where=f"{_place(pair.a, key)}: {shapes}"
             )
         may = max(FACTOR * max(one.spread, usual * one.size), one.floor * pair.unit)
@@ -527,7 +529,7 @@ def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> 
         size = measured[key].size
         if worst[1] != key:
             note = f"most, {worst[0]:.2g} times what it may be, at {_place(pair.a, worst[1])}"
-        return Rung(
+        return Check(
             name=name,
             verdict=DIFFERENT,
             compared=len(keys),
@@ -537,7 +539,7 @@ def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> 
             note=note,
         )
     done = EQUAL if 2 * len(unsteady) < len(keys) else CANNOT_TELL
-    return Rung(name=name, verdict=done, compared=len(keys) - len(unsteady), note=note)
+    return Check(name=name, verdict=done, compared=len(keys) - len(unsteady), note=note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -596,14 +598,14 @@ def _furthest(one: np.ndarray, other: np.ndarray) -> float:
     return found if np.isfinite(found) else np.inf
 
 
-def _tested(name: str, tests: Mapping[str, float], note: str) -> Rung:
+def _tested(name: str, tests: Mapping[str, float], note: str) -> Check:
     """By Holm's correction over the tests."""
     rejected = distributions.rejected(tests)
     if not rejected:
-        return Rung(name=name, verdict=EQUAL, compared=len(tests), note=note)
+        return Check(name=name, verdict=EQUAL, compared=len(tests), note=note)
     where = f"{rejected[0]} (p = {tests[rejected[0]]:.1g})"
     told = f"{note}; {len(rejected)} of {len(tests)} tests reject"
-    return Rung(name=name, verdict=DIFFERENT, compared=len(tests), where=where, note=told)
+    return Check(name=name, verdict=DIFFERENT, compared=len(tests), where=where, note=told)
 
 
 def _by_parameter(groups: Any) -> dict[str, int]:

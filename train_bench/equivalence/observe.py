@@ -25,7 +25,7 @@ DETAILED = 2
 """Steps of which outputs, gradients, weights and the optimizer's state are kept; of the others losses and rates."""
 
 
-class Enough(Exception):
+class StopRecording(Exception):
     """What was to be seen has been seen."""
 
 
@@ -108,7 +108,7 @@ class Observer:
 
     def __getattr__(self, name: str) -> Any:
         if self._glancing and name in ("sum", "mean", "gather_objects"):
-            raise Enough  # a rank without a batch; the others do not come to this
+            raise StopRecording  # a rank without a batch; the others do not come to this
         return getattr(self._parallel, name)
 
     def wrap(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> Any:
@@ -149,14 +149,14 @@ class Observer:
         self._micro += 1
 
     @contextmanager
-    def glance(self) -> Iterator[None]:
+    def peek(self) -> Iterator[None]:
         """An evaluation in here ends with its first batch: what weights answer that are the same on both sides.
         Afterwards modules are in the mode that they were in."""
         modes = [(module, module.training) for module in self._wrapped.modules()]
         self._glancing = True
         try:
             yield
-        except Enough:
+        except StopRecording:
             pass
         finally:
             self._glancing = False
@@ -179,7 +179,7 @@ class Observer:
         if self._observing:
             self._evaluated.add(when)
         if self._glancing:
-            raise Enough
+            raise StopRecording
 
     def backward(self, loss: torch.Tensor) -> None:
         """The loss is noted."""
@@ -272,7 +272,7 @@ class Observer:
         return seen
 
 
-class Bystander(Observer):
+class ObservingParallel(Observer):
     """One process in which nothing is trained: steps note the options of the groups, and do nothing else."""
 
     def step(self, *, clip_norm: float | None = None) -> bool:

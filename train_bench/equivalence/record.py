@@ -31,7 +31,7 @@ from train_bench.check.one_rank import OneRank
 from train_bench.core.job import Job
 from train_bench.core.sharded_tensors import part
 from train_bench.equivalence import foreign, observe, recording
-from train_bench.equivalence.observe import Bystander, Enough, Notes, Observer, as_parallel
+from train_bench.equivalence.observe import Notes, Observer, ObservingParallel, StopRecording, as_parallel
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Unit
 from train_bench.run import rank
@@ -157,7 +157,7 @@ def _train(job: Job, task: Any, observer: Observer, options: dict[str, Any]) -> 
     task.open_data()
     if job.unit is not Unit.GENERATION:
         if not options.get("double"):
-            with torch.random.fork_rng(devices=()), observer.glance():
+            with torch.random.fork_rng(devices=()), observer.peek():
                 task.evaluate()
         task.train_until(_mark(steps * batch_size))
         return
@@ -165,13 +165,13 @@ def _train(job: Job, task: Any, observer: Observer, options: dict[str, Any]) -> 
 
     def step(**named: Any) -> bool:
         if observer.steps == steps:
-            raise Enough
+            raise StopRecording
         return proper(**named)
 
     observer.step = step  # type: ignore[method-assign]
     try:
         task.train_until(_mark(1))
-    except Enough:
+    except StopRecording:
         for group in observer.optimizer.param_groups:
             for weight in group["params"]:
                 weight.grad = None
@@ -242,7 +242,7 @@ def _schedule(job: Job, task: Any, notes: Notes) -> None:
     if job.unit is Unit.GENERATION or not steps:
         steps = 2000
     other, seen = _another(task), Notes()
-    bystander = Bystander(cast(Parallel, OneRank()), seen)
+    bystander = ObservingParallel(cast(Parallel, OneRank()), seen)
     other.build(job.seed, as_parallel(bystander))
     seen.facts["options"] = []
     other.skip(min(steps, MOST_STEPS))

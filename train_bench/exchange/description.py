@@ -45,7 +45,7 @@ def _framework(plan: Mapping[str, Any], packages: Mapping[str, str]) -> str:
     return "" if jobs_of(plan)[0].get("command") else f"PyTorch {packages['torch']}"
 
 
-def of_campaign(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
+def describe_campaign(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
     """What a campaign's plan and system.json say of the system. Raises `KeyError` for one that it lacks."""
     packages = dict(machine["packages"])
     others = {"python": machine["python"], "cuda": machine["cuda"], "linux": machine["kernel"]} | packages

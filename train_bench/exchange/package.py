@@ -24,7 +24,7 @@ from train_bench.core.plugins import PACKAGE, references
 from train_bench.core.progress_bar import bar
 from train_bench.core.software import digest_of_reference
 from train_bench.errors import LogError, RequestError, WriteError
-from train_bench.exchange.description import FIELDS, of_campaign
+from train_bench.exchange.description import FIELDS, describe_campaign
 from train_bench.judge.checks.campaign_checks import attempts_at
 from train_bench.judge.checks.submission import STATUS
 from train_bench.judge.entry import Judgement
@@ -123,7 +123,7 @@ def read_campaign(folder: Path, rcp_folders: Sequence[Path]) -> Campaign:
             launcher=str(plan["launcher"]),
             revision=plan["revision"],
             config=jobs_of(plan)[0]["config"],
-            described=of_campaign(plan, machine),
+            described=describe_campaign(plan, machine),
             judgement=judgement,
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:

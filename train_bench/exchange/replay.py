@@ -78,7 +78,7 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
                 f"alone; a file from elsewhere does not say which others are reached."
             )
         rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
-        reason = runner.why_not_here(plan)
+        reason = runner.validate_plan(plan)
     except (cattrs.BaseValidationError, *NOT_AS_DUE) as error:
         raise RequestError(
             f"{crate.path} holds no plan of this version of train_bench ({repr(error)[:200]})."

@@ -18,11 +18,11 @@ def accept(
 ) -> tuple[Verdict, list[Together]]:
     """The verdict, and what was trained `in_company`: by pairs of the nodes that are good alone, and by all of them."""
     fleet.alone(trainings)
-    found = verdict.of_nodes(fleet.nodes, baseline, noise)
+    found = verdict.judge_nodes(fleet.nodes, baseline, noise)
     for _ in range(TRIES):
         if found.slow:
             fleet.again(trainings, found.slow)
-            found = verdict.of_nodes(fleet.nodes, baseline, noise)
+            found = verdict.judge_nodes(fleet.nodes, baseline, noise)
     if not in_company:
         return found, []
     well = [node.name for node in fleet.nodes if node.trained and node.name not in found.sick()]
@@ -37,6 +37,6 @@ def accept(
 def _of_fleet(
     nodes: Sequence[Node], together: Sequence[Together], baseline: Mapping[str, Known], noise: float
 ) -> Verdict:
-    found = verdict.of_nodes(nodes, baseline, noise)  # again, because nodes may have been lost since
-    verdict.of_together(found, nodes, together, noise)
+    found = verdict.judge_nodes(nodes, baseline, noise)  # again, because nodes may have been lost since
+    verdict.judge_node_groups(found, nodes, together, noise)
     return found

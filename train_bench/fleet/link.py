@@ -65,17 +65,17 @@ class Link:
 
     def ask(self, question: Mapping[str, Any], due: str, limit: float) -> Mapping[str, Any]:
         """The answer that has `due`."""
-        self.tell(question)
-        return self.hear(due, limit)
+        self.send(question)
+        return self.receive(due, limit)
 
-    def tell(self, question: Mapping[str, Any]) -> None:
+    def send(self, question: Mapping[str, Any]) -> None:
         """Ask, and wait for nothing."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # a node that is gone is found by who waits for its answer
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
             self._process.stdin.flush()
 
-    def hear(self, due: str, limit: float, *, since: float | None = None) -> Mapping[str, Any]:
+    def receive(self, due: str, limit: float, *, since: float | None = None) -> Mapping[str, Any]:
         """The next answer that has `due`; others say that the node lives. `limit` is how long it may say neither, in
         seconds from now or `since`."""
         deadline = (time.monotonic() if since is None else since) + limit
@@ -127,10 +127,10 @@ class Link:
         except subprocess.TimeoutExpired:
             return "it has closed its side"
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return f"its program ended with {how}{last_words(self._errors)}"
+        return f"its program ended with {how}{stderr_tail(self._errors)}"
 
 
-def last_words(path: Path) -> str:
+def stderr_tail(path: Path) -> str:
     """`: ` and the last line that a program has written, as far as there is any."""
     try:
         lines = path.read_bytes()[-2000:].decode("utf-8", errors="replace").split("\n")

@@ -149,7 +149,7 @@ class Fleet:
             link.listen()
         for node in self._reached():
             try:
-                facts = self._links[node.name].hear("facts", self._ways.start_limit, since=began)["facts"]
+                facts = self._links[node.name].receive("facts", self._ways.start_limit, since=began)["facts"]
                 if not isinstance(facts, Mapping):
                     raise NodeLost("it does not say what it is")
                 node.type, node.versions = type_of(facts), versions_of(facts)
@@ -172,11 +172,11 @@ class Fleet:
             "folder": str(self._ways.folder / "told" / node.name),
             "name": f"training_{len(node.trained)}",
         }
-        self._links[node.name].tell(question)
+        self._links[node.name].send(question)
 
     def _end_of(self, node: Node) -> str | None:
         """Wait for the end of a training; how the command failed, as far as it says so. Raises `NodeLost`."""
-        answer = self._links[node.name].hear("ended", self._ways.silence)
+        answer = self._links[node.name].receive("ended", self._ways.silence)
         told = answer.get("told")
         return plain(told[-SAID_CHARACTERS:]) if isinstance(told, str) and answer.get("ended") != 0 else None
 
@@ -222,7 +222,7 @@ class Fleet:
             except NodeLost as error:
                 self._lose(node, f"was lost while it trained with {_others(group, node)}: {error}.")
             for other in nodes[1:] if node is nodes[0] else ():
-                self._links[other.name].tell({"ask": "stop"})
+                self._links[other.name].send({"ask": "stop"})
         if any(node.name not in self._links for node in nodes):
             return Together(nodes=group, trained=None, trouble=None)
         (folder / PAGE).unlink(missing_ok=True)

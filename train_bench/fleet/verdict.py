@@ -88,7 +88,7 @@ class Verdict:
         self.undecided.append(Finding(nodes=tuple(nodes), kind=kind, sentence=sentence))
 
 
-def of_nodes(nodes: Sequence[Node], baseline: Mapping[str, Known], noise: float) -> Verdict:
+def judge_nodes(nodes: Sequence[Node], baseline: Mapping[str, Known], noise: float) -> Verdict:
     """What the nodes show each by itself. `noise` is the least deviation of ln(time) that is believed."""
     verdict = Verdict()
     for node in nodes:
@@ -115,7 +115,9 @@ def of_nodes(nodes: Sequence[Node], baseline: Mapping[str, Known], noise: float)
     return verdict
 
 
-def of_together(verdict: Verdict, nodes: Sequence[Node], together: Sequence[Together], noise: float) -> None:
+def judge_node_groups(
+    verdict: Verdict, nodes: Sequence[Node], together: Sequence[Together], noise: float
+) -> None:
     """Add what pairs and the whole fleet show that the nodes alone do not."""
     types = {node.name: node.type for node in nodes}
     alike: dict[tuple[str, ...], list[tuple[Together, Trained]]] = {}

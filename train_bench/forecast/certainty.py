@@ -90,7 +90,7 @@ class Certainty:
         return asdict(self)
 
 
-def of_point(
+def certainty_of_point(
     points: Sequence[Point], rules: BenchmarkRules, batch_size: int, less: float = LESS
 ) -> Certainty:
     """How sure the point at a batch size is; `less` is the part of training that a submission leaves out which it is
@@ -186,7 +186,9 @@ class _Trial:
             return np.array([rcp.lowest_mean(self.point, len(of_point) - 2 * drop, self.rules)])
         rng = np.random.default_rng([_SEED, more])
         further = self._seen(_needed(self.of_reference, rng, (_SIMULATIONS, more)) * self.factors)
-        runs = np.concatenate([np.broadcast_to(of_point, (_SIMULATIONS, len(of_point))), further], axis=1)
+        runs = np.concatenate(
+            [np.broadcast_to(of_point, (_SIMULATIONS, len(of_point))), further], axis=1
+        )
         return self._lowest(_olympic(runs, drop), runs.std(axis=1), runs.shape[1] - 2 * drop)
 
     def _endless_bounds(self) -> NDArray[np.float64]:
@@ -295,7 +297,7 @@ def against_the_law(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Aga
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class PublishedComparison:
     """The published entries of a round beside its points, each by the ratio of its samples to what the points let
     expect at its batch size: the lowest, the median and the highest ratio, of how many entries and submitters, and how
     many of the entries converge earlier than the points."""
@@ -318,7 +320,9 @@ class Beside:
         return asdict(self) | {"suspicious": self.suspicious}
 
 
-def beside_entries(points: Sequence[Point], rules: BenchmarkRules, entries: Iterable[Entry]) -> Beside | None:
+def compare_with_published(
+    points: Sequence[Point], rules: BenchmarkRules, entries: Iterable[Entry]
+) -> PublishedComparison | None:
     """The closed entries of the points' benchmark and round, at and between their batch sizes; None without any."""
     unit = published_entries.samples_per_unit(rules)
     if unit is None or not points:
@@ -340,7 +344,7 @@ def beside_entries(points: Sequence[Point], rules: BenchmarkRules, entries: Iter
         submitters.add(entry.submitter)
     if not ratios:
         return None
-    return Beside(
+    return PublishedComparison(
         lowest=min(ratios),
         median=statistics.median(ratios),
         highest=max(ratios),
@@ -365,7 +369,7 @@ def describe(
             f"benchmark=NAME."
         )
     sizes = sorted({point.batch_size for point in points}) if batch_size is None else [batch_size]
-    beside = beside_entries(points, rules, entries)
+    beside = compare_with_published(points, rules, entries)
     return {
         "benchmark": rules.name,
         "ruleset": rules.ruleset,
@@ -373,7 +377,7 @@ def describe(
         "runs": rules.runs,
         "drop": rules.drop,
         "digest": rcp.digest(points),
-        "points": [of_point(points, rules, size, less).as_json() for size in sizes],
+        "points": [certainty_of_point(points, rules, size, less).as_json() for size in sizes],
         "law": law.of(points, rules).as_json() if len({point.batch_size for point in points}) > 1 else None,
         "against_the_law": [one.as_json() for one in against_the_law(points, rules)],
         "published": beside.as_json() if beside else None,

@@ -67,7 +67,7 @@ class Forecast:
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class ObservedRun:
     """What the log of one run has told so far; `positions` and `times_ms` are of its evaluations, `first_ms` is
     when its first line was written."""
 
@@ -182,19 +182,19 @@ class Campaign:
         limit_minutes: float | None = None,
     ) -> None:
         self.schedule = schedule
-        self.finished: list[Seen] = []
+        self.finished: list[ObservedRun] = []
         self._end = schedule.points()[-1] if math.isfinite(schedule.until) else math.inf
         self._rules = rules
         self._limit = math.inf if limit_minutes is None else limit_minutes * 60
         self._samples = _expected(points, rules, batch_size)
         self._bound = rcp.verdict(points, rules, batch_size, [1e30] * rules.runs).bound if points else None
 
-    def seen(self) -> Seen:
+    def seen(self) -> ObservedRun:
         """Of a run that begins."""
-        return Seen(schedule=self.schedule, counted=self._rules.counted)
+        return ObservedRun(schedule=self.schedule, counted=self._rules.counted)
 
     def forecast(
-        self, now_ms: int, current: Seen | None, *, to_do: int, around_seconds: float = 0.0
+        self, now_ms: int, current: ObservedRun | None, *, to_do: int, around_seconds: float = 0.0
     ) -> Forecast | None:
         """When it all ends, with `to_do` runs to come after the current one, each of which takes `around_seconds`
         besides its clock. `current` has not stopped. None while nothing says how fast runs are, or how much training
@@ -268,7 +268,7 @@ class Campaign:
         center = np.exp(logs.mean(keepdims=True))
         return Crossing(center, period, spread, spread / math.sqrt(len(logs)), tail=1.0)
 
-    def _pace(self, current: Seen | None) -> tuple[_Normal, _Normal, float] | None:
+    def _pace(self, current: ObservedRun | None) -> tuple[_Normal, _Normal, float] | None:
         """ln of the seconds per unit, of runs of this campaign and of the current one, and the seconds that a run
         takes before it trains."""
         others = [(seen, pace) for seen in self.finished if (pace := seen.paces()) is not None]
@@ -297,7 +297,7 @@ class Campaign:
         ]
         return float(np.mean(seconds)) if seconds else 0.0
 
-    def _own_pace(self, current: Seen, opening: float | None) -> _Normal:
+    def _own_pace(self, current: ObservedRun, opening: float | None) -> _Normal:
         paces = current.paces()
         if paces is not None:
             return _Normal(*paces)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from train_bench.core.event import Event
 from train_bench.core.job import Job
-from train_bench.forecast.live import Campaign, Forecast, Seen
+from train_bench.forecast.live import Campaign, Forecast, ObservedRun
 from train_bench.judge import rcp
 from train_bench.judge.finding import Finding
 from train_bench.logs import log
@@ -44,7 +44,7 @@ class ForecastWatcher:
             limit_minutes=limit_minutes,
         )
         self._to_do = 0
-        self._current: Seen | None = None
+        self._current: ObservedRun | None = None
         self._launched_ms = 0
         self._around_ms: list[int] = []
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from train_bench.judge.checks import unverifiable
-from train_bench.judge.checks.against_plan import Planned, against_each_other, of_the_run
+from train_bench.judge.checks.against_plan import Planned, against_each_other, check_run_against_plan
 from train_bench.judge.checks.ranks import ranks
 from train_bench.judge.checks.rates import rates
 from train_bench.judge.checks.review import CLOSED, OPEN, finding, review
@@ -61,7 +61,7 @@ def judge_run(
     that came alone. `of_command` says that a program of the user's own wrote it."""
     failures = check(rules, log.events) if log.events else []
     officially = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
-    planned_otherwise = list(of_the_run(planned, record, log, rules))
+    planned_otherwise = list(check_run_against_plan(planned, record, log, rules))
     if closed and says_open(record):
         record, log = _as_closed(record, log)
         failures = check(rules, log.events)
@@ -75,7 +75,7 @@ def judge_run(
         *samples(record, log, rules, planned=world_size is not None and not of_command),
         *rates(record, log, rules),
         *_restarted(record, log, rules),
-        *(unverifiable.of_log(record, log, rules) if of_command else ()),
+        *(unverifiable.unverifiable_in_log(record, log, rules) if of_command else ()),
         *planned_otherwise,
     ]
     return _verdict(record, findings, officially=officially)

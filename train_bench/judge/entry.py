@@ -12,11 +12,11 @@ from typing import Any
 from train_bench.errors import LogError
 from train_bench.judge import rcp
 from train_bench.judge.checks import campaign_checks, unverifiable
-from train_bench.judge.checks.against_plan import Planned, of_the_entry, planned_of
+from train_bench.judge.checks.against_plan import Planned, check_entry_against_plan, planned_of
 from train_bench.judge.checks.campaign_checks import Changes
-from train_bench.judge.checks.convergence import beside_the_points
+from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.review import CLOSED, OPEN
-from train_bench.judge.checks.submission import beside_the_logs, divisions_of, scaling
+from train_bench.judge.checks.submission import check_scaling, check_submission_files, stated_divisions
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open, with_findings
 from train_bench.judge.energy import Energy, kept_energy
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
@@ -112,7 +112,7 @@ def judge_entry(
     )
     judged = [judge(file) for file in sorted(location.files, key=_order)]
     records = tuple(record for record, *_ in judged)
-    stated = divisions_of(location, records)
+    stated = stated_divisions(location, records)
     closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
     division = (CLOSED if closed else OPEN) if stated else None
     alone = [
@@ -120,22 +120,25 @@ def judge_entry(
         for record, verdict, *_ in judged
     ]
     made = [
-        (*campaign_checks.of_run(location, record, rules), *campaign_checks.of_weights(record, rules))
+        (
+            *campaign_checks.check_outcome(location, record, rules),
+            *campaign_checks.check_kept_weights(record, rules),
+        )
         for record in records
     ]
     verdicts = tuple(map(with_findings, records, judge_together(records, alone, rules, planned), made))
     beside = (
-        *beside_the_logs(location, records, rules),
-        *of_the_entry(location, planned, records, rules),
-        *campaign_checks.with_faults(location, is_open=not closed),
+        *check_submission_files(location, records, rules),
+        *check_entry_against_plan(location, planned, records, rules),
+        *campaign_checks.check_injected_faults(location, is_open=not closed),
     )
     points = rcp.load(rules, rcp_folders)
     points_digest = rcp.digest(points)
-    changed = tuple(campaign_checks.of_campaign(location, rules, points_digest))
-    changed += tuple(campaign_checks.under_budget(location, records))
+    changed = tuple(campaign_checks.check_campaign(location, rules, points_digest))
+    changed += tuple(campaign_checks.check_budget(location, records))
     if of_command:
         told = [keys for _, _, keys, *_ in judged]
-        changed += tuple(unverifiable.of_program(location.folder, told, world_size))
+        changed += tuple(unverifiable.check_program_keys(location.folder, told, world_size))
 
     def compare(window: Sequence[int]) -> rcp.RcpVerdict:
         if not closed:
@@ -148,7 +151,7 @@ def judge_entry(
     )
     origin = replace(
         _origin(location, records, rules, division),
-        redefined=campaign_checks.redefined(location, rules, changes),
+        redefined=campaign_checks.redefined_values(location, rules, changes),
         warnings=_warnings(changed, records, made),
     )
     broken = [finding.message for finding in beside if finding.grade == BREAKS]
@@ -156,8 +159,8 @@ def judge_entry(
     findings = (
         *changed,
         *beside,
-        *scaling(location, score.rcp),
-        *beside_the_points(location, records, score.rcp, points if closed else ()),
+        *check_scaling(location, score.rcp),
+        *check_against_rcps(location, records, score.rcp, points if closed else ()),
     )
     return Judgement(
         location=location,
@@ -204,7 +207,7 @@ def _judge_file(
         record, read, rules, planned, closed=closed, world_size=world_size, of_command=of_command
     )
     looked = None if look is None else look(read)
-    return record, verdict, unverifiable.told(read), restarts_of(read), looked
+    return record, verdict, unverifiable.logged_keys(read), restarts_of(read), looked
 
 
 def _compared(

@@ -171,7 +171,7 @@ def _beside_peers(judgements: Sequence[Judgement], table: Callable[[], Sequence[
     if not any(entries):
         return list(judgements)
     told = []
-    for judgement, of_it in zip(judgements, peers.of_each(entries, table()), strict=True):
+    for judgement, of_it in zip(judgements, peers.find_peers_of_each(entries, table()), strict=True):
         if of_it is not None:
             question = peers.finding(judgement.location.folder, of_it)
             findings = judgement.findings + (() if question is None else (question,))

@@ -95,7 +95,7 @@ class Benchmark:
         broadcast: Broadcast | None = None,
     ) -> None:
         if job.VARIABLE in os.environ:
-            self._job = job.of_campaign(benchmark, ruleset)
+            self._job = job.job_of_campaign(benchmark, ruleset)
         else:
             self._job = job.alone(benchmark, ruleset, folder, run, seed, until, period, samples_per_epoch)
         self._ranks = OwnRanks(rank, world_size, broadcast)
@@ -218,7 +218,7 @@ class Benchmark:
         clock = self._begun("run_start")
         self._refuse_missing({"train_samples": train_samples, "eval_samples": eval_samples})
         marks = self._job.schedule(self._announced).marks()
-        self._started_with = processors.look()
+        self._started_with = processors.read_cpu_times()
         clock.run_start(marks)
         self._train_samples = train_samples
         assert self._log is not None
@@ -337,7 +337,7 @@ class Benchmark:
         from train_bench.run import processors
 
         assert self._log is not None
-        seen = processors.between(self._started_with, processors.look())
+        seen = processors.cpu_times_between(self._started_with, processors.read_cpu_times())
         self._log.processor_wait(processors.gather(self._ranks, seen))
         loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in PACKAGES}
         versions = {name: str(version) for name, version in loaded.items() if version is not None}

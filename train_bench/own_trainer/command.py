@@ -117,7 +117,7 @@ def _tell(job: Job, place: Place, *, dropped: bool) -> tuple[Path, dict[str, Any
         **asdict(place),
         "world_size": place.size,
         "folder": str(job.folder),
-        "log": str(job.growing_file),
+        "log": str(job.partial_log),
         "target": [asdict(threshold) for threshold in job.target.thresholds],
         "unit": job.unit.value,
         "schedule": asdict(job.schedule),
@@ -208,7 +208,7 @@ def _run(job: Job, place: Place) -> Ended:
     watch = DataWatch(Path(told["data_dir"])) if place.rank == 0 else None
     environ = _environment(job, place, job_file) | (lines.environment if lines is not None else {})
     process = _started(command, values, environ, piped=in_log)
-    output = OutputInLog(process.stdout, job.growing_file) if in_log else None
+    output = OutputInLog(process.stdout, job.partial_log) if in_log else None
     try:
         terminated = _watch(process, _heartbeat(job) if place.rank == 0 else lambda: None)
     finally:
@@ -241,7 +241,7 @@ def _lines(job: Job, job_file: Path, refusals: list[str]) -> Lines:
 
 def _tell_of_the_data(job: Job, watch: DataWatch) -> None:
     """Which files of the data were opened before the clock started, in the log."""
-    log = ProgramLog.of(job.growing_file)
+    log = ProgramLog.of(job.partial_log)
     if log.started_ms is not None and log.stops:
         log.add(DATA_BEFORE_RUN_START, asdict(watch.until(log.started_ms)))
     watch.close()
@@ -292,7 +292,7 @@ def _watch(process: subprocess.Popen[bytes], look: Callable[[], None]) -> bool:
 
 def _heartbeat(job: Job) -> Callable[[], None]:
     """Tells the parent that the program lives: from the first line of its log on, whenever that or its output grows."""
-    written = [job.growing_file, job.ranks_folder / "rank_0.stdout", job.ranks_folder / "rank_0.stderr"]
+    written = [job.partial_log, job.ranks_folder / "rank_0.stdout", job.ranks_folder / "rank_0.stderr"]
     before: list[int] = []
 
     def look() -> None:
@@ -315,7 +315,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 def _conclude(job: Job, place: Place, ended: Ended, state: RankState) -> None:
     """End the log of a program that has not, say how it ended, and end alike. A result that is whole stays one,
     whatever befell the program afterwards."""
-    log = ProgramLog.of(job.growing_file)
+    log = ProgramLog.of(job.partial_log)
     if log.is_result:
         state.write("finished")
         end_process(0)

@@ -41,7 +41,7 @@ class OwnJob:
     of_campaign: bool
 
 
-def of_campaign(benchmark: str | None, ruleset: str | None) -> OwnJob:
+def job_of_campaign(benchmark: str | None, ruleset: str | None) -> OwnJob:
     """The run that a campaign has started this program for. What the program names besides has to agree."""
     from train_bench.rules.ruleset import full_name, load
 

@@ -153,7 +153,7 @@ def make_plan(
     if run_config.stop_when is not None:
         budget.read(run_config.stop_when)
     _refuse_restarts(run_config, reference_runs=reference_runs)
-    meter.wish(asdict(run_config))
+    meter.parse_options(asdict(run_config))
     folder = _folder(run_config, config, provenance)
     job = Job(
         benchmark=config.benchmark,

@@ -16,7 +16,7 @@ import torch
 
 from train_bench.core.job import Precision
 from train_bench.profile import bricks
-from train_bench.profile.bricks import Brick, Calls, Like
+from train_bench.profile.bricks import Brick, CallRecorder, TensorSpec
 from train_bench.profile.graph import Graph
 
 LONGEST_SECONDS = 120.0
@@ -46,7 +46,7 @@ Raw = Mapping[str, Any]
 
 
 def measure(
-    calls: Calls, graph: Graph, steps: int, device: torch.device, precision: Precision
+    calls: CallRecorder, graph: Graph, steps: int, device: torch.device, precision: Precision
 ) -> dict[str, Any]:
     """Of a step: seconds at best by whose bricks they are and phase, those of the longest way through the graph by
     phase, what another choice for all bricks would save, and by how much two measurements differ."""
@@ -94,22 +94,22 @@ def _choices(brick: Brick, device: torch.device, precision: Precision, *, layout
     choices = {}
     if layouts:
         for name, last in (("all in channels_last", True), ("all contiguous", False)):
-            choices[name] = brick.otherwise(partial(_laid_out, last=last))
+            choices[name] = brick.with_spec(partial(_laid_out, last=last))
     if brick.kind in CHOOSING and device.type == "cpu":
         choices["all without oneDNN"] = replace(brick, library=False)
     if brick.kind in CHOOSING and precision in (Precision.fp32, Precision.tf32):
-        choices[LOWER] = brick.otherwise(_in_bf16)
+        choices[LOWER] = brick.with_spec(_in_bf16)
     return {name: other for name, other in choices.items() if other.key != brick.key}
 
 
-def _laid_out(tensor: Like, *, last: bool) -> Like:
+def _laid_out(tensor: TensorSpec, *, last: bool) -> TensorSpec:
     if len(tensor.shape) not in LAST or not tensor.dtype.is_floating_point:
         return tensor
     layout = LAST[len(tensor.shape)] if last else torch.contiguous_format
     return replace(tensor, stride=torch.empty(tensor.shape, device="meta", memory_format=layout).stride())
 
 
-def _in_bf16(tensor: Like) -> Like:
+def _in_bf16(tensor: TensorSpec) -> TensorSpec:
     return replace(tensor, dtype=torch.bfloat16) if tensor.dtype is torch.float32 else tensor
 
 
@@ -128,7 +128,7 @@ def communication(parallel: Any, gradients: int, device: torch.device) -> float:
     return fastest
 
 
-def of_ranks(measured: Sequence[Raw | None]) -> dict[str, Any] | None:
+def bound_of_ranks(measured: Sequence[Raw | None]) -> dict[str, Any] | None:
     """What `measure` and `communication` told on each rank, as one: means over ranks, because what is compared with it
     is a mean, too; of the errors the largest. None where a rank has none."""
     ranks = [one for one in measured if one is not None]
@@ -238,7 +238,7 @@ def _with_more_ranks(
         yield f"{times * ranks} ranks", by_samples * shorter - (longer - communication) - hidden * shorter
 
 
-def of_layer(measured: Raw | None, owner: str) -> dict[str, float] | None:
+def bound_of_layer(measured: Raw | None, owner: str) -> dict[str, float] | None:
     """Of a module, seconds of a step at best by phase."""
     if measured is None:
         return None

@@ -36,7 +36,7 @@ CACHE_BYTES, COPIES = 2**26, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class TensorSpec:
     """A tensor without its values."""
 
     shape: tuple[int, ...]
@@ -70,19 +70,19 @@ class Brick:
     @property
     def bytes(self) -> int:
         """Of all that it is given."""
-        given = [one for one in tree_leaves((self.args, dict(self.kwargs))) if isinstance(one, Like)]
+        given = [one for one in tree_leaves((self.args, dict(self.kwargs))) if isinstance(one, TensorSpec)]
         return sum(math.prod(one.shape) * one.dtype.itemsize for one in given)
 
-    def otherwise(self, change: Callable[[Like], Like]) -> Brick:
+    def with_spec(self, change: Callable[[TensorSpec], TensorSpec]) -> Brick:
         """With other tensors."""
 
         def changed(value: Any) -> Any:
-            return change(value) if isinstance(value, Like) else value
+            return change(value) if isinstance(value, TensorSpec) else value
 
         return replace(self, args=tree_map(changed, self.args), kwargs=tree_map(changed, dict(self.kwargs)))
 
 
-NOTHING = Brick(torch.ops.aten.alias.default, (Like((1,), (1,), torch.float32),), {})
+NOTHING = Brick(torch.ops.aten.alias.default, (TensorSpec((1,), (1,), torch.float32),), {})
 """What it takes to call anything."""
 
 
@@ -92,7 +92,7 @@ def _spelled(value: Any) -> str:
     return repr(value)
 
 
-class Calls:
+class CallRecorder:
     """Which bricks a step is made of: how often each is called, by whose it is and phase. `operators` counts those
     that compute nothing, too."""
 
@@ -121,7 +121,7 @@ def _without_values(value: Any) -> Any:
         return value
     if value.layout is not torch.strided:
         return str(value.layout)
-    return Like(tuple(value.shape), value.stride(), value.dtype)
+    return TensorSpec(tuple(value.shape), value.stride(), value.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ def _with_values(brick: Brick, device: torch.device) -> Any:
     many = _values(brick)
 
     def made(value: Any) -> Any:
-        if not isinstance(value, Like):
+        if not isinstance(value, TensorSpec):
             return value
         size = 1 + sum((side - 1) * step for side, step in zip(value.shape, value.stride, strict=True))
         memory = torch.empty(size if all(value.shape) else 0, dtype=value.dtype, device=device)

@@ -99,7 +99,7 @@ def described(job: Job, ranks: Sequence[Raw]) -> dict[str, Any]:
         "exports": dict(first["exports"]),
     }
     content["bound"] = bound.described(
-        bound.of_ranks([one["bound"] for one in ranks]), content, _steps_of(ranks)
+        bound.bound_of_ranks([one["bound"] for one in ranks]), content, _steps_of(ranks)
     )
     content["notes"] = _notes(content)
     return content
@@ -330,7 +330,7 @@ def _notes(content: Mapping[str, Any]) -> list[str]:
                 f"Level {row['level']} ({row['name']}) makes a step {row['overhead']['median']:.0%} longer; its shares "
                 "are scaled to the seconds of level 1."
             )
-    had = verdict.had_processor(content)
+    had = verdict.cpu_share(content)
     if had < DISTURBED:
         notes.append(
             f"The training threads had a processor for {had:.0%} of the time that they computed: others use this "

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from train_bench.dry_run.watch import FORMULAS, metadata_of
-from train_bench.profile.bricks import Calls
+from train_bench.profile.bricks import CallRecorder
 from train_bench.profile.classes import UNKNOWN, class_of
 from train_bench.profile.graph import Graph
 from train_bench.profile.peak import Peak
@@ -192,7 +192,7 @@ class Contents(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.of: dict[str, Content] = defaultdict(Content)
         self.owner, self.phase = OUTSIDE, ""
-        self.calls, self.graph = Calls(), Graph()
+        self.calls, self.graph = CallRecorder(), Graph()
         self.unknown: set[str] = set()
         self.backward_passes = 0
         self._peak = peak

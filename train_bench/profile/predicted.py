@@ -22,7 +22,7 @@ from train_bench.dry_run.step import MICRO_BATCHES, Step, step_of
 from train_bench.errors import TrainBenchError, WriteError
 from train_bench.parallel import Parallel
 from train_bench.profile import bricks
-from train_bench.profile.bricks import Brick, Calls
+from train_bench.profile.bricks import Brick, CallRecorder
 from train_bench.profile.document import VERSION
 from train_bench.run import system
 
@@ -96,7 +96,7 @@ def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
     machine |= {"torch": torch.__version__, "threads": torch.get_num_threads(), "ranks": parallel.size}
     machine |= {"device": parallel.device.type, "products": torch.get_float32_matmul_precision()}
     known = Known(Path(job.work_options["bricks"]), machine)
-    calls = Calls()
+    calls = CallRecorder()
     step = step_of(
         type(task),
         task.config,
@@ -166,7 +166,7 @@ def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
     }
 
 
-def _copies(calls: Calls, step: Step) -> dict[str, int]:
+def _copies(calls: CallRecorder, step: Step) -> dict[str, int]:
     """By key of a brick."""
     counts: Counter[str] = sum(calls.of.values(), Counter())
     footprint = sum(step.peak.values()) * min(step.micro_batches, MICRO_BATCHES)

@@ -248,7 +248,7 @@ def _layers(
                 "output_bytes": content.output_bytes / steps_of_contents,
                 "saved_bytes": content.saved_bytes / steps_of_contents,
                 "double": content.double,
-                "bound_seconds": bound.of_layer(bounded, name),
+                "bound_seconds": bound.bound_of_layer(bounded, name),
             }
         )
     return rows

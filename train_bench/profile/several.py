@@ -19,7 +19,7 @@ ALIKE = ("benchmark", "launcher", "ranks", "device", "precision", "global_batch_
 Content = Mapping[str, Any]
 
 
-def beside(profiles: Sequence[Content]) -> dict[str, Any]:
+def side_by_side(profiles: Sequence[Content]) -> dict[str, Any]:
     """What `docs/profile.md` describes of several profiles, each the content of a `profile.json`."""
     names = _names(profiles)
     shares = [_shares(content) for content in profiles]

@@ -112,7 +112,7 @@ def _input(content: Content) -> Finding | None:
     return _found("input", share, "waits {share:.0%} for data", evidence, next_step)
 
 
-def had_processor(content: Content) -> float:
+def cpu_share(content: Content) -> float:
     """Of the time that the training threads computed, the share in which no others had their processor; 1 where it is
     not the training thread that computes."""
     rows = [row for row in content["phases"] if row["name"] in ("forward", "backward")]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.report.results import called
-from train_bench.report.table import of_campaign, say, summary
+from train_bench.report.table import origin_in_words, say, summary
 
 # How a finding of each grade is announced; broken rules first.
 GRADES = {
@@ -26,7 +26,7 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
         if len(entries) == 1:
             _show_runs(entry, console)
         else:
-            whence = of_campaign(entry)
+            whence = origin_in_words(entry)
             say(console, f"{name} under {entry['ruleset']}{f' ({whence})' if whence else ''}")
             _show_kinds(entry, console)
         for finding in entry["findings"]:

@@ -27,7 +27,7 @@ def show_difference(content: Content, console: Console) -> None:
 
 def show_several(content: Content, console: Console) -> None:
     """The answer, then a line for each profile, each join and each comparison of threads."""
-    _print(of_several(content), console)
+    _print(profiles_in_sentences(content), console)
 
 
 def show_prediction(content: Content, console: Console) -> None:
@@ -138,7 +138,7 @@ def _of_difference(content: Content) -> Iterator[str]:
             )
 
 
-def of_several(content: Content) -> Iterator[str]:
+def profiles_in_sentences(content: Content) -> Iterator[str]:
     """The answer first."""
     yield content["answer"]["sentence"]
     for row in content["profiles"]:

@@ -14,7 +14,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from train_bench.report.table import of_campaign
+from train_bench.report.table import origin_in_words
 
 HEADINGS = (
     *("submitter", "system", "benchmark", "ruleset", "division", "runs", "olympic_minutes", "rcp"),
@@ -55,7 +55,7 @@ def show(results: Mapping[str, Any], console: Console) -> None:
     names = called(results["entries"])
     for name, entry, row in zip(names, results["entries"], rows(results), strict=True):
         named = dict(zip(HEADINGS, row, strict=True))
-        whence = of_campaign(entry)
+        whence = origin_in_words(entry)
         table.add_row(
             f"{name}\n{whence}" if whence else name, *(_coloured(named[column]) for column in shown)
         )

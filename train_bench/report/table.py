@@ -57,7 +57,7 @@ def _title(score: Mapping[str, Any]) -> str:
     return f"{score['variant'] or score['benchmark']} under {score['ruleset']}{launcher}{ranks}"
 
 
-def of_campaign(entry: Mapping[str, Any]) -> str:
+def origin_in_words(entry: Mapping[str, Any]) -> str:
     """When, how and from which revision a campaign ran, as far as its plan says it; empty for other logs."""
     ranks = f"{entry['world_size']} rank(s)" if entry["world_size"] else ""
     revision = (entry.get("revision") or "").partition("+")

@@ -117,7 +117,7 @@ class Ruleset:
         return self.benchmarks[name]
 
 
-class _MadeWhenRead(Mapping[str, BenchmarkRules]):
+class LazyMapping(Mapping[str, BenchmarkRules]):
     """Makes the rules of a benchmark when they are asked for: it takes time, and those of one that are wrong are in
     the way of no other."""
 
@@ -171,12 +171,12 @@ def _load(name: str, where: tuple[Path, ...]) -> Ruleset:
             benchmark: cache(partial(_own, name, number, table, folder, benchmark))
             for benchmark, folder in _stated_for(name, where).items()
         }
-        return Ruleset(name=name, benchmarks=_MadeWhenRead(made))
+        return Ruleset(name=name, benchmarks=LazyMapping(made))
     rows = [row for row in table["benchmarks"] if _holds(row, number, list(table["rounds"]))]
     made = {row["name"]: cache(partial(_official, name, number, table, row)) for row in rows}
     if len(made) != len(rows):
         raise RuleFileError(f"{path}: a benchmark of {name} has two rows")
-    return Ruleset(name=name, benchmarks=_MadeWhenRead(made))
+    return Ruleset(name=name, benchmarks=LazyMapping(made))
 
 
 def _stated_for(name: str, where: tuple[Path, ...]) -> dict[str, Path]:

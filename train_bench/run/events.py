@@ -47,7 +47,7 @@ def claim(path: Path) -> None:
         raise cannot_write(path, error) from error
 
 
-class _Witness(logging.Handler):
+class LogFileHandler(logging.Handler):
     """A log file without a buffer: a line is on its way to the disk or the run ends."""
 
     def __init__(self, path: Path) -> None:
@@ -77,9 +77,9 @@ class Log:
     def __init__(self, path: Path | None, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._mllog: MLLogger | None = None
-        self._witness: _Witness | None = None
+        self._witness: LogFileHandler | None = None
         if path is not None:
-            self._witness = _Witness(path)
+            self._witness = LogFileHandler(path)
             logger = logging.Logger("train_bench.result", logging.INFO)
             logger.addHandler(self._witness)
             self._mllog = MLLogger(logger, root_dir=re.escape(str(ROOT)))

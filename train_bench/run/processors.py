@@ -24,7 +24,7 @@ USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class CpuTimes:
     """The counters of one rank at one moment, in seconds.
 
     machine    names the running kernel, which may have several hosts (containers)
@@ -55,14 +55,14 @@ class Ranks(Protocol):
         """All ranks' values in rank order on rank 0, None elsewhere."""
 
 
-def look() -> Look | None:
+def read_cpu_times() -> CpuTimes | None:
     """The counters now; None where there are none."""
     if sys.platform != "linux":
         return None
     try:
         processes = (os.getpid(), *_descendants(os.getpid()))
         busy, steal = _processors()
-        return Look(
+        return CpuTimes(
             machine=(PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
             at=time.monotonic(),
             ran=_ran(processes),
@@ -75,7 +75,7 @@ def look() -> Look | None:
         return None
 
 
-def between(before: Look | None, after: Look | None) -> dict[str, Any] | None:
+def cpu_times_between(before: CpuTimes | None, after: CpuTimes | None) -> dict[str, Any] | None:
     """What one rank saw between two looks; None if it could not look."""
     if before is None or after is None:
         return None

@@ -97,10 +97,10 @@ def _run(job: Job, parallel: Parallel, state: RankState) -> None:
     failed_ms = 0 if checkpoints is None else checkpoints.failed_ms
     if parallel.rank == 0:
         if not failed_ms:
-            events.claim(job.growing_file)
+            events.claim(job.partial_log)
         if not (job.folder / "system.json").exists():
             files.write_json(job.folder / "system.json", machine | {"platform": name})
-    log = events.Log(job.growing_file if parallel.rank == 0 else None, events.wall_clock_ms(failed_ms))
+    log = events.Log(job.partial_log if parallel.rank == 0 else None, events.wall_clock_ms(failed_ms))
     try:
         timed_run(task, job, parallel, log, stopped=lambda: state.write("finished"), checkpoints=checkpoints)
     finally:

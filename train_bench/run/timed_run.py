@@ -43,10 +43,10 @@ def timed_run(
         task.build(job.seed, parallel)
         log.initialized(task.initialized_tensors())
         clock.init_stop()
-        before = processors.look()
+        before = processors.read_cpu_times()
         clock.run_start(job.schedule.marks())
     else:
-        before = processors.look()
+        before = processors.read_cpu_times()
         clock.go_on(checkpoints.restore(task, log))
     try:
         facts = task.open_data()
@@ -66,7 +66,7 @@ def timed_run(
         if checkpoints is None:
             clock.abort()
         raise
-    seen = processors.between(before, processors.look())
+    seen = processors.cpu_times_between(before, processors.read_cpu_times())
     stopped()
     log.processor_wait(processors.gather(parallel, seen))
     log.order(order.gather(parallel, task.samples_taken()))

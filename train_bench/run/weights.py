@@ -14,23 +14,23 @@ from train_bench.core.job import WEIGHTS, Job
 from train_bench.core.sharded_tensors import is_sharded, part, whole_state
 from train_bench.errors import LaunchError
 from train_bench.parallel import Parallel
-from train_bench.task import KeepingTask, Task
+from train_bench.task import ExportsWeights, Task
 
 if TYPE_CHECKING:
     import torch
 
 
-def keeping(task: Task, job: Job) -> KeepingTask:
+def keeping(task: Task, job: Job) -> ExportsWeights:
     """The task, if it can say what its weights are; raises `LaunchError` otherwise."""
     if not hasattr(task, "weights"):
         raise LaunchError(
             f"keep_weights=true asks the reference {job.reference} for its weights, and its Task has no method "
             f"weights(); define it (train_bench/task.py), or leave keep_weights out."
         )
-    return cast(KeepingTask, task)
+    return cast(ExportsWeights, task)
 
 
-def keep(task: KeepingTask, job: Job, parallel: Parallel) -> dict[str, Any] | None:
+def keep(task: ExportsWeights, job: Job, parallel: Parallel) -> dict[str, Any] | None:
     """Called by every rank. On rank 0, as the log has it: the `files` with the sha256 of each, or the `error` that one
     of the ranks met; the result is written by then, and stays."""
     mine: Mapping[str, torch.Tensor] = {}
@@ -59,7 +59,7 @@ def keep(task: KeepingTask, job: Job, parallel: Parallel) -> dict[str, Any] | No
     return {"files": {name: digest for each, _ in gathered for name, digest in each.items()}}
 
 
-def put_back(task: KeepingTask, kept: Sequence[Path]) -> None:
+def put_back(task: ExportsWeights, kept: Sequence[Path]) -> None:
     """Give a task that is built the weights of these files; it may have them of any number of ranks. Raises
     `LaunchError` where a tensor is missing or of another shape."""
     import torch

@@ -62,7 +62,7 @@ batch sizes, which submitters choose anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fed:
+class IngestResult:
     """How many entries and logs were put into the store, and what somebody should know, in sentences: logs that changed
     since they were indexed, and entries whose logs are gone."""
 
@@ -78,7 +78,7 @@ def put_all(
     below: Sequence[Path] = (),
     *,
     forget: bool = False,
-) -> Fed:
+) -> IngestResult:
     """Put every judgement into the store, in place of what stood there of the same folder. `below` are folders of which
     everything was judged: entries there that have no log any more are named, and removed if `forget`."""
     folders: set[str] = set()
@@ -93,7 +93,7 @@ def put_all(
         with transaction(connection):
             _remove(connection, folder)
     what = "is forgotten" if forget else "stays in the store until --forget-missing is given"
-    return Fed(
+    return IngestResult(
         entries=len(folders),
         logs=logs,
         changed=tuple(changed),

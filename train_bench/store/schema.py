@@ -102,7 +102,7 @@ STATEMENTS = (
 def to_write(path: Path) -> Iterator[sqlite3.Connection]:
     """The store, made where there is none. Raises `RequestError` for a file that is none, `WriteError` where it cannot
     be written."""
-    _refuse_what_is_no_file(path)
+    _require_file(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as connection:
@@ -139,7 +139,7 @@ def to_read(path: Path) -> Iterator[sqlite3.Connection]:
         raise RequestError(
             f"There is no store {path}; `train-bench index DIR ... --store {path}` makes one, run store=FILE, too."
         )
-    _refuse_what_is_no_file(path)
+    _require_file(path)
     try:
         address = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS)) as connection:
@@ -150,7 +150,7 @@ def to_read(path: Path) -> Iterator[sqlite3.Connection]:
         raise _told(path, error, "read") from error
 
 
-def _refuse_what_is_no_file(path: Path) -> None:
+def _require_file(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise RequestError(
             f"{path} is not a file; give the name of one for the store, for example results.db."

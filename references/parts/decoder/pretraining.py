@@ -48,7 +48,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         return model, optimizer_of(model, config.hyperparameters)
 
     def _warm_up(self) -> None:
-        self._rehearse(self.synthetic(self._local_batch_size))
+        self._run_warmup(self.synthetic(self._local_batch_size))
         self._count(self.synthetic(self.config.data.eval_batch_size))
 
     def synthetic(self, samples: int) -> Tensor:
@@ -88,7 +88,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         """`log_perplexity`: the mean over all tokens of the evaluation set; NaN once the loss is not finite."""
         start = torch.zeros(2, dtype=torch.float64, device=self._parallel.device)
         start[0] = torch.where(torch.isfinite(self._last_loss), 0.0, math.nan)
-        nats, count = self._summed(self._count, start).tolist()
+        nats, count = self._reduce_over_eval(self._count, start).tolist()
         return Quality(metrics={"log_perplexity": nats / count})
 
     def _count(self, tokens: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
             optimizer.state.update(tables)
 
     def _warm_up(self) -> None:
-        self._rehearse(self.synthetic(self._local_batch_size))
+        self._run_warmup(self.synthetic(self._local_batch_size))
         self._score(self.synthetic(self.config.data.eval_batch_size))
 
     def open_data(self) -> DataFacts:

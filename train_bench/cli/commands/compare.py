@@ -53,7 +53,7 @@ def _compare(options: argparse.Namespace, limit: float | None) -> int:
             compared.append(comparison.compare(str(paths[0]), first.score, str(path), other.score))
     answers = [report.in_sentences(one.as_json(), number) for number, one in enumerate(compared, start=1)]
     if limit is None:
-        judge_options.tell({"comparisons": answers}, options.json, report.show)
+        judge_options.print_result({"comparisons": answers}, options.json, report.show)
         _page(judged, [], options)
         return VALID
     most = (options.pairs or first.score.runs_required) if options.sequential else None
@@ -172,7 +172,7 @@ def _answer(
         "" if one.campaigns else f"A: {one.a}. {label}: {one.b}. "
         for one, label in zip(gates, labels, strict=True)
     ]
-    judge_options.tell(content, options.json, _show)
+    judge_options.print_result(content, options.json, _show)
     _page(judged, list(map("".join, zip(whose, sentences, strict=True))), options)
     return CODES[verdict]
 

@@ -112,7 +112,7 @@ def main(arguments: Sequence[str]) -> int:
     return _answer(options, rungs, steps=steps, double=found.double is not None)
 
 
-def _answer(options: argparse.Namespace, rungs: Sequence[compare.Rung], *, steps: int, double: bool) -> int:
+def _answer(options: argparse.Namespace, rungs: Sequence[compare.Check], *, steps: int, double: bool) -> int:
     verdict = compare.verdict(rungs)
     content = {
         "a": options.a,
@@ -125,11 +125,11 @@ def _answer(options: argparse.Namespace, rungs: Sequence[compare.Rung], *, steps
     }
     if options.to is not None:
         files.write_json(options.to, content)
-    judge_options.tell(content, options.json, report.show)
+    judge_options.print_result(content, options.json, report.show)
     return CODES[verdict]
 
 
-def _convergence(a: Path, b: Path) -> compare.Rung:
+def _convergence(a: Path, b: Path) -> compare.Check:
     """The last rung, of two campaigns."""
     judged = [
         judge_folder(path, ruleset_name=None, rcp_folders=discover.rcp_folders(), changes=definition.changes)
@@ -140,7 +140,7 @@ def _convergence(a: Path, b: Path) -> compare.Rung:
     if found.verdict == compare.CANNOT_TELL and found.low == found.high:
         more = "; all stopped at the same evaluation, so evaluate more often"
     of = [f"{count} of {len(one.score.runs)}" for count, one in zip(found.runs, judged, strict=True)]
-    return compare.Rung(
+    return compare.Check(
         name="convergence",
         verdict=found.verdict,
         compared=sum(found.runs),

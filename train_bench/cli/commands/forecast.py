@@ -339,7 +339,7 @@ def _tell(asked: Asked, options: argparse.Namespace) -> int:
                 "These logs do not say on how many ranks they were written; leave out --price."
             )
         content["cost"] = forecast.run.times(options.price * asked.ranks * runs / 60).as_json()
-    judge_options.tell(content, options.json, report.show)
+    judge_options.print_result(content, options.json, report.show)
     return VALID
 
 

@@ -20,5 +20,5 @@ def main(arguments: Sequence[str]) -> int:
     if options.official:
         for entry, judgement in zip(content["entries"], judged.entries, strict=True):
             entry["official"] = cross_check.compare(judgement)
-    judge_options.tell(content, options.json, findings.show)
+    judge_options.print_result(content, options.json, findings.show)
     return VALID if judged.valid else INVALID

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     def act(request: Request) -> int:
         both = (request, *([request.against] if request.against else []))
         if options.dry:
-            _tell("dry", [plan_dry.of_request(one, options) for one in both], options, dry_report.show)
+            _tell("dry", [plan_dry.dry_plan(one, options) for one in both], options, dry_report.show)
         else:
             plans = [_as_json(campaign_request.plan_of(one, to_be_run=False)) for one in both]
             _tell("plans", plans, options, report.show)
@@ -102,6 +102,6 @@ def _values(job: Job) -> dict[str, Any]:
         "seed": job.seed,
         "run": job.index,
         "folder": str(job.folder),
-        "log": str(job.growing_file),
+        "log": str(job.partial_log),
         "data_dir": str(job.config["data_dir"]),
     }

@@ -109,19 +109,19 @@ def _of_paths(paths: Sequence[Path], options: argparse.Namespace) -> int:
     """What is there is read; nothing is run."""
     profiles = [path / "profile.json" if path.is_dir() else path for path in paths]
     if len(paths) > 2:
-        told = several.beside([difference.read(path) for path in profiles])
+        told = several.side_by_side([difference.read(path) for path in profiles])
         if options.to is not None:
             files.write(options.to, write.profiles_page(told))
-        judge_options.tell(told, options.json, report.show_several)
+        judge_options.print_result(told, options.json, report.show_several)
     elif len(paths) == 2:
         before, after = (difference.read(path) for path in profiles)
-        judge_options.tell(difference.between(before, after), options.json, report.show_difference)
+        judge_options.print_result(difference.between(before, after), options.json, report.show_difference)
     elif profiles[0].is_file() and profiles[0].suffix == ".json":
         content = difference.read_any(profiles[0])
         shown = report.show_prediction if content["of"] == "bricks" else report.show
-        judge_options.tell(content, options.json, shown)
+        judge_options.print_result(content, options.json, shown)
     else:
-        judge_options.tell(logs.profile(paths[0], options.ruleset), options.json, report.show_logs)
+        judge_options.print_result(logs.profile(paths[0], options.ruleset), options.json, report.show_logs)
     return VALID
 
 
@@ -161,13 +161,13 @@ def _of_request(request: Request, options: argparse.Namespace) -> int:
     rank_job.carry_out(planned, WORK, asked, folder)
     content = files.read_json(folder / "profile.json")
     if options.bricks:
-        judge_options.tell(content, options.json, report.show_prediction)
+        judge_options.print_result(content, options.json, report.show_prediction)
         return VALID
     if content["bound"]:
         _tell_minutes(content["bound"]["as_if"], request)
         files.write_json(folder / "profile.json", content)
     files.write(folder / "profile.html", write.profile_page(content))
-    judge_options.tell(content, options.json, report.show)
+    judge_options.print_result(content, options.json, report.show)
     if not options.json:
         print(f"profile: {folder / 'profile.json'}, page: {folder / 'profile.html'}")
     return VALID

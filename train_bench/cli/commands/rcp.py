@@ -48,7 +48,7 @@ def _point(folder: Path, *, replace: bool, append: bool) -> int:
     replace = replace or plan["request"].get("replace_point", False)  # older plans know no such options
     append = append or plan["request"].get("append_point", False)
     to = discover.rcp_folder_of(plan["reference"])
-    judged = finish.judgement(folder)
+    judged = finish.judge_campaign(folder)
     rules = ruleset.load(plan["ruleset"]).benchmark(plan["benchmark"])
     before = rcp.digest(rcp.load(rules, discover.rcp_folders()))
     path = reference_point.add(judged, folder, to, discover.rcp_folders(), replace=replace, append=append)
@@ -56,7 +56,7 @@ def _point(folder: Path, *, replace: bool, append: bool) -> int:
     after = rcp.digest(points)
     print(f"The reference convergence point is in {path}.")
     batch_size = jobs_of(plan)[0]["config"]["hyperparameters"]["global_batch_size"]
-    print(report.sentence(certainty.of_point(points, rules, batch_size).as_json(), rules.name))
+    print(report.sentence(certainty.certainty_of_point(points, rules, batch_size).as_json(), rules.name))
     if before is not None and after != before:
         print(
             f"The points of {rules.name} had the digest {before[:12]} and have {str(after)[:12]} now: results are "
@@ -95,7 +95,7 @@ def _certainty(arguments: Sequence[str]) -> int:
         less=_number(values, "less", certainty.LESS),
         batch_size=int(_number(values, "batch_size", 0)) or None,
     )
-    judge_options.tell(described, options.json, report.show)
+    judge_options.print_result(described, options.json, report.show)
     return VALID
 
 

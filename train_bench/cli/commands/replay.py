@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     with tempfile.TemporaryDirectory() as scratch:
         read.unpack(RESULTS, Path(scratch))
-        then = finish.judgement(Path(scratch)).score
+        then = finish.judge_campaign(Path(scratch)).score
     if going_on is None:
         replay.begin(plan)
     try:
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     if failed_runs(plan.jobs) or not all(job.result_file.is_file() for job in plan.jobs):
         print("NOT repeated: a run failed.")
         return INVALID
-    now = finish.judgement(folder).score
+    now = finish.judge_campaign(folder).score
     try:
         compared = compare("the file", then, "here", now)
     except TooFewRuns as error:

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
             scores = [entry.score for entry in tree.entries]
             summarised = asdict(summary.custom_summary(scores, weights, reference))
             summaries.append({"path": str(path), **summarised})
-    expected = status.of_entries(entry for _, tree in judged for entry in tree.entries)
+    expected = status.expected_ends(entry for _, tree in judged for entry in tree.entries)
     page_options = PageOptions(prices=prices, summaries=summaries, expected=expected)
     write.write(judged, options.to, options=page_options, rcp_folders=discover.rcp_folders())
     print(f"The report is in {options.to}.")

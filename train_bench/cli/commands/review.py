@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     told, valid = reviewed(options.path, options.ruleset, options.published)
     if options.to is not None:
         files.write(options.to, review_page(told, options.path))
-    judge_options.tell(told, options.json, review.show)
+    judge_options.print_result(told, options.json, review.show)
     if options.to is not None and not options.json:
         print(f"The page is in {options.to}.")
     return VALID if valid else INVALID
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 def reviewed(path: Path, ruleset: str | None, published: Path | None = None) -> tuple[dict[str, Any], bool]:
     """What `--json` prints of everything below `path`, and whether every entry is valid."""
     judged = judge_options.judged_tree(path, ruleset, published, judge=round_review.judge_closely)
-    told = _reviewed(round_review.beside_the_round_before(judged.entries))
+    told = _reviewed(round_review.compare_with_previous_round(judged.entries))
     return told | {"unjudged": list(judged.unjudged), "skipped": list(judged.skipped)}, judged.valid
 
 
@@ -109,7 +109,7 @@ def _points(judgements: Sequence[Judgement]) -> Iterator[dict[str, Any]]:
         if len(of_it) < certainty.ENTRIES:
             continue
         rules = _rules(named, benchmark)
-        beside = certainty.beside_entries(rcp.load(rules, discover.rcp_folders()), rules, of_it)
+        beside = certainty.compare_with_published(rcp.load(rules, discover.rcp_folders()), rules, of_it)
         if beside is not None and beside.suspicious:
             message = (
                 f"{beside.earlier} of {beside.entries} entries of {beside.submitters} submitters need less training "

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         points.load(of_benchmark, discover.rcp_folders()),
         reference,
     )
-    judge_options.tell(allowed, options.json, report.show)
+    judge_options.print_result(allowed, options.json, report.show)
     return VALID
 
 

@@ -41,11 +41,11 @@ def _pair(request: Request) -> int:
     )
     todo, turns = [], []
     for side, planned in zip(ab.SIDES, plans, strict=True):
-        todo.append(runner.todo(planned, retry_failed=request.config.retry_failed))
+        todo.append(runner.pending_jobs(planned, retry_failed=request.config.retry_failed))
         turns.append(campaign_request.each_run(planned, request, side=f"{side}: "))
     ab.take_turns(todo, turns, folder)
     code = max(finish.score(path, request.config.store) for path in ab.folders(folder))
-    scores = [finish.judgement(path).score for path in ab.folders(folder)]
+    scores = [finish.judge_campaign(path).score for path in ab.folders(folder)]
     try:
         compared = compare(str(folder / "a"), scores[0], str(folder / "b"), scores[1]).as_json()
     except RequestError as error:  # too few runs were asked for, or converged

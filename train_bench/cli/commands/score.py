@@ -67,15 +67,15 @@ def main(arguments: Sequence[str]) -> int:
     if options.csv or options.markdown:
         print(results.as_csv(content) if options.csv else results.as_markdown(content), end="")
     elif judged.is_one_entry and not options.json and options.summary is None:
-        judge_options.tell(content["entries"][0], False, table.show_score)
+        judge_options.print_result(content["entries"][0], False, table.show_score)
         console = table.console()
         if options.half_width is not None:
             table.say(console, table.runs_needed(content["entries"][0], options.half_width))
-        told = status.of_entry(judged.entries[0])
+        told = status.expected_end(judged.entries[0])
         if told is not None:
             table.say(console, told)
     else:
-        judge_options.tell(content, options.json, results.show)
+        judge_options.print_result(content, options.json, results.show)
     return VALID if judged.valid else INVALID
 
 

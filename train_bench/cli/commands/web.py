@@ -138,7 +138,7 @@ class Pages:
         from train_bench.report.page import facts, write
 
         judged = [(folder, judge_options.judged_tree(folder, self._ruleset)) for folder in folders]
-        expected = status.of_entries(entry for _, tree in judged for entry in tree.entries)
+        expected = status.expected_ends(entry for _, tree in judged for entry in tree.entries)
         options = facts.PageOptions(prices={}, expected=expected)
         return write.page(judged, options=options, rcp_folders=discover.rcp_folders())
 

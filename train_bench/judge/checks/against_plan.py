@@ -60,7 +60,7 @@ def planned_of(location: Location) -> Planned | None:
     return Planned(jobs=by_index, created_ms=created_ms, digest=plan_digest(location.plan))
 
 
-def of_the_run(
+def check_run_against_plan(
     planned: Planned | None, record: RunRecord, log: Log, rules: BenchmarkRules
 ) -> Iterator[Finding]:
     """One log against its job and its record."""
@@ -132,7 +132,7 @@ def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         yield finding(record, rules, "record", message, value=record.sha256)
 
 
-def of_the_entry(
+def check_entry_against_plan(
     location: Location, planned: Planned | None, records: Sequence[RunRecord], rules: BenchmarkRules
 ) -> Iterator[Finding]:
     """The plan by itself, and what cannot be known without plan or records. Official rounds know neither."""

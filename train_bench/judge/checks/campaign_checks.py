@@ -32,7 +32,7 @@ Changes = Callable[[str, Mapping[str, Any], int], Sequence[str]]
 it is none of that benchmark."""
 
 
-def of_run(location: Location, record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+def check_outcome(location: Location, record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     """How often a run was tried, and whether it ran with what its plan was made with."""
     plan = location.plan_or_package
     attempts = attempts_at(location, record.index)
@@ -48,7 +48,7 @@ def of_run(location: Location, record: RunRecord, rules: BenchmarkRules) -> Iter
         yield finding(record, rules, "attempts", message, value=earlier + 1, grade=REVIEW)
 
 
-def of_weights(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+def check_kept_weights(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     """Whether weights that were kept and evaluated again had another quality."""
     told = verified.found(record)
     if told and not told["agree"]:
@@ -59,7 +59,7 @@ def of_weights(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         yield finding(record, rules, "verified", message)
 
 
-def of_campaign(location: Location, rules: BenchmarkRules, points_digest: str | None) -> Iterator[Finding]:
+def check_campaign(location: Location, rules: BenchmarkRules, points_digest: str | None) -> Iterator[Finding]:
     """What changed between the plan and this judgement, all for review: judged is by what holds today."""
     plan = location.plan_or_package
     then = plan.get("ruleset_digest")
@@ -83,7 +83,7 @@ def of_campaign(location: Location, rules: BenchmarkRules, points_digest: str | 
         yield _of_plan(location, "revision", message, revision)
 
 
-def under_budget(location: Location, records: Sequence[RunRecord]) -> Iterator[Finding]:
+def check_budget(location: Location, records: Sequence[RunRecord]) -> Iterator[Finding]:
     """A budget that runs were held to, and which of them it has ended; for review, because they count as runs that did
     not converge and cost the campaign less time than those do."""
     plan = location.plan_or_package
@@ -102,7 +102,7 @@ def under_budget(location: Location, records: Sequence[RunRecord]) -> Iterator[F
         yield _of_plan(location, "stop_when", message, budget)
 
 
-def with_faults(location: Location, *, is_open: bool) -> Iterator[Finding]:
+def check_injected_faults(location: Location, *, is_open: bool) -> Iterator[Finding]:
     """Faults that were planned: whether they struck or not, the closed division knows none."""
     stated = [_mapping(location.plan_or_package.get("request")), *jobs_of(location.plan)]
     asked = [one.get("faults") for one in stated if one.get("faults") is not None]
@@ -111,7 +111,7 @@ def with_faults(location: Location, *, is_open: bool) -> Iterator[Finding]:
         yield _of_plan(location, "faults", message, asked[0], grade=REVIEW if is_open else BREAKS)
 
 
-def redefined(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
+def redefined_values(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
     """What the planned configurations have changed of the benchmark that the plan does not call changed. Such a plan
     was made where the benchmark is defined otherwise, or was edited."""
     plan = location.plan_or_package

@@ -10,7 +10,7 @@ from train_bench.judge.rcp import Point, RcpVerdict
 from train_bench.logs.record import RunRecord
 
 
-def beside_the_points(
+def check_against_rcps(
     location: Location, records: Sequence[RunRecord], verdict: RcpVerdict, points: Sequence[Point]
 ) -> Iterator[Finding]:
     """Training that needs more than the reference's; runs with the seeds that a point was made with."""

@@ -27,14 +27,14 @@ STATUS = {
 }
 
 
-def divisions_of(location: Location, records: Sequence[RunRecord]) -> tuple[str, ...]:
+def stated_divisions(location: Location, records: Sequence[RunRecord]) -> tuple[str, ...]:
     """Every `closed` and `open` that is said of an entry: by the system's description, then by the logs."""
     stated = (description_of(location).get("division"), *_announced(records, "submission_division"))
     spelled = (division.casefold() for division in stated if isinstance(division, str))
     return tuple(division for division in spelled if division in DIVISIONS)
 
 
-def beside_the_logs(
+def check_submission_files(
     location: Location, records: Sequence[RunRecord], rules: BenchmarkRules
 ) -> Iterator[Finding]:
     """Contradictions between the logs of an entry, the description of its system and the round that it lies in, for
@@ -93,7 +93,7 @@ def _contradictions(
             yield _finding(location.system_file, "system", message, key=key, value=stated, grade=grade)
 
 
-def scaling(location: Location, rcp: RcpVerdict) -> Iterator[Finding]:
+def check_scaling(location: Location, rcp: RcpVerdict) -> Iterator[Finding]:
     """`scaling.json` holds what the RCP checker worked out when the entry was submitted."""
     path = location.folder / "scaling.json"
     if not path.exists():

@@ -32,7 +32,7 @@ OWNER = "the clock is that of train_bench, started and stopped by the program's 
 NO_OWNER = "the clock is the program's own"
 
 
-def told(log: Log) -> frozenset[str]:
+def logged_keys(log: Log) -> frozenset[str]:
     """Which of these keys a log has, with a value."""
     keys = {
         event.key for event in log.events if event.key in (*MEANING, WRITTEN_BY) and event.value is not None
@@ -41,7 +41,7 @@ def told(log: Log) -> frozenset[str]:
     return frozenset(keys | {DATA_BEFORE_RUN_START for one in watched if one.get("unknown") is None})
 
 
-def of_log(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+def unverifiable_in_log(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """What was seen of a run of a program from outside, for review."""
     started = next((event for event in log.events if event.key == "init_start"), None)
     for event in log.events:
@@ -69,7 +69,9 @@ def of_log(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Findi
             yield finding(record, rules, "delay", message, line=event.line, key=event.key, grade=REVIEW)
 
 
-def of_program(folder: Path, logs: Collection[frozenset[str]], world_size: int | None) -> Iterator[Finding]:
+def check_program_keys(
+    folder: Path, logs: Collection[frozenset[str]], world_size: int | None
+) -> Iterator[Finding]:
     """One sentence about the program of the campaign in `folder`, whose logs have told these keys."""
     due = [key for key in MEANING if key != REPLICAS or world_size != 1]
     lacking = [MEANING[key] for key in due if not all(key in one for one in logs)]

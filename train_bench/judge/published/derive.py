@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from train_bench.errors import LogError, RequestError
-from train_bench.judge.checks.submission import accelerators_of, divisions_of
+from train_bench.judge.checks.submission import accelerators_of, stated_divisions
 from train_bench.judge.entry import benchmark_of, common_batch_size
 from train_bench.judge.locate import Location, find
 from train_bench.judge.published import published_entries
@@ -88,7 +88,7 @@ def _row(location: Location) -> Entry:
         )
     batch_size = common_batch_size(records, rules)
     accelerators, accelerator = accelerators_of(location)
-    stated = divisions_of(location, records)
+    stated = stated_divisions(location, records)
     row = Entry(
         round=published_entries.round_of_ruleset(rules.ruleset),
         submitter=location.submitter,

@@ -88,13 +88,13 @@ class Peers:
         return asdict(self) | {"message": str(self), "outlier": self.question is not None}
 
 
-def beside(entry: Entry, table: Iterable[Entry]) -> Peers | None:
+def find_peers(entry: Entry, table: Iterable[Entry]) -> Peers | None:
     """The entry among its peers of a table, in which it may stand itself; None where there are none, or what would
     tell them is not known."""
     return _beside(entry, _by_kind(table))
 
 
-def of_each(entries: Sequence[Entry | None], table: Iterable[Entry]) -> list[Peers | None]:
+def find_peers_of_each(entries: Sequence[Entry | None], table: Iterable[Entry]) -> list[Peers | None]:
     """Each among those of a table and among each other; they replace entries of the table that have the same name."""
     if not any(entries):
         return [None] * len(entries)

@@ -64,7 +64,7 @@ LONGEST_TOLD = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class LogSummary:
     """What a review needs of one log.
 
     values  the first value of each setting: numbers and texts outside of marks, evaluations and announcements
@@ -77,7 +77,7 @@ class Looked:
     source: str | None = None
 
 
-def look(read: Log) -> Looked:
+def summarize_log(read: Log) -> LogSummary:
     """The log in short."""
     values: dict[str, Any] = {}
     texts: dict[str, tuple[str, str, int]] = {}
@@ -94,19 +94,19 @@ def look(read: Log) -> Looked:
             and not NO_HYPERPARAMETER.match(event.key)
         ):
             values[event.key] = value
-    return Looked(values=values, texts=tuple(texts.values()), source=source)
+    return LogSummary(values=values, texts=tuple(texts.values()), source=source)
 
 
 def judge_closely(
     location: Location, *, rcp_folders: Sequence[Path], changes: Changes | None = None
 ) -> Judgement:
     """As `judge_entry`, with the questions that one entry raises."""
-    judgement = judge_entry(location, rcp_folders=rcp_folders, changes=changes, look=look)
+    judgement = judge_entry(location, rcp_folders=rcp_folders, changes=changes, look=summarize_log)
     questions = tuple(_of_entry(judgement))
     return replace(judgement, findings=(*judgement.findings, *questions))
 
 
-def beside_the_round_before(judgements: Sequence[Judgement]) -> list[Judgement]:
+def compare_with_previous_round(judgements: Sequence[Judgement]) -> list[Judgement]:
     """The judgements of `judge_closely`, with a question where the same submitter has the same system and benchmark in
     an earlier round of them, what was set has changed, and the minutes differ."""
     earlier: dict[tuple[str | None, ...], Judgement] = {}
@@ -165,7 +165,7 @@ def _of_entry(judgement: Judgement) -> Iterator[Finding]:
     yield from _power(location, records, count_of(described, "number_of_nodes"))
 
 
-def _text_for_truth(record: RunRecord, looked: Looked) -> Iterator[Finding]:
+def _text_for_truth(record: RunRecord, looked: LogSummary) -> Iterator[Finding]:
     for key, value, line in looked.texts:
         message = (
             f"{key} is the text {value!r}, where true or false belongs; a program may take any text for true."
@@ -173,7 +173,7 @@ def _text_for_truth(record: RunRecord, looked: Looked) -> Iterator[Finding]:
         yield _finding(record.file, "text_for_truth", message, line=line, key=key, value=value)
 
 
-def _runs_differ(records: Sequence[RunRecord], looked: Sequence[Looked]) -> Iterator[Finding]:
+def _runs_differ(records: Sequence[RunRecord], looked: Sequence[LogSummary]) -> Iterator[Finding]:
     """Runs of one entry are made by one program with one configuration."""
     sources = [one.source for one in looked]
     for key, values in (
@@ -191,7 +191,9 @@ def _runs_differ(records: Sequence[RunRecord], looked: Sequence[Looked]) -> Iter
         yield _finding(records[at].file, "runs_differ", message, key=key, value=values[at])
 
 
-def _batch(location: Location, records: Sequence[RunRecord], looked: Sequence[Looked]) -> Iterator[Finding]:
+def _batch(
+    location: Location, records: Sequence[RunRecord], looked: Sequence[LogSummary]
+) -> Iterator[Finding]:
     """Parallelism and batch size against the number of accelerators that the description gives."""
     accelerators, _ = accelerators_of(location)
     if not accelerators or not looked:
@@ -232,7 +234,7 @@ def _precision(
     location: Location,
     described: Mapping[str, Any],
     records: Sequence[RunRecord],
-    looked: Sequence[Looked],
+    looked: Sequence[LogSummary],
 ) -> Iterator[Finding]:
     """A description that names precisions, and not the one that is logged."""
     texts = [value for key, value in described.items() if "memor" not in key and isinstance(value, str)]
@@ -244,7 +246,7 @@ def _precision(
 
 
 def _configuration(
-    location: Location, records: Sequence[RunRecord], looked: Sequence[Looked]
+    location: Location, records: Sequence[RunRecord], looked: Sequence[LogSummary]
 ) -> Iterator[Finding]:
     """The file that the logs name is to lie in the submission, and to say what they say. Where a tree holds the results
     without their source, nothing is asked."""
@@ -385,7 +387,7 @@ def _changed(before: Judgement, after: Judgement) -> Iterator[Finding]:
     yield _finding(str(after.location.folder), "round_before", message, value=round(new / old, 4))
 
 
-def _usual(looked: Iterable[Looked]) -> dict[str, Any]:
+def _usual(looked: Iterable[LogSummary]) -> dict[str, Any]:
     """What most runs set; what their programs measure differs between runs and is none."""
     counted: dict[str, Counter[Any]] = {}
     runs = 0

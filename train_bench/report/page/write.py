@@ -30,7 +30,7 @@ from train_bench.report.findings import GRADES
 from train_bench.report.page import convergence, history, live, profile, profiles, quality, several, times
 from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_unit, told_apart
 from train_bench.report.page.figure import Figure, not_valid, standing
-from train_bench.report.profile import in_sentences, of_several
+from train_bench.report.profile import in_sentences, profiles_in_sentences
 from train_bench.report.review import NOT_ASKED
 
 HERE = Path(__file__).parent
@@ -133,7 +133,7 @@ def profiles_page(told: Mapping[str, Any]) -> str:
     return _rendered(
         "profiles.html",
         told=told,
-        sentences=list(of_several(told))[1:],
+        sentences=list(profiles_in_sentences(told))[1:],
         figures=figures,
         figures_json=_as_json({"profiles": [figure.as_json() for figure in figures]}),
         **_drawing(),
