@@ -32,6 +32,9 @@ from torch.utils.data import DataLoader
 from train_bench.campaign import runner
 from train_bench.core.job import Job
 from train_bench.launchers.inline import parallel as inline
+from train_bench.observers.observer import Observers
+from train_bench.observers.terminal import Terminal
+from train_bench.observers.trackers import Tracking
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.references.parts import stream
@@ -40,8 +43,6 @@ from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet
 from train_bench.references.resnet.recipe import optimizer_of, schedule_of, steps_per_epoch
 from train_bench.references.resnet.task import Task
-from train_bench.report.live import Terminal, Together
-from train_bench.report.tracking import Tracking
 from train_bench.run.events import Log, wall_clock_ms
 from train_bench.run.timed_run import timed_run
 from train_bench.seeds import derive
@@ -172,7 +173,7 @@ def tracked(plan: Plan, folder: Path, *, trackers: Sequence[str]) -> float:
         )
         for name in trackers
     ]
-    watcher = Together([Terminal(Console(quiet=True)), *followers])
+    watcher = Observers([Terminal(Console(quiet=True)), *followers])
     launcher = discover.launcher(runner.launcher_config(plan))
     runner.run_all(plan, launcher, watcher, retry_failed=False)
     return _window(plan.jobs[0].result_file)

@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parents[1]
 WITH_FAULT = """
 import sys
 from train_bench.cli import main
-from train_bench.plan import launch
+from train_bench.plan import process
 fault = sys.argv.pop(1)
-proper = launch.rank_argv
+proper = process.rank_argv
 def rank_argv(job):
     words = proper(job)
     return (*words[:-3], "bench.faults", fault, *words[-2:]) if job.folder.name == "b" else words
-launch.rank_argv = rank_argv
+process.rank_argv = rank_argv
 sys.exit(main())
 """
 """The command line, whose ranks have a fault in the campaign `b` of a pair."""

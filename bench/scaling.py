@@ -37,6 +37,7 @@ from train_bench.campaign import runner
 from train_bench.core.job import Job, read_job
 from train_bench.errors import TrainBenchError
 from train_bench.launchers.parts.ddp import BUFFERS_STAY_LOCAL
+from train_bench.observers.terminal import Terminal
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.progress import EvalSchedule
@@ -45,7 +46,6 @@ from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet
 from train_bench.references.resnet.recipe import optimizer_of, schedule_of
-from train_bench.report.live import Terminal
 from train_bench.seeds import derive
 
 VARIANT = "resnet_mini"

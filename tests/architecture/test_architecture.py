@@ -41,20 +41,21 @@ MAY_SEE = {
     "store": BASE | {"compare", "judge", "logs", "rules"},
     "report": BASE | {"compare", "forecast", "judge", "logs", "rules"},
     "fleet": BASE | TASKS | {"forecast", "judge", "logs", "plan", "rules", "run"},
+    "observers": BASE | {"launcher", "forecast", "judge", "logs", "plan", "report", "rules"},
     "campaign": BASE
     | {
-        "launcher",
         "energy",
         "forecast",
         "judge",
+        "launcher",
         "logs",
+        "observers",
         "own_trainer",
         "plan",
         "report",
         "rules",
-        "store",
-        "cli",
-    },
+    }
+    | {"store"},
     "exchange": BASE | TASKS | {"campaign", "compare", "judge", "logs", "plan", "rules", "run"},
 }
 

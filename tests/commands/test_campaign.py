@@ -103,7 +103,7 @@ def test_a_rule_that_a_growing_log_breaks_is_told_while_it_grows(begun):
 
 def test_a_run_that_breaks_a_rule_is_stopped_if_told(begun):
     with pytest.raises(LaunchError, match=r"Run 2 of 5 failed: it was stopped.*on_violation=stop.*momentum"):
-        run(begun, FakeLauncher(run_1="forbidden"), strictly=True)
+        run(begun, FakeLauncher(run_1="forbidden"), strict=True)
     judgement = judged(begun)
     assert judgement.score.runs[1].status == "died"
     assert "on_violation=stop" in judgement.verdicts[1].findings[0].message
@@ -233,10 +233,10 @@ def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
 def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):
     folder = str(begun.jobs[0].folder)
     code = (
-        "from pathlib import Path; from train_bench import campaign; "
+        "from pathlib import Path; from train_bench.campaign import runner; "
         "from tests.commands.conftest import Diary, FakeLauncher; "
-        f"plan = campaign.open_folder(Path({folder!r})); "
-        "campaign.run_all(plan, FakeLauncher(run_0='hang'), Diary(), retry_failed=False)"
+        f"plan = runner.open_folder(Path({folder!r})); "
+        "runner.run_all(plan, FakeLauncher(run_0='hang'), Diary(), retry_failed=False)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     wait_for(lambda: begun.jobs[0].partial_log.exists())

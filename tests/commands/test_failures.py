@@ -7,8 +7,9 @@ import pytest
 
 from tests.commands.conftest import FakeLauncher
 from tests.run.fakes import job
-from train_bench.campaign.failures import GRACE_SECONDS, RunWatchdog, deaths
+from train_bench.campaign.failures import deaths
 from train_bench.launcher import Death
+from train_bench.observers.limits import GRACE_SECONDS, RunWatchdog
 from train_bench.plan.process import Ended
 
 START_SECONDS, STALL_SECONDS = 100.0, 50.0
@@ -51,7 +52,7 @@ def after(seconds, planned, clock=None, watchdog=None):
     clock = clock or Clock()
     watchdog = watchdog or RunWatchdog(planned, clock)
     clock.now += seconds
-    return watchdog.overdue()
+    return watchdog.tick()
 
 
 def test_a_run_may_take_its_time_to_start(planned):

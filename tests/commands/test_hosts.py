@@ -52,8 +52,8 @@ def test_what_another_host_saw_of_a_failed_run_reaches_host_0(planned):
 def test_host_0_ends_a_run_that_failed_elsewhere_if_it_does_not_end_by_itself(planned, monkeypatch):
     first = HostsFile(planned.folder, others=1)
     first.run_starts(planned)
-    assert first.failed_elsewhere(planned) is None
+    assert first.tick() is None
     hosts.report(planned, 1, [KILLED])
-    assert first.failed_elsewhere(planned) is None, "our own processes have time to say why"
+    assert first.tick() is None, "our own processes have time to say why"
     monkeypatch.setattr(hosts, "OWN_END_SECONDS", 0.0)
-    assert first.failed_elsewhere(planned) == "rank 3 killed by SIGKILL"
+    assert first.tick() == "rank 3 killed by SIGKILL"

@@ -46,7 +46,7 @@ def test_resuming_a_campaign_that_is_running_is_refused_and_leaves_its_run_alone
 
 def test_the_lock_of_a_process_that_was_killed_is_taken_over(dead):
     holding = (
-        "import sys, os, signal; from pathlib import Path; from train_bench import lock\n"
+        "import sys, os, signal; from pathlib import Path; from train_bench.campaign import lock\n"
         "with lock.held(Path(sys.argv[1]), 'It'): os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run([sys.executable, "-c", holding, str(lock_of(dead, 3))])

@@ -93,7 +93,7 @@ class Hanging(FakeLauncher):
 
 def test_without_the_option_nothing_of_it_is_imported():
     code = (
-        "import sys; from train_bench import campaign; from train_bench.run import rank, timed_run; "
+        "import sys; from train_bench.campaign import runner; from train_bench.run import rank, timed_run; "
         "print({'train_bench.campaign.restarts', 'train_bench.run.checkpoints'} & sys.modules.keys())"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

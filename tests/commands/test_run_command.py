@@ -14,8 +14,9 @@ import pytest
 
 from tests.commands.conftest import ROOT, in_the_foreground, wait_for
 from tests.selection import others_in_full
-from train_bench.cli import program, sweep
+from train_bench.cli import program
 from train_bench.cli.exit_codes import guarded
+from train_bench.observers.terminal import SWEEP_JOB
 
 PROGRAM = ROOT / "tests" / "commands" / "by_hand.py"
 
@@ -56,7 +57,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv(sweep.JOB, "")  # a sweep in this process would leave it to those behind it
+    monkeypatch.setenv(SWEEP_JOB, "")  # a sweep in this process would leave it to those behind it
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path
 

@@ -14,6 +14,7 @@ from tests.commands.conftest import ROOT, typed, wait_for
 from train_bench.cli import sweep
 from train_bench.cli.hydra_app import _sweep_folder
 from train_bench.core import files
+from train_bench.observers.terminal import SWEEP_JOB
 from train_bench.report.sweep import outcome, reason
 
 # Each job ends by itself after four seconds of sleep.
@@ -195,7 +196,7 @@ def test_a_job_has_its_store_whether_it_begins_or_goes_on(tmp_path, monkeypatch,
         return 0
 
     monkeypatch.setattr(sweep.launch, "run_through", run_through)
-    monkeypatch.setenv(sweep.JOB, "")
+    monkeypatch.setenv(SWEEP_JOB, "")
     if begun:
         (tmp_path / "0").mkdir()
         (tmp_path / "0" / "plan.json").touch()

@@ -12,8 +12,8 @@ from tests.commands.conftest import FakeLauncher, judged, make
 from train_bench.campaign import runner
 from train_bench.errors import LaunchError, RequestError
 from train_bench.forecast.live import Forecast, Interval
-from train_bench.report.live import Together
-from train_bench.report.tracking import Tracking, named
+from train_bench.observers.observer import Observers
+from train_bench.observers.trackers import Tracking, named
 
 END_MS = 1_800_000_000_000
 FORECAST = Forecast(run=None, campaign=Interval(END_MS, END_MS - 60_000, END_MS + 120_000), passes=0.75)
@@ -47,7 +47,7 @@ def tracked(tmp_path_factory):
 
 def run(plan, watchers, launcher, *, dies=False):
     try:
-        runner.run_all(plan, launcher, Together(watchers), retry_failed=not dies)
+        runner.run_all(plan, launcher, Observers(watchers), retry_failed=not dies)
     except LaunchError:
         assert dies
 

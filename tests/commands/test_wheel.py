@@ -19,7 +19,7 @@ from tests.judge.campaigns import campaign
 from tests.own_trainer.test_benchmark import VALUES
 
 ROOT = Path(__file__).parents[2]
-DIGEST = "from train_bench import software; print(software.digest_of_sources())"
+DIGEST = "from train_bench.core import software; print(software.digest_of_sources())"
 
 
 pytestmark = pytest.mark.full  # a wheel is built and installed

@@ -11,12 +11,13 @@ from tests import needs
 from tests.needs import CORPUS
 from tests.run.fakes import job
 from train_bench.core.event import Event
-from train_bench.forecast import live, watcher
+from train_bench.forecast import live
 from train_bench.forecast.live import Campaign, ObservedRun
 from train_bench.forecast.samples import expect
 from train_bench.judge import locate, rcp
 from train_bench.logs import log
 from train_bench.logs.record import number_of
+from train_bench.observers import forecast
 from train_bench.progress import EvalSchedule
 from train_bench.rules import ruleset
 
@@ -319,7 +320,7 @@ def watching(tmp_path, runs=3, **options):
     config = {"hyperparameters": {"global_batch_size": BATCH}}
     jobs = [job(tmp_path, index=index, config=config, schedule=SCHEDULE) for index in range(runs)]
     wall = Wall()
-    return watcher.ForecastWatcher(jobs, RULES, [point([20] * 10)], now_ms=wall, **options), jobs, wall
+    return forecast.ForecastObserver(jobs, RULES, [point([20] * 10)], now_ms=wall, **options), jobs, wall
 
 
 def carry_out(told, one, wall, evaluations):

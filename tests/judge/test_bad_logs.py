@@ -297,7 +297,7 @@ def test_what_may_not_be_read_is_said(tmp_path, closed):
     entry = tree(tmp_path)
     (entry / closed).chmod(0)
     program = (
-        "import os, sys; from train_bench.commands import judge; from train_bench.exit_codes import guarded;"
+        "import os, sys; from train_bench.cli.commands import judge; from train_bench.cli.exit_codes import guarded;"
         "from train_bench.rules import ruleset; ruleset.load('training-1.1.0').benchmark('resnet');"
         "os.chdir('/'); os.setuid(65534); sys.exit(guarded(lambda: judge.main(sys.argv[1:])))"
     )

@@ -13,7 +13,7 @@ from tests.run.fakes import job
 from train_bench.core.event import Event
 from train_bench.forecast.live import Forecast, Interval
 from train_bench.judge.finding import Finding
-from train_bench.report.live import Terminal, in_a_sentence
+from train_bench.observers.terminal import Terminal, in_a_sentence
 
 
 class Seconds:

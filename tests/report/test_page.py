@@ -13,9 +13,9 @@ from tests import needs
 from tests.judge.campaigns import LOGS
 from tests.judge.test_corpus import CORPUS
 from tests.report import pages
-from train_bench.campaign import finish
 from train_bench.cli.commands import judge, report
 from train_bench.cli.commands import score as score_command
+from train_bench.cli.conclude import conclude
 from train_bench.errors import RequestError
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
@@ -394,7 +394,7 @@ def test_report_writes_the_page_and_answers_like_judge(tmp_path, capsys):
 
 def test_a_campaign_ends_with_its_report_in_its_folder(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
-    code = finish.score(folder)
+    code = conclude(folder)
     assert f"report: {folder / 'report.html'}" in capsys.readouterr().out
     numbers = dict(Read((folder / "report.html").read_text()).numbers)
     score = json.loads((folder / "score.json").read_text())
@@ -404,10 +404,10 @@ def test_a_campaign_ends_with_its_report_in_its_folder(tmp_path, capsys):
 
 def test_a_report_that_cannot_be_written_costs_a_campaign_a_warning(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
-    code = finish.score(folder)
+    code = conclude(folder)
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()
-    assert finish.score(folder) == code
+    assert conclude(folder) == code
     assert "no report was written" in capsys.readouterr().err
     assert (folder / "score.json").exists()
 

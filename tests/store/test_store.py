@@ -15,12 +15,12 @@ import pytest
 from tests import needs
 from tests.judge import campaigns
 from tests.judge.test_corpus import CORPUS
-from train_bench.cli import campaign_request as commands
-from train_bench.cli.hydra_app import Request
+from train_bench.campaign import start
 from train_bench.cli.program import command
 from train_bench.errors import RequestError, WriteError
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
+from train_bench.plan.request import Request
 from train_bench.store import feed, schema
 
 MANY = 200
@@ -249,7 +249,7 @@ def as_if_run(monkeypatch):
     """What makes the command `run`, to which a campaign that lies there is the one that it was asked for."""
 
     def run(folder, *overrides):
-        monkeypatch.setattr(commands, "carry_out", lambda _request: folder)
+        monkeypatch.setattr(start, "carry_out", lambda _request, _say, _warn: folder)
         monkeypatch.setattr(discover, "rcp_folders", lambda: NOWHERE)
         return command("run")(overrides)
 
@@ -279,4 +279,4 @@ def test_a_store_that_cannot_be_fed_costs_a_warning_and_no_result(tmp_path, as_i
 
 def test_the_store_may_be_named_when_a_campaign_goes_on():
     request = Request(config=None, variant="", overrides=("resume=DIR", "store=FILE"), against=None)
-    commands.refuse_other_overrides(request)
+    request.refuse_other_overrides()

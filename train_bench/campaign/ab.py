@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from train_bench.campaign import command_trust, preflight, runner, start
+from train_bench.core.job import Job
 from train_bench.errors import Interrupted, LaunchError, RequestError
-
-if TYPE_CHECKING:
-    from train_bench.core.job import Job
-    from train_bench.plan.plan import Plan
+from train_bench.observers.trackers import named
+from train_bench.plan import discover
+from train_bench.plan.plan import Plan
+from train_bench.plan.request import Request
 
 SIDES = ("a", "b")
 
@@ -80,3 +82,41 @@ def take_turns(
     finally:
         for campaign in campaigns:
             campaign.close()
+
+
+def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path, list[Plan]]:
+    """The plans of two new campaigns, or of those that go on, and the folder that holds them."""
+    if request.config.resume is not None:
+        request.refuse_other_overrides()
+        folder = Path(request.config.resume).resolve()
+        plans = [runner.open_folder(path) for path in folders(folder)]
+        for planned in plans:
+            preflight.refuse_missing_packages(planned.jobs[0])
+            command_trust.refuse(planned, trusted=request.config.trust)
+            start.warn_of_differences(planned, warn)
+        return folder, plans
+    assert request.against is not None
+    both = [start.plan_of(request), start.plan_of(request.against)]
+    refuse(*both)
+    for planned in both:
+        preflight.refuse_missing_packages(planned.jobs[0])
+        named(planned.request["tracking"])
+        config = runner.launcher_config(planned)
+        if config.joining or discover.batch(config) is not None:
+            raise RequestError(
+                f"against= takes turns on one machine; launcher={planned.launcher} uses others."
+            )
+    folder = both[0].jobs[0].folder
+    plans = [_moved(planned, path) for planned, path in zip(both, folders(folder), strict=True)]
+    for planned in plans:
+        runner.refuse_folder(planned.jobs[0].folder)
+        preflight.refuse_ranks(planned.jobs[0])
+    for planned in plans:
+        runner.prepare_data(planned)
+        runner.begin(planned)
+        command_trust.note(planned)
+    return folder, plans
+
+
+def _moved(planned: Plan, folder: Path) -> Plan:
+    return replace(planned, jobs=tuple(replace(job, folder=folder) for job in planned.jobs))

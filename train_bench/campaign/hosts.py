@@ -16,6 +16,7 @@ from train_bench.core import files
 from train_bench.core.job import Job
 from train_bench.errors import LogError
 from train_bench.launcher import Death
+from train_bench.observers.observer import Observer
 
 POLL_SECONDS = 0.5
 
@@ -27,17 +28,18 @@ OWN_END_SECONDS = 40.0
 say why: torchrun gives its ranks 30 s."""
 
 
-class HostsFile:
+class HostsFile(Observer):
     """Host 0's side. `others` is how many other hosts take part; without any, nothing is written."""
 
     def __init__(self, folder: Path, *, others: int) -> None:
         self._path = folder / "hosts.json"
         self._others = others
         self._failed_since: float | None = None
+        self._job: Job | None = None
 
     def run_starts(self, job: Job) -> None:
         """The others start their part of `job`."""
-        self._failed_since = None
+        self._failed_since, self._job = None, job
         self._write({"state": "running", "run": job.index, "launch": uuid.uuid4().hex})
 
     def run_over(self, job: Job, *, failed: bool) -> tuple[Death, ...]:
@@ -52,9 +54,9 @@ class HostsFile:
         """The others end."""
         self._write({"state": "over"})
 
-    def failed_elsewhere(self, job: Job) -> str | None:
+    def tick(self) -> str | None:
         """What failed on other hosts, once our own processes had time to notice it themselves."""
-        died = _deaths_elsewhere(job) if self._others else ()
+        died = _deaths_elsewhere(self._job) if self._others and self._job is not None else ()
         if not died:
             return None
         if self._failed_since is None:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import command_trust, hosts, lock, preflight, runner
-from train_bench.campaign.failures import RunWatchdog, deaths
+from train_bench.campaign.failures import deaths
 from train_bench.core import files
 from train_bench.core.job import Job
 from train_bench.energy.meter import Meter
 from train_bench.errors import LaunchError, RequestError, UnknownName
 from train_bench.launcher import Death, Launcher, LauncherConfig
+from train_bench.observers.limits import RunWatchdog
 from train_bench.plan import discover, process
 from train_bench.plan.plan import Plan
 
@@ -151,7 +152,7 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
         return hosts.said(job.folder) != said
 
     def tick() -> str | None:
-        return "host 0 has ended the run" if over() else watchdog.overdue()
+        return "host 0 has ended the run" if over() else watchdog.tick()
 
     started = launcher.launch(job, process.rank_argv(job))
     try:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import preflight, runner
-from train_bench.campaign.failures import RunWatchdog, deaths
+from train_bench.campaign.failures import deaths
 from train_bench.core import files
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError, RequestError
+from train_bench.observers.limits import RunWatchdog
 from train_bench.plan import discover, process
 from train_bench.plan.plan import Plan, as_json
 
@@ -49,7 +50,7 @@ def carry_out(plan: Plan, work: str, options: Mapping[str, Any], folder: Path) -
     files.write_json(job.folder / "plan.json", as_json(replace(plan, jobs=(job,))))
     launcher = discover.launcher(runner.launcher_config(plan))
     ended = process.carry_out(
-        launcher.launch(job, process.rank_argv(job)), job.ranks_folder, RunWatchdog(job).overdue, name=work
+        launcher.launch(job, process.rank_argv(job)), job.ranks_folder, RunWatchdog(job).tick, name=work
     )
     died = deaths(job, launcher, ended, (), whole=True)
     if died:

@@ -15,6 +15,7 @@ from train_bench.core import files
 from train_bench.core.event import Event
 from train_bench.core.job import Job
 from train_bench.launcher import Death
+from train_bench.observers.observer import RestartPolicy
 from train_bench.own_trainer.program_log import ProgramLog
 from train_bench.plan import fault_plan
 
@@ -22,7 +23,7 @@ MOST_IN_VAIN = {True: 20, False: 2}
 """Starts that may die before one has saved anything: killed on purpose, or by themselves, as the next one would."""
 
 
-class Restarts:
+class Restarts(RestartPolicy):
     """What becomes of one run with `checkpoint_seconds`. Its events are those of all its starts."""
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,8 +64,8 @@ class Restarts:
         """The process number of what starts the ranks now."""
         self._launcher, self._struck_ms = launcher, None
 
-    def inject_due_fault(self) -> None:
-        """Kill what the plan wants killed by now. Of several times that have passed, one counts."""
+    def tick(self) -> None:
+        """Inject the fault that is due: kill what the plan names. Of several times that have passed, one counts."""
         if self._plan is None or self._due is None or self._began is None or self._is_over:
             return
         passed = self._clock() - self._began

@@ -5,36 +5,33 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cattrs
 
 from train_bench.campaign import attempts, lock, preflight
-from train_bench.campaign.failures import BY_BUDGET, BudgetGuard, RunWatchdog, deaths, failed_runs
+from train_bench.campaign.failures import BY_BUDGET, deaths, failed_runs
 from train_bench.campaign.hosts import HostsFile
 from train_bench.core import files
 from train_bench.core.event import Event
 from train_bench.core.job import WEIGHTS, Job
 from train_bench.energy.meter import Meter, discard_readings, parse_options
 from train_bench.errors import Interrupted, LaunchError, RequestError
-from train_bench.judge.finding import BREAKS
 from train_bench.judge.live import LiveCheck
 from train_bench.launcher import Launcher, LauncherConfig
 from train_bench.logs.log import parse_line, read
 from train_bench.logs.record import read_record
+from train_bench.observers.limits import BudgetGuard, RunWatchdog
+from train_bench.observers.live_check import ViolationLimit
+from train_bench.observers.observer import Observer, Observers, RestartPolicy
 from train_bench.own_trainer import leftovers
 from train_bench.own_trainer.program_log import ProgramLog
 from train_bench.plan import discover, process
 from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
-from train_bench.report.live import Watcher
 from train_bench.rules import ruleset
-
-if TYPE_CHECKING:
-    from train_bench.campaign.restarts import Restarts
 
 WRITTEN = ("ranks", "attempts", "power", "checkpoints", WEIGHTS)
 """Folders of a campaign in which it writes."""
@@ -151,26 +148,26 @@ def pending_jobs(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
     return jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
 
 
-def run_all(plan: Plan, launcher: Launcher, watcher: Watcher, **options: Any) -> None:
+def run_all(plan: Plan, launcher: Launcher, observers: Observer, **options: Any) -> None:
     """`run_each`, to its end."""
-    for _ in run_each(plan, launcher, watcher, **options):
+    for _ in run_each(plan, launcher, observers, **options):
         pass
 
 
 def run_each(
     plan: Plan,
     launcher: Launcher,
-    watcher: Watcher,
+    observers: Observer,
     *,
     retry_failed: bool,
     go_on: bool = False,
-    strictly: bool = False,
+    strict: bool = False,
     only: Sequence[int] | None = None,
     say: Callable[[str], None] = print,
 ) -> Generator[Job, None, None]:
     """Run every job that has no result yet, or `only` some; one at each step. Stops at a run whose processes die,
     with a sentence that says which and how, unless told to `go_on`; a run that trains to the end of its schedule
-    in vain is a result like any other. `strictly` ends a run whose log breaks a rule for good. `say` is
+    in vain is a result like any other. `strict` ends a run at an irreversible rule violation. `say` is
     given what can be read of the energy.
 
     Raises `RequestError` where another process carries out one of these runs."""
@@ -180,17 +177,17 @@ def run_each(
             locks.enter_context(lock.held(job.ranks_folder.with_suffix(".lock"), what))
         # What another process finished before the locks were ours is a result.
         missing = pending_jobs(plan, retry_failed=retry_failed)
-        hosts_file = HostsFile(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
+        hosts = HostsFile(plan.jobs[0].folder, others=len(launcher_config(plan).joining))
         for job in _wanted(missing, only):
             _archive_attempt(job)
-        watcher.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
+        observers.campaign_started(total=len(plan.jobs), done=len(plan.jobs) - len(missing))
         energy = meter(plan, say)
         try:
             if missing:
                 energy.begin()
             for job in _wanted(missing, only):
-                live = _live_check(plan, job)
-                failure = _run(job, launcher, watcher, hosts_file, live, strictly=strictly, say=say)
+                violations = _violation_limit(plan, job, observers, strict=strict)
+                failure = _run(job, launcher, observers, hosts, violations, say)
                 if energy.reads:
                     energy.run_over(job, *timed(job))
                 if failure is not None and not go_on:
@@ -204,8 +201,8 @@ def run_each(
             ) from None
         finally:
             energy.end()
-            hosts_file.campaign_over()
-            watcher.campaign_ended()
+            hosts.campaign_over()
+            observers.campaign_ended()
 
 
 def meter(plan: Plan, say: Callable[[str], None], *, host: int = 0) -> Meter:
@@ -241,97 +238,76 @@ def _wanted(jobs: Sequence[Job], only: Sequence[int] | None) -> list[Job]:
     return [job for job in jobs if only is None or job.index in only]
 
 
-def _live_check(plan: Plan, job: Job) -> LiveCheck:
+def _violation_limit(plan: Plan, job: Job, observers: Observer, *, strict: bool) -> ViolationLimit:
     rules = ruleset.load(plan.ruleset).benchmark(job.benchmark)
     others = {other.seed for other in plan.jobs if other.index != job.index}
-    return LiveCheck(rules, job.result_file, others)
+    return ViolationLimit(LiveCheck(rules, job.result_file, others), job, observers.finding, strict=strict)
 
 
 def _run(
     job: Job,
     launcher: Launcher,
-    watcher: Watcher,
-    hosts_file: HostsFile,
-    live: LiveCheck | None,
-    *,
-    strictly: bool,
+    observers: Observer,
+    hosts: HostsFile,
+    violations: ViolationLimit,
     say: Callable[[str], None],
 ) -> str | None:
     """Carry out one run and leave its files. Returns how its processes died; None if they did not, or by the run's
     budget, which is a result like any other. One that writes checkpoints is started again instead, in one log."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
-    watcher.run_started(job)
-    follower = _Follower(job.partial_log)
-    watchdog, guard, restarts = RunWatchdog(job), BudgetGuard(job), _restarts(job)
-
-    def tick() -> str | None:
-        findings = []
-        for event in follower.new_events():
-            watcher.event(event)
-            guard.event(event)
-            if restarts is not None:
-                restarts.event(event)
-            if live is not None:
-                findings += live.event(event)
-        if live is not None:
-            findings += live.waiting(time.time_ns() // 1_000_000)
-        for finding in findings:
-            watcher.finding(job, finding)
-        watcher.tick()
-        broken = next((finding.message for finding in findings if finding.grade == BREAKS), None)
-        if strictly and broken:
-            if restarts is not None:
-                restarts.end()
-            return f"it was stopped because its log breaks a rule (on_violation=stop): {broken}"
-        return guard.spent() or watchdog.overdue() or hosts_file.failed_elsewhere(job)
-
-    def watch() -> str | None:
-        reason = tick()
-        if restarts is not None:
-            restarts.inject_due_fault()
-        return reason
-
+    observers.run_started(job)
+    log, budget, restarts = _Follower(job.partial_log), BudgetGuard(job), _restarts(job)
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
     with attempts.attempt(job, rules.digest) as died:
         while True:
-            hosts_file.run_starts(job)
-            started = (lambda process: None) if restarts is None else restarts.started
-            try:
-                made = launcher.launch(job, process.rank_argv(job))
-                ended = process.carry_out(made, job.ranks_folder, watch, started=started)
-            finally:
-                end_leftovers(job)
-            by_budget = ended.reason is not None and ended.reason == guard.reason
+            watching = Observers([observers, violations, budget, RunWatchdog(job), hosts, restarts])
+            hosts.run_starts(job)
+            ended = _launch(job, launcher, log, watching, restarts)
+            by_budget = ended.reason is not None and ended.reason == budget.reason
             if by_budget:
                 ProgramLog.of(job.partial_log).end()
-            tick()
-            elsewhere = hosts_file.run_over(job, failed=ended.exit_code != 0)
-            ended_by = deaths(job, launcher, ended, elsewhere, whole=follower.whole)
-            again = None if restarts is None else restarts.again(ended_by)
+            log.pass_on(watching)
+            elsewhere = hosts.run_over(job, failed=ended.exit_code != 0)
+            ended_by = deaths(job, launcher, ended, elsewhere, whole=log.whole)
+            again = None if violations.violation else restarts.again(ended_by)
             if again is None:
                 break
             say(again)
-            watchdog, live = RunWatchdog(job), None  # what was lost comes again, and the judge knows
+            violations.retire()
         died += [str(death) for death in ended_by]
-        files.write_json(
-            job.ranks_folder / "exit.json",
-            {"exit_code": ended.exit_code, "deaths": died, BY_BUDGET: by_budget},
-        )
+        exit_file = {"exit_code": ended.exit_code, "deaths": died, BY_BUDGET: by_budget}
+        files.write_json(job.ranks_folder / "exit.json", exit_file)
         _name_log(job)
     record, _ = read_record(job.result_file, rules)
     files.write_json(job.folder / f"record_{job.index}.json", record.as_json())
     failure = "; ".join(died) or None
-    watcher.run_ended(job, failure=failure)
+    observers.run_ended(job, failure=failure)
     return None if by_budget else failure
 
 
-def _restarts(job: Job) -> Restarts | None:
-    """What starts a run again that writes checkpoints."""
-    if job.checkpoint_seconds is None:
-        return None
-    from train_bench.campaign import restarts
+def _launch(
+    job: Job, launcher: Launcher, log: _Follower, watching: Observer, restarts: RestartPolicy
+) -> process.Ended:
+    """Start the ranks and wait for their end, or for the first observer that has a reason to end them."""
 
-    return restarts.Restarts(job)
+    def tick() -> str | None:
+        log.pass_on(watching)
+        return watching.tick()
+
+    try:
+        launch = launcher.launch(job, process.rank_argv(job))
+        return process.carry_out(launch, job.ranks_folder, tick, started=restarts.started)
+    finally:
+        end_leftovers(job)
+
+
+def _restarts(job: Job) -> RestartPolicy:
+    """Restarts of a run that writes checkpoints; without any, it is started once."""
+    if job.checkpoint_seconds is None:
+        return RestartPolicy()
+    from train_bench.campaign.restarts import Restarts
+
+    return Restarts(job)
 
 
 def end_leftovers(job: Job) -> None:
@@ -384,7 +360,12 @@ class _Follower:
         self._offset = 0
         self._line = 0
 
-    def new_events(self) -> list[Event]:
+    def pass_on(self, observer: Observer) -> None:
+        """Give `observer` the events that are new."""
+        for event in self._new_events():
+            observer.event(event)
+
+    def _new_events(self) -> list[Event]:
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

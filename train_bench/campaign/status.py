@@ -13,14 +13,14 @@ from train_bench.campaign import lock, runner
 from train_bench.core.job import Job, jobs_of
 from train_bench.errors import LogError, TrainBenchError
 from train_bench.forecast import checkpoint_interval
-from train_bench.forecast.watcher import ForecastWatcher
 from train_bench.judge import rcp
 from train_bench.judge.entry import Judgement
 from train_bench.logs import log
 from train_bench.logs.record import RunRecord, read_record
+from train_bench.observers import terminal
+from train_bench.observers.forecast import ForecastObserver
 from train_bench.plan import budget, discover, fault_plan
 from train_bench.plan.plan import Plan
-from train_bench.report import live
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -79,13 +79,13 @@ def restarts_of(judgement: Judgement) -> dict[str, Any] | None:
     return measured.as_json() | {"expected": expected}
 
 
-def watcher(planned: Plan, only: Sequence[int] | None = None) -> ForecastWatcher:
+def forecast_observer(planned: Plan, only: Sequence[int] | None = None) -> ForecastObserver:
     """What foresees the end of a campaign, or of `only` some of its runs, within the budget of each."""
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     points = rcp.load(rules, discover.rcp_folders())
     limit = budget.of(planned.jobs[0])
     minutes = None if limit is None else limit.minutes
-    return ForecastWatcher(planned.jobs, rules, points, limit_minutes=minutes, only=only)
+    return ForecastObserver(planned.jobs, rules, points, limit_minutes=minutes, only=only)
 
 
 def _record(job: Job, rules: BenchmarkRules) -> RunRecord | None:
@@ -105,7 +105,7 @@ def _running(plan: Plan) -> list[Job]:
 
 
 def _expected(plan: Plan) -> str | None:
-    expected = watcher(plan)
+    expected = forecast_observer(plan)
     expected.campaign_started(total=len(plan.jobs), done=0)
     running = _running(plan)
     for job in running:
@@ -116,7 +116,7 @@ def _expected(plan: Plan) -> str | None:
             break
     if expected.latest is None:
         return None
-    told = live.in_a_sentence(expected.latest, datetime.now(), turns=not running)
+    told = terminal.in_a_sentence(expected.latest, datetime.now(), turns=not running)
     if running:
         return f"The campaign goes on and is {told}."
     return f"{len(_missing(plan))} run(s) are missing; {told}."

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +42,7 @@ from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
 from train_bench.plan.config import RunConfig, register
 from train_bench.plan.options import with_folder
+from train_bench.plan.request import Request
 
 SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
@@ -58,18 +59,6 @@ AS_THEY_ARE = " /:=,@+~.-_{}()[]<>*?!;&|^#"
 
 EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 """Hydra's launchers that are packages of their own, and the extra that installs each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What was asked: the configuration, the name of the benchmark's yaml, the overrides as typed, and the option
-    `--config-dir` with its whole path if it was typed; the same of the configuration that `against=` names."""
-
-    config: RunConfig
-    variant: str
-    overrides: tuple[str, ...]
-    config_dir: tuple[str, ...] = ()
-    against: Request | None = None
 
 
 def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], int]) -> int:

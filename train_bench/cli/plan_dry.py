@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from train_bench.campaign import preflight
-from train_bench.cli.hydra_app import SWEEPING, Request
+from train_bench.cli.hydra_app import SWEEPING
 from train_bench.errors import RequestError
 from train_bench.forecast import samples
 from train_bench.judge import rcp
 from train_bench.plan import discover
+from train_bench.plan.request import Request
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
 

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
+from train_bench.observers.terminal import SWEEP_JOB
 from train_bench.plan import discover, process
 from train_bench.plan.options import with_folder
 from train_bench.report import sweep as table
 from train_bench.report.table import console
-
-JOB = "TRAIN_BENCH_SWEEP_JOB"
-"""Environment variable that tells a job its number, and whether others run beside it on this machine."""
 
 DISTURBED = table.DISTURBED
 
@@ -42,7 +40,7 @@ def run_job(verb: str, folder: Path, number: int, overrides: Sequence[str], *, t
         [with_folder("resume", campaign), *stores] if begun else [*overrides, with_folder("output", campaign)]
     )
     stderr = folder / f"{number}.stderr"
-    os.environ[JOB] = f"{number} {'together' if together else 'alone'}"
+    os.environ[SWEEP_JOB] = f"{number} {'together' if together else 'alone'}"
     try:
         code = process.run_through((sys.executable, "-m", "train_bench", verb, *overrides_of_job), stderr)
     finally:
@@ -51,12 +49,6 @@ def run_job(verb: str, folder: Path, number: int, overrides: Sequence[str], *, t
         sys.stderr.flush()
     files.write_json(folder / f"{number}.json", {"exit_code": code, "said": said.strip().rpartition("\n")[2]})
     return code
-
-
-def side() -> tuple[str, bool]:
-    """What the lines of this process begin with, and whether it has the terminal for itself."""
-    number, _, how = os.environ.get(JOB, "").partition(" ")
-    return (f"job {number}: " if number else ""), how != "together"
 
 
 def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:

@@ -186,9 +186,7 @@ class _Trial:
             return np.array([rcp.lowest_mean(self.point, len(of_point) - 2 * drop, self.rules)])
         rng = np.random.default_rng([_SEED, more])
         further = self._seen(_needed(self.of_reference, rng, (_SIMULATIONS, more)) * self.factors)
-        runs = np.concatenate(
-            [np.broadcast_to(of_point, (_SIMULATIONS, len(of_point))), further], axis=1
-        )
+        runs = np.concatenate([np.broadcast_to(of_point, (_SIMULATIONS, len(of_point))), further], axis=1)
         return self._lowest(_olympic(runs, drop), runs.std(axis=1), runs.shape[1] - 2 * drop)
 
     def _endless_bounds(self) -> NDArray[np.float64]:

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import __version__
-from train_bench.campaign import preflight, runner
-from train_bench.cli import campaign_request
+from train_bench.campaign import preflight, runner, start
+from train_bench.cli import composing
+from train_bench.cli.conclude import say
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID
-from train_bench.cli.hydra_app import SWEEPING, Request
+from train_bench.cli.hydra_app import SWEEPING
 from train_bench.core import files
 from train_bench.core.job import Device, Precision
 from train_bench.errors import RequestError
@@ -35,6 +36,7 @@ from train_bench.fleet.verdict import Verdict
 from train_bench.plan import discover
 from train_bench.plan.options import with_folder
 from train_bench.plan.plan import Plan
+from train_bench.plan.request import Request
 from train_bench.report import accept as report
 from train_bench.report import table
 from train_bench.report.page.write import write_acceptance
@@ -75,16 +77,14 @@ def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = _parser()
     if not {"-h", "--help"}.isdisjoint(arguments):
-        campaign_request.with_request("accept", arguments, lambda _: VALID)
+        composing.with_request("accept", arguments, lambda _: VALID)
         print(f"\n{parser.format_help()}", end="")
         return VALID
     options, others = parser.parse_known_args(arguments)
     overrides, named = _parted(others)
     _refuse(options, overrides)
     nodes = _nodes(named)
-    return campaign_request.with_request(
-        "accept", overrides, lambda request: _accept(request, nodes, options)
-    )
+    return composing.with_request("accept", overrides, lambda request: _accept(request, nodes, options))
 
 
 def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -234,7 +234,7 @@ class Training:
 
     def decided(self, request: Request) -> list[str]:
         """What follows from what was asked: the seed, how long, and how many threads, which nodes need not know."""
-        config, job = request.config, campaign_request.plan_of(request).jobs[0]
+        config, job = request.config, start.plan_of(request).jobs[0]
         points = job.schedule.points()
         until = points[min(self.blocks, len(points)) - 1]
         threads = config.launcher.threads_per_rank
@@ -248,7 +248,7 @@ class Training:
 
 def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace) -> int:
     request = _completed(request)
-    planned = campaign_request.plan_of(request)
+    planned = start.plan_of(request)
     preflight.refuse_missing_packages(planned.jobs[0])
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     training = Training(request=request, blocks=options.blocks, interface=options.interface)
@@ -268,8 +268,8 @@ def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace
         start_limit=request.config.start_limit_seconds,
         folder=folder,
     )
-    say = (lambda _: None) if options.json else campaign_request.tell_at_once
-    with rounds.Fleet(nodes, ways, rules, say) as fleet:
+    tell = (lambda _: None) if options.json else say
+    with rounds.Fleet(nodes, ways, rules, tell) as fleet:
         noise = _noise(options, nodes, request)
         found, together = acceptance.accept(fleet, training, known, noise, in_company=not options.alone)
     told = {
@@ -293,8 +293,8 @@ def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace
 def _completed(request: Request) -> Request:
     """With the seed and the folder that are used where none is asked. Raises `RequestError` for what nodes cannot be
     asked."""
-    campaign_request.refuse_against(request)
-    campaign_request.refuse_command(request)
+    request.refuse_against()
+    request.refuse_command()
     config = request.config
     if config.resume is not None:
         raise RequestError("resume= is for run; an acceptance is begun anew.")

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 
 import cattrs
 
-from train_bench.campaign import preflight, runner
-from train_bench.cli import campaign_request
+from train_bench.campaign import preflight, runner, start
+from train_bench.cli import composing
 from train_bench.cli.exit_codes import INVALID, VALID
-from train_bench.cli.hydra_app import Request
 from train_bench.errors import TrainBenchError
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
+from train_bench.plan.request import Request
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    return campaign_request.with_request("check", arguments, _check)
+    return composing.with_request("check", arguments, _check)
 
 
 def _check(request: Request) -> int:
-    campaign_request.refuse_against(request)
-    campaign_request.refuse_command(request)
-    planned = campaign_request.plan_of(request, to_be_run=False)
+    request.refuse_against()
+    request.refuse_command()
+    planned = start.plan_of(request, to_be_run=False)
     preflight.refuse_missing_packages(planned.jobs[0])
     broken = _of_the_folder(planned)
     for problem in broken:

@@ -29,10 +29,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import rank_job, runner
-from train_bench.cli import campaign_request, hydra_app, judge_options
+from train_bench.campaign import rank_job, runner, start
+from train_bench.cli import hydra_app, judge_options
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, guarded
-from train_bench.cli.hydra_app import Request
 from train_bench.compare.equal_convergence import MARGIN, equal_convergence
 from train_bench.core import files
 from train_bench.core.job import Job, Precision
@@ -43,6 +42,7 @@ from train_bench.launcher import Launch
 from train_bench.plan import definition, discover, process
 from train_bench.plan.discover import ROOT
 from train_bench.plan.plan import Plan
+from train_bench.plan.request import Request
 from train_bench.report import equivalence as report
 
 CODES = {compare.EQUAL: VALID, compare.DIFFERENT: INVALID, compare.CANNOT_TELL: CANNOT_TELL}
@@ -235,8 +235,8 @@ def _recorded(a: Side, b: Side | None, folder: Path, options: argparse.Namespace
 def _carried_out(
     request: Request, b: Side | None, folder: Path, options: argparse.Namespace
 ) -> compare.Pair | None:
-    planned = campaign_request.plan_of(replace(request, against=None), to_be_run=False)
-    other = campaign_request.plan_of(request.against, to_be_run=False) if request.against else planned
+    planned = start.plan_of(replace(request, against=None), to_be_run=False)
+    other = start.plan_of(request.against, to_be_run=False) if request.against else planned
     for one in (planned, other):
         rank_job.refuse(one, "equivalent")
         if one.jobs[0].launcher_config.get("tensor_parallel", 1) > 1:
@@ -282,10 +282,10 @@ def _carried_out(
         beside = {"model": b.model, "names": names, "given": str(folder / A), "shapes": ours}
         _record(other, told | beside, recorded)
     else:
-        start = folder / "start.npz"
-        recording.write_start(recording.read(folder / A), start)
+        weights = folder / "start.npz"
+        recording.write_start(recording.read(folder / A), weights)
         other = _changed(other, seed=planned.jobs[0].seed)
-        from_start = told | {"start": str(start)}
+        from_start = told | {"start": str(weights)}
         with _checkout(b.revision) as checkout, _first_on_path(checkout):
             _record(other, from_start | {"whole": True}, recorded)
     pair = _pair(folder, recorded, coarser)

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from train_bench.cli import campaign_request, judge_options
+from train_bench.campaign import start
+from train_bench.cli import composing, judge_options
+from train_bench.cli.conclude import say, warn
 from train_bench.cli.exit_codes import VALID
-from train_bench.cli.hydra_app import Request
 from train_bench.errors import RequestError
 from train_bench.forecast import advisor, families, log_pace, published_pace, samples, simulate
 from train_bench.forecast.families import Size
@@ -29,6 +30,7 @@ from train_bench.judge.rcp import Point
 from train_bench.logs.record import SUCCESS, RunRecord, read_record
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
+from train_bench.plan.request import Request
 from train_bench.progress import Unit
 from train_bench.report import forecast as report
 from train_bench.rules import ruleset
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = _parser()
     if not {"-h", "--help"}.isdisjoint(arguments):
-        campaign_request.with_request("forecast", arguments, lambda _: VALID)
+        composing.with_request("forecast", arguments, lambda _: VALID)
         print(f"\n{parser.format_help()}", end="")
         return VALID
     options, overrides = parser.parse_known_args(arguments)
@@ -70,11 +72,11 @@ def main(arguments: Sequence[str]) -> int:
         return _tell(_of_published(options, overrides), options)
 
     def act(request: Request) -> int:
-        campaign_request.refuse_against(request)
+        request.refuse_against()
         asked = _stated(request, options) if options.throughput is not None else _probed(request, options)
         return _tell(asked, options)
 
-    return campaign_request.with_request("forecast", overrides, act)
+    return composing.with_request("forecast", overrides, act)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -241,7 +243,7 @@ def _of_published(options: argparse.Namespace, overrides: Sequence[str]) -> Aske
 
 
 def _stated(request: Request, options: argparse.Namespace) -> Asked:
-    planned = campaign_request.plan_of(request, to_be_run=False)
+    planned = start.plan_of(request, to_be_run=False)
     per_unit = _samples_per_unit(planned)
     if per_unit is None:
         raise RequestError(
@@ -259,14 +261,14 @@ def _probed(request: Request, options: argparse.Namespace) -> Asked:
             "A probe is measured at once, and this launcher hands it to a queue and returns; add launcher.wait=true, "
             "or give a campaign that was run there with --from."
         )
-    planned = campaign_request.plan_of(request, to_be_run=False)
+    planned = start.plan_of(request, to_be_run=False)
     of_reference = _expected(planned)
     schedule = of_reference.schedule
     blocks = options.probe_blocks or _blocks(of_reference)
     request.config.runs = 1
     request.config.benchmark.evaluation.until = schedule.first + (blocks - 1) * schedule.period
     with contextlib.redirect_stdout(sys.stderr):  # what is printed is the forecast
-        folder = campaign_request.carry_out(request)
+        folder = start.carry_out(request, say, warn)
     assert folder is not None  # it was waited for
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     record, log = read_record(folder / "result_0.txt", rules)

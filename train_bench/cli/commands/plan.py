@@ -24,14 +24,14 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.campaign import batch_queue, runner
-from train_bench.cli import campaign_request, plan_dry
+from train_bench.campaign import batch_queue, runner, start
+from train_bench.cli import composing, plan_dry
 from train_bench.cli.exit_codes import VALID
-from train_bench.cli.hydra_app import Request
 from train_bench.core.job import Job
 from train_bench.plan import discover, earlier
 from train_bench.plan.plan import Plan, as_json
 from train_bench.plan.process import rank_argv
+from train_bench.plan.request import Request
 from train_bench.report import dry as dry_report
 from train_bench.report import plan as report
 from train_bench.report import table
@@ -47,11 +47,11 @@ def main(arguments: Sequence[str]) -> int:
         if options.dry:
             _tell("dry", [plan_dry.dry_plan(one, options) for one in both], options, dry_report.show)
         else:
-            plans = [_as_json(campaign_request.plan_of(one, to_be_run=False)) for one in both]
+            plans = [_as_json(start.plan_of(one, to_be_run=False)) for one in both]
             _tell("plans", plans, options, report.show)
         return VALID
 
-    return campaign_request.with_request("plan", overrides, act)
+    return composing.with_request("plan", overrides, act)
 
 
 def _tell(

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from train_bench.campaign import rank_job, runner
-from train_bench.cli import campaign_request, judge_options
+from train_bench.campaign import rank_job, runner, start
+from train_bench.cli import composing, judge_options
 from train_bench.cli.exit_codes import VALID
-from train_bench.cli.hydra_app import Request
 from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.forecast import samples
 from train_bench.judge import rcp
 from train_bench.plan import discover
+from train_bench.plan.request import Request
 from train_bench.profile import difference, logs, several
 from train_bench.progress import Unit
 from train_bench.report import profile as report
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = _parser()
     if not {"-h", "--help"}.isdisjoint(arguments):
-        campaign_request.with_request(WORK, arguments, lambda _: VALID)
+        composing.with_request(WORK, arguments, lambda _: VALID)
         print(f"\n{parser.format_help()}", end="")
         return VALID
     options, others = parser.parse_known_args(arguments)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         if len(paths) < len(words):
             raise RequestError("Give either paths of what is there or overrides of what is to be profiled.")
         return _of_paths(paths, options)
-    return campaign_request.with_request(WORK, words, lambda request: _of_request(request, options))
+    return composing.with_request(WORK, words, lambda request: _of_request(request, options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -127,14 +127,14 @@ def _of_paths(paths: Sequence[Path], options: argparse.Namespace) -> int:
 
 def _of_request(request: Request, options: argparse.Namespace) -> int:
     """Train the steps in ranks of their own, in a folder of their own."""
-    campaign_request.refuse_against(request)
-    campaign_request.refuse_command(request)
+    request.refuse_against()
+    request.refuse_command()
     if request.config.resume is not None:
         raise RequestError("A profile is not continued; leave resume= out.")
     if request.config.output is None:
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         request.config.output = f"results/{now}_profile_{request.variant}"
-    planned = campaign_request.plan_of(request, to_be_run=False)
+    planned = start.plan_of(request, to_be_run=False)
     rank_job.refuse(planned, WORK)
     if (options.bound or options.bricks) and planned.jobs[0].launcher_config.get("shard") is not None:
         raise RequestError(

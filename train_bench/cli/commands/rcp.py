@@ -7,10 +7,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_bench.campaign import finish, reference_point
-from train_bench.cli import benchmark_options, campaign_request, judge_options
+from train_bench.campaign import finish, reference_point, start
+from train_bench.cli import benchmark_options, composing, judge_options
+from train_bench.cli.conclude import say, warn
 from train_bench.cli.exit_codes import VALID
-from train_bench.cli.hydra_app import Request
 from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import RequestError
@@ -18,6 +18,7 @@ from train_bench.forecast import certainty
 from train_bench.judge import rcp
 from train_bench.judge.published import published_entries
 from train_bench.plan import discover
+from train_bench.plan.request import Request
 from train_bench.report import certainty as report
 from train_bench.rules import ruleset
 
@@ -30,8 +31,8 @@ def main(arguments: Sequence[str]) -> int:
         return _certainty(arguments)
 
     def act(request: Request) -> int:
-        campaign_request.refuse_against(request)
-        folder = campaign_request.carry_out(request, reference_runs=True)
+        request.refuse_against()
+        folder = start.carry_out(request, say, warn, reference_runs=True)
         options = request.config
         return (
             VALID
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
             else _point(folder, replace=options.replace_point, append=options.append_point)
         )
 
-    return campaign_request.with_request("rcp", arguments, act)
+    return composing.with_request("rcp", arguments, act)
 
 
 def _point(folder: Path, *, replace: bool, append: bool) -> int:

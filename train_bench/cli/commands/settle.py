@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_bench.campaign import batch_queue, finish, runner
+from train_bench.campaign import batch_queue, runner
+from train_bench.cli.conclude import conclude
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 
@@ -24,4 +25,4 @@ def main(arguments: Sequence[str]) -> int:
     if batch is None or not batch_queue.was_submitted(folder):
         raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
     batch_queue.settle(batch, folder)
-    return finish.score(folder, options.store)
+    return conclude(folder, options.store)

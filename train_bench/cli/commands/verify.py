@@ -13,9 +13,8 @@ from typing import Any
 import cattrs
 
 from train_bench.campaign import lock, rank_job, runner
-from train_bench.cli import campaign_request
+from train_bench.cli import composing
 from train_bench.cli.exit_codes import INVALID, VALID
-from train_bench.cli.hydra_app import Request
 from train_bench.core import files
 from train_bench.core.job import EVALUATED, KEPT_WEIGHTS, WEIGHTS, Job
 from train_bench.errors import RequestError
@@ -23,6 +22,7 @@ from train_bench.judge.checks.verified import path_of
 from train_bench.logs.record import RunRecord, read_record
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
+from train_bench.plan.request import Request
 from train_bench.rules import ruleset
 
 WORK = "verify"
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     def act(request: Request) -> int:
         return _verify(_elsewhere(planned, request, options.overrides), options.tolerance)
 
-    return campaign_request.with_request(WORK, options.overrides, act)
+    return composing.with_request(WORK, options.overrides, act)
 
 
 def _elsewhere(planned: Plan, request: Request, overrides: Sequence[str]) -> Plan:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -15,6 +15,7 @@ from train_bench.core.event import Event
 from train_bench.core.job import Job
 from train_bench.forecast.live import Forecast, Interval
 from train_bench.judge.finding import BREAKS, WAIVED, Finding
+from train_bench.observers.observer import Observer
 
 TOLD_AFTER = 3
 """Evaluations of the first run after which a pipe is told once when all is expected to end."""
@@ -27,67 +28,17 @@ BY_THE_SECOND = 600.0
 """Ends that are so many seconds off are told to the second, later ones to the minute."""
 
 
-class Watcher(Protocol):
-    """Told by the campaign what happens; never on the clock, never in the ranks."""
-
-    def campaign_started(self, *, total: int, done: int) -> None: ...
-
-    def run_started(self, job: Job) -> None: ...
-
-    def event(self, event: Event) -> None: ...
-
-    def finding(self, job: Job, finding: Finding) -> None: ...
-
-    def tick(self) -> None: ...
-
-    def run_ended(self, job: Job, *, failure: str | None) -> None: ...
-
-    def campaign_ended(self) -> None: ...
+SWEEP_JOB = "TRAIN_BENCH_SWEEP_JOB"
+"""Environment variable with the number of a sweep's job, and whether others run beside it on this machine."""
 
 
-class Together:
-    """Several watchers as one."""
-
-    def __init__(self, watchers: Sequence[Watcher]) -> None:
-        self._watchers = watchers
-
-    def campaign_started(self, *, total: int, done: int) -> None:
-        """`done` of `total` runs have a result already."""
-        for watcher in self._watchers:
-            watcher.campaign_started(total=total, done=done)
-
-    def run_started(self, job: Job) -> None:
-        """A run is being launched."""
-        for watcher in self._watchers:
-            watcher.run_started(job)
-
-    def event(self, event: Event) -> None:
-        """A new line of the run's log."""
-        for watcher in self._watchers:
-            watcher.event(event)
-
-    def finding(self, job: Job, finding: Finding) -> None:
-        """The growing log breaks a rule for good, or does what a reviewer would look at."""
-        for watcher in self._watchers:
-            watcher.finding(job, finding)
-
-    def tick(self) -> None:
-        """Time passes."""
-        for watcher in self._watchers:
-            watcher.tick()
-
-    def run_ended(self, job: Job, *, failure: str | None) -> None:
-        """A run has ended, well or with the `failure` of its processes."""
-        for watcher in self._watchers:
-            watcher.run_ended(job, failure=failure)
-
-    def campaign_ended(self) -> None:
-        """No more runs."""
-        for watcher in self._watchers:
-            watcher.campaign_ended()
+def sweep_job() -> tuple[str, bool]:
+    """Prefix of the lines of this process, and whether it has the terminal to itself."""
+    number, _, how = os.environ.get(SWEEP_JOB, "").partition(" ")
+    return (f"job {number}: " if number else ""), how != "together"
 
 
-class Terminal:
+class Terminal(Observer):
     """Progress on a console: run k of N, epoch, quality against target, elapsed, time left.
 
     On a terminal the current run is one line that is redrawn, unless campaigns that run at the same time share

@@ -9,9 +9,9 @@ from train_bench.core.event import Event
 from train_bench.core.job import Job
 from train_bench.forecast.live import Campaign, Forecast, ObservedRun
 from train_bench.judge import rcp
-from train_bench.judge.finding import Finding
 from train_bench.logs import log
 from train_bench.logs.record import EVALUATION
+from train_bench.observers.observer import Observer
 from train_bench.rules.ruleset import BenchmarkRules
 
 
@@ -20,7 +20,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class ForecastWatcher:
+class ForecastObserver(Observer):
     """`latest` is the forecast after what was told last: None before there is one, and where it goes wrong, which must
     not matter to the campaign. `only` are the numbers of the runs that are carried out here, None all."""
 
@@ -71,12 +71,6 @@ class ForecastWatcher:
             self._current.event(event)
             if event.key in EVALUATION:
                 self._look()
-
-    def finding(self, job: Job, finding: Finding) -> None:
-        """Rules cost no time."""
-
-    def tick(self) -> None:
-        """Nothing new."""
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
         """A run has ended: one more that tells of the others."""

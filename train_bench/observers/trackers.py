@@ -22,10 +22,10 @@ from train_bench.core.event import Event
 from train_bench.core.job import Job
 from train_bench.errors import RequestError, UnknownName
 from train_bench.forecast.live import Forecast
-from train_bench.judge.finding import Finding
 from train_bench.logs.log import read
 from train_bench.logs.record import EVALUATION
-from train_bench.report.tracker import TRACKERS, track
+from train_bench.observers.observer import Observer
+from train_bench.observers.tracker_process import TRACKERS, track
 
 NONE = "none"
 
@@ -47,7 +47,7 @@ def named(trackers: Any) -> tuple[str, ...]:
     return chosen
 
 
-class Tracking:
+class Tracking(Observer):
     """A watcher that tells one tracker what happens in the campaign of `jobs`, that of finished runs first.
 
     `config` is told as the configuration. `say` is given the warnings. The runs wait until the tracker is ready,
@@ -121,12 +121,6 @@ class Tracking:
             if forecast is not None:
                 values = _expected(forecast, event.time_ms)
                 self._messages.put(("forecast", self._evaluations, values, event.time_ms / 1000))
-
-    def finding(self, job: Job, finding: Finding) -> None:
-        """The judgement at the end has them all."""
-
-    def tick(self) -> None:
-        """Nothing to redraw."""
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
         """A run has ended."""
