@@ -22,6 +22,7 @@ CORPUS = ROOT.parent / "shared" / "corpus"
 MASKS = (
     (re.compile(r"\b[0-9a-f]{40}\b(\+changes)?"), "REVISION"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "DIGEST"),
+    (re.compile(r"\b0\.[12]\.0\b"), "VERSION"),
     (re.compile(r"(?<=sources\": \")[0-9a-f]{12}"), "SOURCES"),
     (re.compile(re.escape(str(ROOT.parent))), "ROOT"),
     (re.compile(r"/tmp/\w+"), "TEMPORARY"),

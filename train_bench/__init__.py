@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from train_bench.own_trainer.benchmark import Benchmark
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Benchmark", "__version__"]
 
 

@@ -2,7 +2,8 @@
 
 import json
 
-from train_bench.judge.checks.rates import rates
+from train_bench.judge.checks.rates import RATES
+from train_bench.judge.compliance import judge_run
 from train_bench.logs.log import read
 from train_bench.logs.record import read_record
 
@@ -21,4 +22,4 @@ def log_of(folder, **values):
 def messages_of(path, rules):
     """What is found of the learning rates of a log."""
     record, _ = read_record(path, rules)
-    return [item.message for item in rates(record, read(path), rules)]
+    return [item.message for item in judge_run(record, read(path), rules).findings if item.check == RATES]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,12 @@ from typing import Any
 
 from train_bench.errors import LogError
 from train_bench.judge import rcp
-from train_bench.judge.checks import campaign_checks, unverifiable
-from train_bench.judge.checks.against_plan import Planned, check_entry_against_plan, planned_of
-from train_bench.judge.checks.campaign_checks import Changes
-from train_bench.judge.checks.convergence import check_against_rcps
-from train_bench.judge.checks.review import CLOSED, OPEN
-from train_bench.judge.checks.submission import check_scaling, check_submission_files, stated_divisions
-from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, says_open, with_findings
+from train_bench.judge.checks import CAMPAIGN_CHECKS, ENTRY_CHECKS, RCP_CHECKS, RUN_CHECKS, unverifiable
+from train_bench.judge.checks.campaign_checks import Changes, redefined_values
+from train_bench.judge.checks.case import EntryCase
+from train_bench.judge.checks.planned import Planned, planned_of
+from train_bench.judge.checks.submission import stated_divisions
+from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, with_findings
 from train_bench.judge.energy import Energy, kept_energy
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, badly_ended
@@ -29,6 +28,7 @@ from train_bench.logs.log import Log
 from train_bench.logs.record import RunRecord, number_of, read_record
 from train_bench.logs.restarts import Restarts, restarts_of, together
 from train_bench.rules import ruleset
+from train_bench.rules.allowed import CLOSED, OPEN
 from train_bench.rules.ruleset import BenchmarkRules
 
 OPEN_ENTRY = rcp.RcpVerdict(
@@ -99,128 +99,154 @@ def judge_entry(
 ) -> Judgement:
     """Judge the logs of one entry, by the plan beside them where there is one.
 
-    `changes` says what a planned configuration has changed of the benchmark as it is defined here. What `look` makes of
-    each log is kept with the judgement.
-    Raises `LogError` where nothing says which benchmark they are.
+    `changes` gives the differences of a planned configuration from the benchmark as it is defined here. The result of
+    `look` of each log is kept with the judgement.
+    Raises `LogError` where nothing names their benchmark.
     """
-    rounds = ruleset.load(location.ruleset)
-    rules = rounds.benchmark(str(location.plan.get("benchmark") or benchmark_of(location, rounds)))
-    planned, world_size = planned_of(location), _integer(location.plan_or_package.get("world_size"))
-    of_command = location.of_command
-    judge = partial(
-        _judge_file, rules=rules, planned=planned, world_size=world_size, of_command=of_command, look=look
-    )
-    judged = [judge(file) for file in sorted(location.files, key=_order)]
-    records = tuple(record for record, *_ in judged)
+    rules, planned = _rules_of(location), planned_of(location)
+    logs = [_judge_log(file, location, planned, rules, look) for file in sorted(location.files, key=_order)]
+    records = tuple(one.record for one in logs)
     stated = stated_divisions(location, records)
-    closed = set(stated) != {OPEN}  # what is said differently, or not at all, is held to the stricter rules
-    division = (CLOSED if closed else OPEN) if stated else None
-    alone = [
-        judge(Path(record.file), closed=True)[1] if closed and says_open(record) else verdict
-        for record, verdict, *_ in judged
-    ]
-    made = [
-        (
-            *campaign_checks.check_outcome(location, record, rules),
-            *campaign_checks.check_kept_weights(record, rules),
-        )
-        for record in records
-    ]
-    verdicts = tuple(map(with_findings, records, judge_together(records, alone, rules, planned), made))
-    beside = (
-        *check_submission_files(location, records, rules),
-        *check_entry_against_plan(location, planned, records, rules),
-        *campaign_checks.check_injected_faults(location, is_open=not closed),
+    case = _entry_case(location, logs, planned, rules, stated, rcp_folders)
+
+    of_runs = [_found(RUN_CHECKS, case, record) for record in records]
+    alone = [one.as_closed if case.closed else one.verdict for one in logs]
+    verdicts = tuple(
+        map(with_findings, records, judge_together(records, alone, rules, case.planned), of_runs)
     )
-    points = rcp.load(rules, rcp_folders)
-    points_digest = rcp.digest(points)
-    changed = tuple(campaign_checks.check_campaign(location, rules, points_digest))
-    changed += tuple(campaign_checks.check_budget(location, records))
-    if of_command:
-        told = [keys for _, _, keys, *_ in judged]
-        changed += tuple(unverifiable.check_program_keys(location.folder, told, world_size))
-
-    def compare(window: Sequence[int]) -> rcp.RcpVerdict:
-        if not closed:
-            return OPEN_ENTRY
-        return _compared([records[at] for at in window], [verdicts[at] for at in window], rules, points)
-
-    # The official package checker goes by the description, else by the first log.
+    of_campaign = _found(CAMPAIGN_CHECKS, case)
+    of_entry = _found(ENTRY_CHECKS, case)
     official = official_verdict(
-        records, verdicts, rules, closed=stated[:1] != (OPEN,), weak=location.scaling == "weak"
+        records,
+        verdicts,
+        rules,
+        closed=stated[:1]
+        != (OPEN,),  # the official package checker goes by the description, else by the first log
+        weak=location.scaling == "weak",
     )
     origin = replace(
-        _origin(location, records, rules, division),
-        redefined=campaign_checks.redefined_values(location, rules, changes),
-        warnings=_warnings(changed, records, made),
+        _origin(location, records, rules, stated),
+        redefined=redefined_values(location, rules, changes),
+        warnings=_warnings(of_campaign, records, of_runs),
     )
-    broken = [finding.message for finding in beside if finding.grade == BREAKS]
-    score = make_score(rules, records, verdicts, compare, points_digest, origin, official, broken)
-    findings = (
-        *changed,
-        *beside,
-        *check_scaling(location, score.rcp),
-        *check_against_rcps(location, records, score.rcp, points if closed else ()),
-    )
+
+    def rcp_test(window: Sequence[int]) -> rcp.RcpVerdict:
+        return _rcp_test(case, [records[at] for at in window], [verdicts[at] for at in window])
+
+    broken = [finding.message for finding in of_entry if finding.grade == BREAKS]
+    score = make_score(rules, records, verdicts, rcp_test, case.points_digest, origin, official, broken)
     return Judgement(
         location=location,
         records=records,
         verdicts=verdicts,
-        findings=findings,
+        findings=(*of_campaign, *of_entry, *_found(RCP_CHECKS, case, score.rcp)),
         score=score,
-        restarts=together(told for _, _, _, told, _ in judged),
-        looked=() if look is None else tuple(looked for *_, looked in judged),
+        restarts=together(one.restarts for one in logs),
+        looked=() if look is None else tuple(one.looked for one in logs),
+    )
+
+
+def _found(checks: Sequence[Callable[..., Iterable[Finding]]], *case: Any) -> list[Finding]:
+    return [finding for check in checks for finding in check(*case)]
+
+
+def _rules_of(location: Location) -> BenchmarkRules:
+    rounds = ruleset.load(location.ruleset)
+    return rounds.benchmark(str(location.plan.get("benchmark") or benchmark_of(location, rounds)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JudgedLog:
+    """One parse of a log: its record, its verdict (`as_closed` where it announces the open division and is held to the
+    closed one), the keys it has of those that only some programs log, the costs of failures, the result of `look`."""
+
+    record: RunRecord
+    verdict: RunVerdict
+    as_closed: RunVerdict
+    logged_keys: frozenset[str]
+    restarts: Restarts | None
+    looked: Any
+
+
+def _judge_log(
+    file: Path,
+    location: Location,
+    planned: Planned | None,
+    rules: BenchmarkRules,
+    look: Callable[[Log], Any] | None,
+) -> _JudgedLog:
+    """Parse and judge one log. The log itself is dropped: of an entry, one file is in memory at a time."""
+    record, read = read_record(file, rules)
+    judge = partial(
+        judge_run,
+        record,
+        read,
+        rules,
+        planned,
+        world_size=_integer(location.plan_or_package.get("world_size")),
+        of_command=location.of_command,
+    )
+    verdict = judge()
+    return _JudgedLog(
+        record=record,
+        verdict=verdict,
+        as_closed=judge(closed=True) if record.division == OPEN else verdict,
+        logged_keys=unverifiable.logged_keys(read),
+        restarts=restarts_of(read),
+        looked=None if look is None else look(read),
+    )
+
+
+def _entry_case(
+    location: Location,
+    logs: Sequence[_JudgedLog],
+    planned: Planned | None,
+    rules: BenchmarkRules,
+    stated: Sequence[str],
+    rcp_folders: Sequence[Path],
+) -> EntryCase:
+    points = rcp.load(rules, rcp_folders)
+    return EntryCase(
+        location=location,
+        records=tuple(one.record for one in logs),
+        rules=rules,
+        planned=planned,
+        world_size=_integer(location.plan_or_package.get("world_size")),
+        closed=set(stated) != {OPEN},  # the stricter rules where divisions differ, or none is stated
+        points=points,
+        points_digest=rcp.digest(points),
+        logged_keys=[one.logged_keys for one in logs],
     )
 
 
 def _warnings(
-    changed: Sequence[Finding], records: Sequence[RunRecord], made: Sequence[Sequence[Finding]]
+    of_campaign: Sequence[Finding], records: Sequence[RunRecord], of_runs: Sequence[Sequence[Finding]]
 ) -> tuple[str, ...]:
-    """What `campaign_checks` found that invalidates nothing, in sentences."""
-    of_runs = [
+    """Findings for review of the files that a campaign has left, in sentences."""
+    sentences = [
         f"{Path(record.file).name}: {one.message}"
-        for record, findings in zip(records, made, strict=True)
+        for record, findings in zip(records, of_runs, strict=True)
         for one in findings
         if one.grade == REVIEW
     ]
-    return (*(one.message for one in changed), *of_runs)
+    return (*(one.message for one in of_campaign), *sentences)
 
 
 def _order(file: Path) -> tuple[int, str]:
     return number_of(file), file.name
 
 
-def _judge_file(
-    file: Path,
-    *,
-    rules: BenchmarkRules,
-    planned: Planned | None,
-    world_size: int | None,
-    of_command: bool,
-    closed: bool = False,
-    look: Callable[[Log], Any] | None = None,
-) -> tuple[RunRecord, RunVerdict, frozenset[str], Restarts | None, Any]:
-    """Its record, its verdict, which keys it has that only some programs tell, what failures cost, and what `look`
-    makes of it. The log itself is dropped: of an entry, one file is in memory at a time."""
-    record, read = read_record(file, rules)
-    verdict = judge_run(
-        record, read, rules, planned, closed=closed, world_size=world_size, of_command=of_command
-    )
-    looked = None if look is None else look(read)
-    return record, verdict, unverifiable.logged_keys(read), restarts_of(read), looked
-
-
-def _compared(
-    records: Sequence[RunRecord],
-    verdicts: Sequence[RunVerdict],
-    rules: BenchmarkRules,
-    points: Sequence[rcp.Point],
+def _rcp_test(
+    case: EntryCase, records: Sequence[RunRecord], verdicts: Sequence[RunVerdict]
 ) -> rcp.RcpVerdict:
+    if not case.closed:
+        return OPEN_ENTRY
+    rules = case.rules
     convergences = [
         record.convergence if counts(verdict, rules) else None
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    compared = rcp.verdict(points, rules, common_batch_size(records, rules), convergences)
+    compared = rcp.verdict(case.points, rules, common_batch_size(records, rules), convergences)
     counted = sorted({record.counted for record in records if record.convergence is not None})
     if rules.counted in ("epoch_num", "samples_count") or not counted:
         return compared
@@ -241,7 +267,7 @@ def common_batch_size(records: Sequence[RunRecord], rules: BenchmarkRules) -> in
 
 
 def _origin(
-    location: Location, records: Sequence[RunRecord], rules: BenchmarkRules, division: str | None
+    location: Location, records: Sequence[RunRecord], rules: BenchmarkRules, stated: Sequence[str]
 ) -> Origin:
     """Runs of a reference convergence point were declared for that, and are no result."""
     plan = location.plan_or_package
@@ -251,7 +277,7 @@ def _origin(
     return Origin(
         submitter=location.submitter or first.get("submission_org"),
         system=location.system or first.get("submission_platform"),
-        division=division,
+        division=(OPEN if set(stated) == {OPEN} else CLOSED) if stated else None,
         variant=_text(plan.get("variant")),
         launcher=_text(plan.get("launcher")),
         world_size=_integer(plan.get("world_size")),

@@ -6,6 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from train_bench.logs.record import RunRecord
+from train_bench.rules.explain import paragraph
+from train_bench.rules.ruleset import BenchmarkRules
+
 # A rule is broken; the run did not converge and counts as the slowest; a reviewer should look, nothing is
 # broken by it alone; a rule is broken as the official checker reads it, and an erratum takes that back.
 BREAKS, SLOW, REVIEW, WAIVED = "breaks", "slow", "review", "waived"
@@ -44,3 +48,27 @@ def _plain(value: Any) -> Any:
     except (TypeError, ValueError, RecursionError):
         pass
     return repr(value)[:LONGEST_VALUE]
+
+
+def finding(
+    record: RunRecord,
+    rules: BenchmarkRules,
+    check: str,
+    message: str,
+    *,
+    line: int = 0,
+    key: str | None = None,
+    value: Any = None,
+    grade: str | None = None,
+) -> Finding:
+    """A finding of a check of ours: a broken rule in a strict round, for review in an official one."""
+    return Finding(
+        check=check,
+        grade=grade or (BREAKS if rules.strict else REVIEW),
+        file=record.file,
+        line=line,
+        key=key,
+        message=message,
+        value=value,
+        paragraph=paragraph(key),
+    )

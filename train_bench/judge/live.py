@@ -6,9 +6,9 @@ from collections.abc import Container
 from pathlib import Path
 
 from train_bench.core.event import Event
-from train_bench.judge.checks.review import finding, initialisation, schedule
-from train_bench.judge.compliance import broken_rule
-from train_bench.judge.finding import Finding
+from train_bench.judge.checks.review import initialisation, schedule
+from train_bench.judge.checks.rule_files import broken_rule
+from train_bench.judge.finding import Finding, finding
 from train_bench.logs.log import NO_CONTENT, Log
 from train_bench.logs.record import EVALUATION, make_record
 from train_bench.rules.checks import Checking

@@ -82,6 +82,11 @@ class RunRecord:
     deaths: tuple[str, ...]
     sha256: str
 
+    @property
+    def division(self) -> str | None:
+        """The division that the log announces."""
+        return self.announced.get("submission_division")
+
     def as_json(self) -> dict[str, Any]:
         """The file's content."""
         return asdict(self) | {"evaluations": [evaluated._asdict() for evaluated in self.evaluations]}

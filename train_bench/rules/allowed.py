@@ -11,7 +11,7 @@ from train_bench.rules.describe_rule import in_words, in_words_of_count
 from train_bench.rules.rulefile import KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules
 
-DIVISIONS = ("closed", "open")
+CLOSED, OPEN = DIVISIONS = ("closed", "open")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,70 @@
+"""Checks of the judge: one file each, and a line in one of these tuples, in the order in which findings are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from train_bench.judge.checks.against_plan import check_entry_against_plan, check_run_against_plan
+from train_bench.judge.checks.campaign_checks import (
+    check_attempts,
+    check_budget,
+    check_changes_since_plan,
+    check_injected_faults,
+    check_kept_weights,
+)
+from train_bench.judge.checks.case import EntryCase, LogCase
+from train_bench.judge.checks.convergence import check_against_rcps
+from train_bench.judge.checks.ending import check_end, check_lines
+from train_bench.judge.checks.interrupted import check_interruptions
+from train_bench.judge.checks.ranks import check_ranks
+from train_bench.judge.checks.rates import check_rates
+from train_bench.judge.checks.review import review
+from train_bench.judge.checks.rule_files import check_rule_files
+from train_bench.judge.checks.samples import check_samples
+from train_bench.judge.checks.seed import check_seed
+from train_bench.judge.checks.submission import check_scaling, check_submission_files
+from train_bench.judge.checks.unverifiable import check_program_keys, check_program_log
+from train_bench.judge.finding import Finding
+from train_bench.judge.rcp import RcpVerdict
+from train_bench.logs.record import RunRecord
+
+LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
+    check_end,
+    check_lines,
+    check_rule_files,
+    check_seed,
+    review,
+    check_ranks,
+    check_samples,
+    check_rates,
+    check_interruptions,
+    check_program_log,
+    check_run_against_plan,
+)
+"""One log by itself, and against its plan."""
+
+RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
+    check_attempts,
+    check_kept_weights,
+)
+"""One run of a campaign, by the files that its campaign has left; those for review are warnings of the score."""
+
+CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
+    check_changes_since_plan,
+    check_budget,
+    check_program_keys,
+)
+"""A campaign, all for review and warnings of the score."""
+
+ENTRY_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
+    check_submission_files,
+    check_entry_against_plan,
+    check_injected_faults,
+)
+"""An entry; what breaks a rule makes its score no valid one."""
+
+RCP_CHECKS: tuple[Callable[[EntryCase, RcpVerdict], Iterable[Finding]], ...] = (
+    check_scaling,
+    check_against_rcps,
+)
+"""An entry against the verdict of its RCP test; all for review."""

@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from train_bench import seeds
 from train_bench.core import files
-from train_bench.core.job import OF_ONE_JOB, PLAN_DIGEST, jobs_of, plan_digest
+from train_bench.core.job import OF_ONE_JOB, PLAN_DIGEST
 from train_bench.errors import LogError
-from train_bench.judge.checks.review import finding
-from train_bench.judge.finding import BREAKS, REVIEW, Finding
-from train_bench.judge.locate import Location
+from train_bench.judge.checks.case import EntryCase, LogCase
+from train_bench.judge.checks.planned import Planned, count, mapping
+from train_bench.judge.finding import BREAKS, REVIEW, Finding, finding
 from train_bench.logs.log import NO_CONTENT, Log
 from train_bench.logs.record import SUCCESS, RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
@@ -33,37 +31,10 @@ OUTLIER = 3.0
 few hundredths."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """What was decided before the first run: the jobs by their index, when, and the digest of it all."""
-
-    jobs: Mapping[int, Mapping[str, Any]]
-    created_ms: float | None
-    digest: str
-
-    @property
-    def side_by_side(self) -> bool:
-        """Whether runs may go on at the same time: several jobs of a batch system."""
-        launchers = (_object(job.get("launcher_config")) for job in self.jobs.values())
-        return any(_count(launcher.get("parallel")) > 1 for launcher in launchers)
-
-
-def planned_of(location: Location) -> Planned | None:
-    """The plan beside the logs; None where there is none that names its jobs."""
-    by_index = {job["index"]: job for job in jobs_of(location.plan) if isinstance(job.get("index"), int)}
-    if not by_index:
-        return None
-    try:
-        created_ms = datetime.fromisoformat(str(location.plan.get("created"))).timestamp() * 1000
-    except (ValueError, OverflowError):
-        created_ms = None
-    return Planned(jobs=by_index, created_ms=created_ms, digest=plan_digest(location.plan))
-
-
-def check_run_against_plan(
-    planned: Planned | None, record: RunRecord, log: Log, rules: BenchmarkRules
-) -> Iterator[Finding]:
+def check_run_against_plan(case: LogCase) -> Iterator[Finding]:
     """One log against its job and its record."""
+    planned, rules = case.planned, case.rules
+    record, log = case.as_logged
     yield from _record(record, rules)
     if planned is None or not log.events:
         return
@@ -85,8 +56,8 @@ def check_run_against_plan(
 
 def _values(job: Mapping[str, Any], record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """What the plan decided and the log says under the same key. What is null in a plan is found by the ranks."""
-    hyperparameters = _object(_object(job.get("config")).get("hyperparameters"))
-    decided = {**_object(job.get("announcement")), **hyperparameters, "seed": job.get("seed")}
+    hyperparameters = mapping(mapping(job.get("config")).get("hyperparameters"))
+    decided = {**mapping(job.get("announcement")), **hyperparameters, "seed": job.get("seed")}
     for event in log.events:
         due = decided.get(event.key)
         if due is not None and event.value != due:
@@ -119,7 +90,7 @@ def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     if not path.is_file():
         return
     try:
-        stated = _object(files.read_json(path)).get("sha256")
+        stated = mapping(files.read_json(path)).get("sha256")
     except LogError:
         stated = None
     if not isinstance(stated, str):
@@ -132,10 +103,9 @@ def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         yield finding(record, rules, "record", message, value=record.sha256)
 
 
-def check_entry_against_plan(
-    location: Location, planned: Planned | None, records: Sequence[RunRecord], rules: BenchmarkRules
-) -> Iterator[Finding]:
+def check_entry_against_plan(case: EntryCase) -> Iterator[Finding]:
     """The plan by itself, and what cannot be known without plan or records. Official rounds know neither."""
+    location, planned, records, rules = case.location, case.planned, case.records, case.rules
     grade = BREAKS if rules.strict else REVIEW
     plan = location.folder / "plan.json"
     if planned is None:
@@ -163,20 +133,20 @@ def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkR
     jobs = list(planned.jobs.values())
     if len({_without(job, OF_ONE_JOB) for job in jobs}) > 1:
         yield "its runs differ in more than their seeds"
-    request = _object(plan.get("request"))
-    launcher = _object(jobs[0].get("launcher_config"))
+    request = mapping(plan.get("request"))
+    launcher = mapping(jobs[0].get("launcher_config"))
     for options in (jobs[0], launcher):
         if {"nodes", "nproc_per_node"} <= options.keys():
-            ranks = _count(options["nodes"]) * _count(options["nproc_per_node"])
+            ranks = count(options["nodes"]) * count(options["nproc_per_node"])
             if ranks != plan.get("world_size"):
                 yield f"world_size is {_short(plan.get('world_size'))}, and its runs have {ranks} ranks"
     for name in (jobs[0].get("launcher"), launcher.get("name")):
         if name not in (None, plan.get("launcher")):
             yield f"launcher is {_short(plan.get('launcher'))}, and its runs have {_short(name)}"
-    target = _object(jobs[0].get("target")).get("thresholds")
+    target = mapping(jobs[0].get("target")).get("thresholds")
     due = [threshold.value for threshold in rules.target.thresholds]
     same_rules = plan.get("ruleset_digest") == rules.digest  # with others it may have had another target
-    if same_rules and isinstance(target, list) and [_object(one).get("value") for one in target] != due:
+    if same_rules and isinstance(target, list) and [mapping(one).get("value") for one in target] != due:
         yield f"the target of its runs is not that of {rules.ruleset} ({rules.target})"
     base = request.get("seed")
     chosen = [planned.jobs[index].get("seed") for index in sorted(planned.jobs)]
@@ -259,14 +229,6 @@ def _outlier(record: RunRecord, usual: float | None, rules: BenchmarkRules) -> I
 
 def _without(job: Mapping[str, Any], names: Sequence[str]) -> str:
     return json.dumps({name: value for name, value in job.items() if name not in names}, sort_keys=True)
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and 0 <= value < 10**9 else 0
 
 
 def _short(value: Any) -> str:

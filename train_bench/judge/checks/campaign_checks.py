@@ -16,8 +16,8 @@ from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.checks import verified
-from train_bench.judge.checks.review import finding
-from train_bench.judge.finding import BREAKS, REVIEW, Finding
+from train_bench.judge.checks.case import EntryCase
+from train_bench.judge.finding import BREAKS, REVIEW, Finding, finding
 from train_bench.judge.locate import Location
 from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
@@ -32,8 +32,9 @@ Changes = Callable[[str, Mapping[str, Any], int], Sequence[str]]
 it is none of that benchmark."""
 
 
-def check_outcome(location: Location, record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
-    """How often a run was tried, and whether it ran with what its plan was made with."""
+def check_attempts(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
+    """Attempts at a run, and software other than that of its plan."""
+    location, rules = case.location, case.rules
     plan = location.plan_or_package
     attempts = attempts_at(location, record.index)
     if attempts:
@@ -48,19 +49,20 @@ def check_outcome(location: Location, record: RunRecord, rules: BenchmarkRules) 
         yield finding(record, rules, "attempts", message, value=earlier + 1, grade=REVIEW)
 
 
-def check_kept_weights(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
-    """Whether weights that were kept and evaluated again had another quality."""
+def check_kept_weights(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
+    """Another quality of kept weights that were evaluated again."""
     told = verified.found(record)
     if told and not told["agree"]:
         message = (
             f"The kept weights have another quality than this log says: {told.get('found')} instead of "
             f"{told.get('logged')} (train-bench verify)."
         )
-        yield finding(record, rules, "verified", message)
+        yield finding(record, case.rules, "verified", message)
 
 
-def check_campaign(location: Location, rules: BenchmarkRules, points_digest: str | None) -> Iterator[Finding]:
-    """What changed between the plan and this judgement, all for review: judged is by what holds today."""
+def check_changes_since_plan(case: EntryCase) -> Iterator[Finding]:
+    """Rules, points and sources that changed since the plan, all for review: an entry is judged by those of today."""
+    location, rules, points_digest = case.location, case.rules, case.points_digest
     plan = location.plan_or_package
     then = plan.get("ruleset_digest")
     if isinstance(then, str) and then != rules.digest:
@@ -83,9 +85,10 @@ def check_campaign(location: Location, rules: BenchmarkRules, points_digest: str
         yield _of_plan(location, "revision", message, revision)
 
 
-def check_budget(location: Location, records: Sequence[RunRecord]) -> Iterator[Finding]:
-    """A budget that runs were held to, and which of them it has ended; for review, because they count as runs that did
-    not converge and cost the campaign less time than those do."""
+def check_budget(case: EntryCase) -> Iterator[Finding]:
+    """A budget of the runs, and those that it ended; for review, because they count as runs that did not converge and
+    cost the campaign less time than those do."""
+    location, records = case.location, case.records
     plan = location.plan_or_package
     stated = [_mapping(plan.get("request")), *jobs_of(location.plan)]
     for budget in dict.fromkeys(
@@ -102,13 +105,14 @@ def check_budget(location: Location, records: Sequence[RunRecord]) -> Iterator[F
         yield _of_plan(location, "stop_when", message, budget)
 
 
-def check_injected_faults(location: Location, *, is_open: bool) -> Iterator[Finding]:
-    """Faults that were planned: whether they struck or not, the closed division knows none."""
+def check_injected_faults(case: EntryCase) -> Iterator[Finding]:
+    """Planned fault injection, which the closed division does not allow, injected or not."""
+    location = case.location
     stated = [_mapping(location.plan_or_package.get("request")), *jobs_of(location.plan)]
     asked = [one.get("faults") for one in stated if one.get("faults") is not None]
     if asked:
         message = f"Processes were to be killed on purpose, faults={asked[0]!r:.80}; no run of the closed division is."
-        yield _of_plan(location, "faults", message, asked[0], grade=REVIEW if is_open else BREAKS)
+        yield _of_plan(location, "faults", message, asked[0], grade=BREAKS if case.closed else REVIEW)
 
 
 def redefined_values(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:

@@ -1,21 +1,21 @@
-"""What the reference convergence points say of an entry beyond the verdict, all for review."""
+"""Reference convergence points against an entry, beyond the verdict; all for review."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.locate import Location
 from train_bench.judge.rcp import Point, RcpVerdict
 from train_bench.logs.record import RunRecord
 
 
-def check_against_rcps(
-    location: Location, records: Sequence[RunRecord], verdict: RcpVerdict, points: Sequence[Point]
-) -> Iterator[Finding]:
-    """Training that needs more than the reference's; runs with the seeds that a point was made with."""
-    yield from _slower(location, verdict)
-    yield from _same_seeds(location, records, points)
+def check_against_rcps(case: EntryCase, verdict: RcpVerdict) -> Iterator[Finding]:
+    """Convergence slower than the reference's; runs with the seeds of reference runs."""
+    yield from _slower(case.location, verdict)
+    if case.closed:
+        yield from _same_seeds(case.location, case.records, case.points)
 
 
 def _slower(location: Location, verdict: RcpVerdict) -> Iterator[Finding]:

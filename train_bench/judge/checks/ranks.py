@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from train_bench.judge.checks.review import finding
-from train_bench.judge.finding import REVIEW, SLOW, Finding
+from train_bench.judge.checks.case import LogCase
+from train_bench.judge.finding import REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Log
 from train_bench.logs.record import PROCESSOR_WAIT, SUCCESS, RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
@@ -22,11 +22,11 @@ LOST_BOUND = 0.05
 """Share of the wanted processor time above which a machine counts as disturbed: see decision 0083."""
 
 
-def ranks(
-    record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int | None, *, of_command: bool = False
-) -> Iterator[Finding]:
-    """Findings of one log; `world_size` is what the campaign's plan says, None for logs that came alone. A program of
-    the user's own (`of_command`) need not tell anything of its ranks, but is judged by what it tells."""
+def check_ranks(case: LogCase) -> Iterator[Finding]:
+    """Equal models on all ranks, and an undisturbed machine. A program of the user's own need not log either, but is
+    judged by what it logs."""
+    record, log, rules = case.record, case.log, case.rules
+    world_size, of_command = case.world_size, case.of_command
     yield from _different_models(record, log, rules)
     told = any(event.key == REPLICAS for event in log.events)
     if record.status == SUCCESS and world_size is not None and (told or not of_command):

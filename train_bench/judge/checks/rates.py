@@ -7,11 +7,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from train_bench.judge.checks.review import finding
-from train_bench.judge.finding import Finding
+from train_bench.judge.checks.case import LogCase
+from train_bench.judge.finding import Finding, finding
 from train_bench.logs.log import Log
-from train_bench.logs.record import RunRecord
-from train_bench.rules.ruleset import BenchmarkRules
 
 RATES = "learning_rates"
 
@@ -27,8 +25,9 @@ FACTORS = ("warmup_factor", "decay_factor")
 STEPS, EPOCHS, SAMPLES = "warmup_steps", "warmup_epochs", "warmup_samples"
 
 
-def rates(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """Findings of one log; there are none where it does not tell the rates, or names no base rate."""
+def check_rates(case: LogCase) -> Iterator[Finding]:
+    """Learning rates of the run against those that the log names; none where it has no rates, or no base rate."""
+    record, log, rules = case.record, case.log, case.rules
     event = next((event for event in log.events if event.key == RATES), None)
     if event is None or event.value is None:
         return

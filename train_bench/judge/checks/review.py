@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from train_bench.core.event import Event
-from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding
+from train_bench.judge.checks.case import LogCase
+from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Log
 from train_bench.logs.record import DIED, SUCCESS, TRAIN_SAMPLES, RunRecord
 from train_bench.progress import EvalSchedule
 from train_bench.quality import Quality, Target
-from train_bench.rules.explain import paragraph
+from train_bench.rules.allowed import OPEN
 from train_bench.rules.ruleset import BenchmarkRules
 
-CLOSED, OPEN = "closed", "open"
 TRAINED = frozenset({"block_stop", "epoch_stop", "eval_stop", "eval_accuracy"})
 TRAINING = TRAINED | {"block_start", "epoch_start", "eval_start"}
 
@@ -30,8 +30,9 @@ SHORTEST_MINUTES = 1 / 60
 """No published result of any round is as short: opening the data and starting the ranks takes longer."""
 
 
-def review(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
+def review(case: LogCase) -> list[Finding]:
     """All findings of one log that no rule file makes."""
+    record, log, rules = case.record, case.log, case.rules
     return [
         *_another_benchmark(record, rules),
         *_warm_caches(record, log, rules),
@@ -43,30 +44,6 @@ def review(record: RunRecord, log: Log, rules: BenchmarkRules) -> list[Finding]:
         *schedule(record, rules),
         *_target(record, rules),
     ]
-
-
-def finding(
-    record: RunRecord,
-    rules: BenchmarkRules,
-    check: str,
-    message: str,
-    *,
-    line: int = 0,
-    key: str | None = None,
-    value: Any = None,
-    grade: str | None = None,
-) -> Finding:
-    """A finding of a check of ours: a broken rule in a strict round, for review in an official one."""
-    return Finding(
-        check=check,
-        grade=grade or (BREAKS if rules.strict else REVIEW),
-        file=record.file,
-        line=line,
-        key=key,
-        message=message,
-        value=value,
-        paragraph=paragraph(key),
-    )
 
 
 def _another_benchmark(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:

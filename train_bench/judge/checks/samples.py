@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from train_bench.core.event import Event
-from train_bench.judge.checks.review import finding
-from train_bench.judge.finding import SLOW, Finding
-from train_bench.logs.log import Log
+from train_bench.judge.checks.case import LogCase
+from train_bench.judge.finding import SLOW, Finding, finding
 from train_bench.logs.record import SUCCESS, RunRecord
 from train_bench.logs.restarts import RESTORED
 from train_bench.progress import Unit
@@ -25,8 +24,10 @@ BY_CHANCE = 3
 """Common samples that tell nothing where a part of the sets was compared."""
 
 
-def samples(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: bool) -> Iterator[Finding]:
-    """Findings of one log; `planned` says that a campaign of ours has left it, so that both lines are due."""
+def check_samples(case: LogCase) -> Iterator[Finding]:
+    """Disjoint training and evaluation data, and a sample order; both lines are due in a log of a campaign of ours."""
+    record, log, rules = case.record, case.log, case.rules
+    planned = case.world_size is not None and not case.of_command
     events = {
         event.key: event for event in reversed(log.events) if event.key in (DATA, ORDER, "eval_samples")
     }

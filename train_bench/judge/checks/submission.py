@@ -11,6 +11,7 @@ from typing import Any
 from train_bench.core import files
 from train_bench.core.escape import plain
 from train_bench.errors import LogError
+from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, round_of
 from train_bench.judge.rcp import PASS, RcpVerdict
@@ -34,14 +35,12 @@ def stated_divisions(location: Location, records: Sequence[RunRecord]) -> tuple[
     return tuple(division for division in spelled if division in DIVISIONS)
 
 
-def check_submission_files(
-    location: Location, records: Sequence[RunRecord], rules: BenchmarkRules
-) -> Iterator[Finding]:
+def check_submission_files(case: EntryCase) -> Iterator[Finding]:
     """Contradictions between the logs of an entry, the description of its system and the round that it lies in, for
     review. In a strict round the two former have to agree on the division."""
-    yield from _other_round(location)
-    yield from _unreadable_description(location)
-    yield from _contradictions(location, records, rules)
+    yield from _other_round(case.location)
+    yield from _unreadable_description(case.location)
+    yield from _contradictions(case.location, case.records, case.rules)
 
 
 def _other_round(location: Location) -> Iterator[Finding]:
@@ -93,9 +92,9 @@ def _contradictions(
             yield _finding(location.system_file, "system", message, key=key, value=stated, grade=grade)
 
 
-def check_scaling(location: Location, rcp: RcpVerdict) -> Iterator[Finding]:
-    """`scaling.json` holds what the RCP checker worked out when the entry was submitted."""
-    path = location.folder / "scaling.json"
+def check_scaling(case: EntryCase, rcp: RcpVerdict) -> Iterator[Finding]:
+    """`scaling.json` against the factor of the RCP test: it holds that of the RCP checker at submission."""
+    path = case.folder / "scaling.json"
     if not path.exists():
         return
     try:

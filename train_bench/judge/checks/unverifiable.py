@@ -3,17 +3,15 @@ program do so."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.ranks import REPLICAS
-from train_bench.judge.checks.review import finding
 from train_bench.judge.checks.samples import DATA, ORDER
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import REVIEW, Finding, finding
 from train_bench.logs.log import Log
-from train_bench.logs.record import PROCESSOR_WAIT, RunRecord
-from train_bench.rules.ruleset import BenchmarkRules
+from train_bench.logs.record import PROCESSOR_WAIT
 
 MEANING = {
     DATA: "whether evaluation and training read different data",
@@ -41,8 +39,11 @@ def logged_keys(log: Log) -> frozenset[str]:
     return frozenset(keys | {DATA_BEFORE_RUN_START for one in watched if one.get("unknown") is None})
 
 
-def unverifiable_in_log(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """What was seen of a run of a program from outside, for review."""
+def check_program_log(case: LogCase) -> Iterator[Finding]:
+    """Observations from outside of a run of a program of the user's own, for review."""
+    if not case.of_command:
+        return
+    record, log, rules = case.record, case.log, case.rules
     started = next((event for event in log.events if event.key == "init_start"), None)
     for event in log.events:
         if event.key == "init_stop" and started is not None and event.time_ms == started.time_ms:
@@ -69,10 +70,11 @@ def unverifiable_in_log(record: RunRecord, log: Log, rules: BenchmarkRules) -> I
             yield finding(record, rules, "delay", message, line=event.line, key=event.key, grade=REVIEW)
 
 
-def check_program_keys(
-    folder: Path, logs: Collection[frozenset[str]], world_size: int | None
-) -> Iterator[Finding]:
-    """One sentence about the program of the campaign in `folder`, whose logs have told these keys."""
+def check_program_keys(case: EntryCase) -> Iterator[Finding]:
+    """One sentence about the program of a campaign: which facts its logs state, and which nobody can verify."""
+    if not case.location.of_command:
+        return
+    folder, logs, world_size = case.folder, case.logged_keys, case.world_size
     due = [key for key in MEANING if key != REPLICAS or world_size != 1]
     lacking = [MEANING[key] for key in due if not all(key in one for one in logs)]
     owner = OWNER if all(WRITTEN_BY in one for one in logs) else NO_OWNER

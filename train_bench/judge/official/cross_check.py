@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from train_bench.judge.checks.review import OPEN
 from train_bench.judge.entry import Judgement
 from train_bench.judge.official import installed_checkers
 from train_bench.judge.official.official_verdict import seed_problems
+from train_bench.rules.allowed import OPEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

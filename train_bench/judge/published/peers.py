@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.errors import RequestError
-from train_bench.judge.checks.review import CLOSED
 from train_bench.judge.checks.submission import accelerators_of
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.locate import Location
 from train_bench.judge.published.published_entries import Entry, minutes_of, round_of_ruleset
 from train_bench.logs.record import RunRecord
 from train_bench.rules import ruleset
+from train_bench.rules.allowed import CLOSED
 
 ENOUGH = 4
 MUCH_SLOWER = 1.3

@@ -1,0 +1,55 @@
+"""Inputs of the checks: one log, or all of an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_bench.judge.checks.planned import Planned
+from train_bench.judge.locate import Location
+from train_bench.judge.rcp import Point
+from train_bench.logs.log import Log
+from train_bench.logs.record import RunRecord
+from train_bench.rules.checks import Failure
+from train_bench.rules.ruleset import BenchmarkRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogCase:
+    """One log, the rules that it is held to, and what was planned of its run.
+
+    `failures` are the broken rules of the rule files. `world_size` is that of the plan, None for a log that came
+    alone; `of_command` says that a program of the user's own wrote it. `as_logged` are record and log as they are in
+    the file, where `record` and `log` are held to the closed division.
+    """
+
+    record: RunRecord
+    log: Log
+    rules: BenchmarkRules
+    failures: Sequence[Failure]
+    as_logged: tuple[RunRecord, Log]
+    planned: Planned | None = None
+    world_size: int | None = None
+    of_command: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryCase:
+    """The logs of an entry together: their records in order, the rules, the plan, and the keys that each log has of
+    those that only some programs log. `closed` holds them to the closed division."""
+
+    location: Location
+    records: Sequence[RunRecord]
+    rules: BenchmarkRules
+    planned: Planned | None
+    world_size: int | None
+    closed: bool
+    points: Sequence[Point]
+    points_digest: str | None
+    logged_keys: Collection[frozenset[str]]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the logs."""
+        return self.location.folder

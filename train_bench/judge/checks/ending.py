@@ -1,0 +1,32 @@
+"""End of a run: processes that died, a log that was cut off, unreadable lines."""
+
+from __future__ import annotations
+
+from train_bench.judge.checks.case import LogCase
+from train_bench.judge.finding import BREAKS, SLOW, Finding, finding
+from train_bench.logs.record import DIED
+
+
+def check_end(case: LogCase) -> list[Finding]:
+    """Processes that died, or a log without run_stop: the run counts as not converged."""
+    record, rules = case.record, case.rules
+    if record.deaths:
+        message = f"The run's processes died: {'; '.join(record.deaths).removesuffix('.')}."
+        return [finding(record, rules, "died", message, grade=SLOW)]
+    if record.status == DIED:
+        message = "There is no run_stop: the run was cut off, it counts as not converged."
+        return [finding(record, rules, "died", message, key="run_stop", grade=SLOW)]
+    return []
+
+
+def check_lines(case: LogCase) -> list[Finding]:
+    """Unreadable lines. Half a line at the end of a run that was cut off is part of its end."""
+    record, log, rules = case.record, case.log, case.rules
+    last = log.events[-1].line if log.events else 0
+    findings = []
+    for problem in log.problems:
+        cut_off = record.status == DIED and problem.line > last
+        message = f"Unreadable line: {problem.message}."
+        check, grade = ("died", SLOW) if cut_off else ("parse", BREAKS)
+        findings.append(finding(record, rules, check, message, line=problem.line, grade=grade))
+    return findings

@@ -1,0 +1,46 @@
+"""The plan beside the logs of a campaign, as far as checks read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from train_bench.core.job import jobs_of, plan_digest
+from train_bench.judge.locate import Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What was decided before the first run: the jobs by their index, when, and the digest of it all."""
+
+    jobs: Mapping[int, Mapping[str, Any]]
+    created_ms: float | None
+    digest: str
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether runs may go on at the same time: several jobs of a batch system."""
+        launchers = (mapping(job.get("launcher_config")) for job in self.jobs.values())
+        return any(count(launcher.get("parallel")) > 1 for launcher in launchers)
+
+
+def planned_of(location: Location) -> Planned | None:
+    """The plan beside the logs; None where there is none that names its jobs."""
+    by_index = {job["index"]: job for job in jobs_of(location.plan) if isinstance(job.get("index"), int)}
+    if not by_index:
+        return None
+    try:
+        created_ms = datetime.fromisoformat(str(location.plan.get("created"))).timestamp() * 1000
+    except (ValueError, OverflowError):
+        created_ms = None
+    return Planned(jobs=by_index, created_ms=created_ms, digest=plan_digest(location.plan))
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def count(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 10**9 else 0
