@@ -1,4 +1,4 @@
-"""One training step of a benchmark at full size without its memory: what it would compute, hold and exchange."""
+"""Dry run of one full-size training step on meta tensors: FLOP, memory and communication."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from train_bench.errors import RequestError
 from train_bench.task import BenchmarkConfig
 
 MICRO_BATCHES = 2
-"""More of an accumulation are like the second one."""
+"""Micro-batches of an accumulation that are traced; the others repeat the second."""
 
 START_WEIGHTS = "start_weights"
-"""The field of a configuration, at any level, that names a file of weights: none is read."""
+"""Configuration field, at any level, that names a file of weights: none is read."""
 
 KINDS = ("weights", "gradients", "optimizer", "besides", "inputs", "activations", "gathered", "temporary")
 
@@ -41,7 +41,7 @@ NOT_EXCHANGED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What a step of one rank takes. Bytes, and FLOP of a sample, of which a multiplication and an addition are two.
+    """Cost of a step of one rank: bytes, and FLOP per sample, with a multiply-add as two.
 
     device         whose kernels they would be; others need other memory between forward and backward pass
     samples        of a micro-batch of this rank
@@ -105,12 +105,11 @@ def step_of(
     real_share: float | None = None,
     told: Told | None = None,
 ) -> Step:
-    """Take a step of `make`'s task as one of `ranks` does, of ranks that hold different parameters the fullest.
-    `together` and `divided` are the launcher's (`LauncherConfig`).
-    `real_share` is the part of a padded sample that is no padding; `told` is told of each operator of a step of at
-    most `MICRO_BATCHES` micro-batches.
+    """Trace a step of `make`'s task as one of `ranks` ranks; of ranks with different parameters, the one that holds the
+    most. `together` and `divided` are the launcher's (`LauncherConfig`). `real_share` is the unpadded part of a sample;
+    `told` is called with each operator of a step of at most `MICRO_BATCHES` micro-batches.
 
-    Raises `RequestError` for a task that does not say what its batches look like, or whose step depends on values.
+    Raises `RequestError` for a task that does not describe its batches, or whose step depends on values.
     """
     kernels = Device.cuda if device is Device.cuda else Device.cpu
     data_ranks = ranks // together
@@ -210,9 +209,9 @@ def _built(
 
 
 def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> None:
-    """Have `watch` count parts. Of rows that do not come out even the first rank has the most. FSDP2 keeps gradients
-    whole until the last micro-batch of a step has added its own, and beside what is in no list of layers two layers, of
-    which one is gathered while the other computes."""
+    """Have `watch` count shards. Of rows that do not divide evenly the first rank has the most. FSDP2 keeps gradients
+    whole until the last micro-batch of a step has added its own; beside the parameters outside of layer lists it holds
+    two whole layers: one computes while the next is gathered."""
     ranks, model = parallel.size, parallel.model
 
     def part(tensor: Tensor, kind: str) -> int:
@@ -241,12 +240,12 @@ def _undivided(parallel: DryParallel, memory: Mapping[str, int], divided: tuple[
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:
-    """All of their numbers."""
+    """Total bytes."""
     return sum(one.numel() * one.element_size() for one in tensors)
 
 
 def _largest_rank(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: int) -> int:
-    """The rank that holds the most parameters; of ranks that all hold the same the first."""
+    """Rank with the most parameters; the first if all hold the same."""
     if not config.SHARDED:
         return 0
     held = []
@@ -257,8 +256,8 @@ def _largest_rank(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: in
 
 
 def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig, int]:
-    """With as few micro-batches as show what accumulation takes, and how many there really are; without what reads
-    files or compiles."""
+    """Configuration with the fewest micro-batches that show accumulation, and their real number; without options that
+    read files or compile."""
     hyperparameters = config.hyperparameters
     micro_batches = hyperparameters.gradient_accumulation_steps
     if hyperparameters.global_batch_size % (ranks * micro_batches):
@@ -279,7 +278,7 @@ def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig
 
 
 def restart_iterator(value: Any) -> Any:
-    """A configuration, or part of one, whose network starts from random weights instead of a file."""
+    """Copy of a configuration, or part of one, whose network starts from random weights instead of a file."""
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changes = {
@@ -292,7 +291,7 @@ def restart_iterator(value: Any) -> Any:
 
 @contextmanager
 def _no_memory(benchmark: str) -> Iterator[None]:
-    """Tensors that have shapes and no values, on any device."""
+    """Context: meta tensors, with shapes and without values, on any device."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of kernels that a machine without a GPU lacks
         mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -300,7 +299,7 @@ def _no_memory(benchmark: str) -> Iterator[None]:
         swap: Any = torch.utils.swap_tensors
 
         def swap_unknown(one: Tensor, other: Tensor) -> None:
-            """As torch does when a model is moved, which is refused for tensors that anybody remembers."""
+            """As torch does when a model is moved, which is refused for tensors with live references."""
             if (one.device, one.stride()) != (other.device, other.stride()):
                 known.clear()
                 swap(one, other)
@@ -317,7 +316,7 @@ def _no_memory(benchmark: str) -> Iterator[None]:
 
 @contextmanager
 def _exchanges() -> Iterator[list[int]]:
-    """Bytes that this rank sends to others in each all-to-all; nothing is sent."""
+    """Bytes that this rank sends in each all-to-all; nothing is sent."""
     sent: list[int] = []
 
     def all_to_all(_into: Tensor, source: Tensor, *_: Any, **__: Any) -> None:
@@ -328,7 +327,8 @@ def _exchanges() -> Iterator[list[int]]:
 
 
 def _batch(task: Any, samples: int, **how: Any) -> Any:
-    """A micro-batch without memory. The two that it is like are made with values, which drawing them may need."""
+    """A synthetic micro-batch of meta tensors. The two small batches behind it are made with values, because drawing
+    them may need values."""
     with _disable_current_modes():
         one, two = task.synthetic(1, **how), task.synthetic(2, **how)
     return grown(one, two, samples)
@@ -344,7 +344,7 @@ def _pads(task: Any) -> bool:
 
 
 def _real_flop(task: Any, watch: Watch, samples: int, share: float | None) -> float | None:
-    """FLOP of an iteration on samples of which only what is no padding is computed."""
+    """FLOP of an iteration without padding."""
     if share is None:
         return None
     if not _pads(task):
