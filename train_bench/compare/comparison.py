@@ -199,7 +199,8 @@ def variances(a: Sequence[float], b: Sequence[float], *, paired: bool) -> tuple[
 
 
 def error_of(variances: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
-    """Standard error of the difference, and its degrees of freedom. Rounding residue of zero variances counts as zero."""
+    """Standard error of the difference, and its degrees of freedom. Rounding residue of zero variances counts as
+    zero."""
     terms = [variance / size for variance, size in zip(variances, sizes, strict=True)]
     total = math.fsum(terms)
     if total < 1e-24:

@@ -50,7 +50,8 @@ LEAST_HISTORY = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Slow-down after `runs` of each entry: estimate, and one-sided lower and upper confidence bound at their levels."""
+    """Slow-down after `runs` of each entry: estimate, and one-sided lower and upper confidence bound at their
+    levels."""
 
     runs: int
     value: float

@@ -221,7 +221,8 @@ def _rapl(folder: Path) -> tuple[list[Counter], list[str]]:
 
 
 def _hwmon(folder: Path) -> tuple[list[Counter], list[str]]:
-    """Energy of every hwmon device, else mean power. If a processor is listed with its parts, the parts are left out."""
+    """Energy of every hwmon device, else mean power. If a processor is listed with its parts, the parts are left
+    out."""
     entries = []
     for device in sorted(folder.glob("hwmon*")):
         energies = sorted(device.glob("energy*_input"))

@@ -64,7 +64,8 @@ def read(path: Path) -> Rows:
 
 
 def validate(rows: Rows, begin_ms: int, end_ms: int) -> str | None:
-    """Error: why the readings do not give the energy between two times, as a sentence without its end; None if they do."""
+    """Error: why the readings do not give the energy between two times, as a sentence without its end; None if they
+    do."""
     if rows.lost is not None and (not rows.readings or rows.readings[-1].time_ms < end_ms):
         return rows.lost
     if not rows.readings or rows.readings[0].time_ms > begin_ms or rows.readings[-1].time_ms < end_ms:

@@ -40,8 +40,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crate:
-    """Content of an archive: every file by name, all vouched for by the manifest; its `root`, and the signer as
-    ssh-keygen names it. `trusted` is True if the user has named that key."""
+    """Content of an archive: every file by name, all vouched for by the manifest; its `root`, and its signer as
+    ssh-keygen prints it. `trusted` is True if the user has named that key."""
 
     path: Path
     content: Mapping[str, bytes]

@@ -111,7 +111,7 @@ def versions_of(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 PACKAGES = "installed packages"
-"""Combined digest."""
+"""Name of the combined digest."""
 
 
 def _items(packages: object) -> Sequence[tuple[Any, Any]]:

@@ -234,7 +234,7 @@ class Fleet:
 
 
 def _better(one: Together, again: Together) -> Together:
-    """The faster training, with the other's outcome if that differs; a failed one before an incomplete one."""
+    """The faster training, with the other's outcome if that differs; a failed training takes precedence."""
     if one.trained is None or again.trained is None:
         return again if again.trouble else one
     quicker = min(one.trained, again.trained, key=lambda done: done.pace)
