@@ -329,7 +329,7 @@ def _program(plan: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:
 
 
 def without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Text without local paths, which are private."""
+    """Values without local paths, which are private."""
     return {
         key: without_paths(value) if isinstance(value, Mapping) else value
         for key, value in values.items()
