@@ -25,7 +25,7 @@ class Row:
     """One batch size on one number of ranks.
 
     training     to the target by the law, in the benchmark's unit, without what the log says before any
-    point        what the reference convergence point at this batch size has instead; None where there is none
+    point        the same by the reference convergence point at this batch size; None without one
     samples      `training` in samples, and `steps` in steps of the optimizer
     evaluations  up to the one that finds the target reached
     minutes      of one run, training and evaluations

@@ -157,8 +157,8 @@ def _first_of_each(events: tuple[Event, ...]) -> dict[str, Event]:
 
 
 def _last_before(events: tuple[Event, ...], key: str, stop: Event | None) -> Event | None:
-    """Last event of `key` before the stop: a run that was started twice in one log is timed from the later one, as official
-    summaries do."""
+    """Last event of `key` before the stop: a run that was started twice in one log is timed from the later start, as
+    official summaries do."""
     last_line = stop.line if stop else math.inf
     return next((event for event in reversed(events) if event.key == key and event.line < last_line), None)
 
