@@ -293,7 +293,7 @@ def restart_iterator(value: Any) -> Any:
 def _no_memory(benchmark: str) -> Iterator[None]:
     """Context: meta tensors, with shapes and without values, on any device."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of kernels that a machine without a GPU lacks
+        warnings.simplefilter("ignore")  # about kernels that a machine without a GPU lacks
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         known = mode.fake_tensor_converter.meta_converter.tensor_memo
         swap: Any = torch.utils.swap_tensors

@@ -67,9 +67,9 @@ class Watch(TorchDispatchMode):
         if self.told is not None:
             self.told(self._phase, func, args, kwargs)
         if func is torch.ops.aten._local_scalar_dense.default and self._phase == "build":
-            return 0.0  # start weights have no values, and what is drawn of one is not looked at
+            return 0.0  # start weights have no values, so random numbers are not used
         if func.overloadpacket is torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors:
-            self._sparse.append((args, kwargs))  # tensors without memory forget what they are made of
+            self._sparse.append((args, kwargs))  # a sparse meta tensor does not keep its components
             self.name(tree_leaves((args, kwargs)), "gradients", of="temporary")
         result = func(*args, **kwargs)
         if func.overloadpacket is torch.ops.aten.mkldnn_rnn_layer:

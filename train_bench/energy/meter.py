@@ -43,7 +43,7 @@ def parse_options(request: Mapping[str, Any]) -> EnergyOptions | None:
     """Parse the options `energy`, `energy_command` and `energy_idle`; None if nothing is measured. Raises
     `RequestError` for invalid values."""
     command, idle = request.get("energy_command"), str(request.get("energy_idle", "10 s"))
-    if request.get("energy", "off") != "auto":  # older plans know no energy
+    if request.get("energy", "off") != "auto":  # older plans have no energy options
         if command is not None:
             raise RequestError(
                 "energy_command= is read with energy=auto only; add it, or leave the command out."
@@ -111,7 +111,7 @@ class Meter:
         with self._rows.with_suffix(".stderr").open("wb") as stderr:
             return subprocess.Popen(
                 sampler.argv(order),
-                stdin=subprocess.PIPE,  # it ends when this does
+                stdin=subprocess.PIPE,  # it ends with this process
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 start_new_session=True,

@@ -72,7 +72,7 @@ def sample(order: Order, write: Any, command: list[Command]) -> None:
         write({"sources": [], "reasons": [*reasons, str(lost)], "idle_watts": None})
         over(None)
         return
-    if order.idle_seconds >= 1:  # long enough to tell
+    if order.idle_seconds >= 1:  # long enough to measure
         pairs = zip(chosen, before, after, strict=True)
         still = [one.name for one, a, b in pairs if a == b and isinstance(one, Total)]
         reasons += [f"{name} does not count" for name in still]

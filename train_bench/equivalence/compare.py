@@ -442,7 +442,7 @@ def _evaluation(pair: Pair) -> Check:
         may = max(FACTOR * spread, one_sample)
         if not (_same(one, other) or abs(one - other) <= may):
             where = f"{metric}: {one:.7g} and {other:.7g}"
-            done = DIFFERENT if count else CANNOT_TELL  # of how many samples or games is not known then
+            done = DIFFERENT if count else CANNOT_TELL  # the number of samples or games is unknown then
             return replace(outputs, verdict=done, where=where, error=abs(one - other), tolerance=may)
     compared = outputs.compared + len(qualities[0])
     if any(value for quality in qualities for value in quality.values()):
@@ -493,7 +493,7 @@ def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> 
     """Compare the common tensors of a check with the measured tolerance."""
     keys = [key for key in pair.a.arrays if key.startswith(prefix) and key in pair.b.arrays]
     others = 0
-    if pair.b.facts.get("foreign"):  # its modules may be cut otherwise
+    if pair.b.facts.get("foreign"):  # its modules may be split differently
         fitting = [key for key in keys if pair.a.shape(key) == pair.b.shape(key)]
         keys, others = fitting, len(keys) - len(fitting)
     if not keys:

@@ -127,7 +127,7 @@ def _forward_and_back(model: torch.nn.Module, found: Any, pairs: Names, notes: N
     model.train()
     outputs = model(*(one.reshape(shape) for one, shape in zip(inputs, shapes, strict=True)))
     answers = observe.tensors_of(outputs)
-    wanted = _numbered(found, "cotangent")  # they came in whatever order gradients do
+    wanted = _numbered(found, "cotangent")  # in the arbitrary order of the gradients
     if [one.numel() for one in answers] != [len(one) for one in wanted]:
         raise RequestError(
             f"The model gives {[list(one.shape) for one in answers]}, and the reference's tensors of "

@@ -94,7 +94,7 @@ def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -
             notes.keep(f"statistics/last/{prefix}{name}", weight)
     if options["data"] == "real":
         if not double:
-            before = observer.answered  # minigo has asked while it played
+            before = observer.answered  # minigo runs the model in self-play
             notes.facts["quality"] = dict(task.evaluate().metrics)
             notes.facts["answered"] = observer.answered - before
         _orders(task, notes)
@@ -276,7 +276,7 @@ def _given_gradients(observer: Observer, notes: Notes) -> None:
     with torch.no_grad():
         for name, weight in weights.items():
             weight.data = _drawn(weight, name)
-    observer.steps = observe.DETAILED  # its hook has nothing to note
+    observer.steps = observe.DETAILED  # its hook has nothing to record
     for step, deviation in enumerate(GRADIENTS):
         for name, weight in weights.items():
             weight.grad = deviation * _drawn(weight, f"{name} {step}")

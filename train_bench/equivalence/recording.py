@@ -67,7 +67,7 @@ def read(folder: Path) -> Recording:
         for key in (
             "groups",
             "schedule_groups",
-        ):  # of parameters that ranks do not share, each has told its own
+        ):  # each rank has recorded its own unshared parameters
             if key in first and key in one:
                 both = zip(first[key], one[key], strict=True)
                 first[key] = [list(dict.fromkeys((*names, *others))) for names, others in both]

@@ -10,7 +10,7 @@ from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import RequestError, UnknownName
 
-# What a system description must hold (system description checker); every value is a string, since numbers
+# Required fields of a system description (system description checker); every value is a string, since numbers
 # crash the checker.
 FIELDS = (
     *("submitter", "division", "status", "system_name", "number_of_nodes", "host_processors_per_node"),

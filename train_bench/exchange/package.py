@@ -35,10 +35,10 @@ from train_bench.plan import discover
 from train_bench.plan.command import digest_of_file
 from train_bench.plan.definition import changes
 
-# What all campaigns of a package share, as their logs announce it.
+# Log keys that all campaigns of a package share.
 SHARED = ("submission_org", "submission_division", "submission_status", "submission_platform")
 
-# How the message of a known defect starts: the repository checker knows no round before 2.0.
+# Prefix of the message of a known defect: the repository checker knows no round before 2.0.
 KNOWN_DEFECT = "mlperf_logging.repo_checker: error: argument ruleset: invalid choice: '1."
 
 # Options that name folders of the machine that the campaigns ran on.
@@ -304,7 +304,7 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
         _copy(path, folder / "program" / name)
     decided = {key: value for key, value in campaign.plan.items() if key not in ("shared", "jobs")}
     content = decided | {"config": campaign.config, "overruled": overruled}
-    # How a process died may name hosts and folders.
+    # The cause of death may name hosts and folders.
     attempts = [
         {key: value for key, value in attempt.items() if key != "deaths"} for attempt in campaign.attempts
     ]

@@ -70,7 +70,7 @@ class Link:
     def send(self, question: Mapping[str, Any]) -> None:
         """Send a request without waiting."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # a node that is gone is found by who waits for its answer
+        with contextlib.suppress(OSError):  # the receiver detects a lost node
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
             self._process.stdin.flush()
 

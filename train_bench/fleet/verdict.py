@@ -218,7 +218,7 @@ def _same_versions(verdict: Verdict, kind: Type, alike: Sequence[Node], known: K
                     f"{key} {value}, and {counted[usual]} of {len(alike)} have {usual}"
                 )
     for name, told in differing.items():
-        # That some package is another follows from one that is named.
+        # A named package implies that the combined digest differs.
         named = [one for one in told if not one.startswith(f"{PACKAGES} ")] or told
         verdict.find([name], "version", f"has {'; '.join(named)}.")
     return [node for node in alike if node.name not in differing]

@@ -48,7 +48,7 @@ earlier in the median, and at most one in five of them does not. Of the points o
 _SIMULATIONS = 10_000
 _ENDLESS = 10**9
 _MOST_LEFT_OUT = 0.9
-_ATOMS = 2_000  # runs that make up the distribution of the reference
+_ATOMS = 2_000  # runs that represent the distribution of the reference
 _SEED = 20
 
 

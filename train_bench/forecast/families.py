@@ -187,10 +187,10 @@ def fit(sizes: Sequence[Size], prior: Prior) -> StepTimes:
     """Fit the step times of a family to at least one known size."""
     ordered = sorted(sizes, key=lambda size: (size.accelerators, size.batch_size))
     shapes, weights, scales = _weighed(prior, ordered, 20 * _DRAWS)
-    # As many draws as there were, each as often as its weight says.
+    # Resample as many draws by weight.
     at = (np.arange(4 * _DRAWS) + 0.5) / (4 * _DRAWS)
     chosen = np.minimum(np.searchsorted(np.cumsum(weights), at), len(weights) - 1)
-    chosen = np.random.default_rng(19700101).permutation(chosen)  # no order of one draw in those of another
+    chosen = np.random.default_rng(19700101).permutation(chosen)  # breaks any order between the draws
     return StepTimes(
         scales=scales[chosen],
         shapes=shapes[chosen],

@@ -23,7 +23,7 @@ TYPICAL_ERROR = 0.08
 sets by the law of the others, of which half are below 4.4 %. With it the largest point of an official set is 1.1 of the
 stated deviations from the law of the others, by root mean square."""
 
-_EXPECTED_BEFORE = 2  # as many deviations of TYPICAL_ERROR stand beside those of a set's own points
+_EXPECTED_BEFORE = 2  # prior weight: deviations of TYPICAL_ERROR besides those of a set's own points
 _BOUNDS = 1e-3, 1e3  # of B_crit, as multiples of the smallest and of the largest batch size
 _CANDIDATES = 60  # values of B_crit that are tried at a time
 _REFINEMENTS = 6

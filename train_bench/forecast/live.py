@@ -33,13 +33,13 @@ LOW, HIGH = 0.1, 0.9
 """The printed interval is the 80 % interval."""
 
 # Standard deviations of logarithms.
-OF_CAMPAIGNS = 0.03  # of what campaigns need, against the reference: 5 % hold 80 % of published entries
+OF_CAMPAIGNS = 0.03  # of training of campaigns over the reference: 5 % cover 80 % of published entries
 OF_OTHERS = 0.15  # of the same, for one campaign in ten
-OF_SEEDS = 0.1  # of what runs need, where there are no points; counts as two runs
+OF_SEEDS = 0.1  # of training of runs, without points; counts as two runs
 OF_PACE = 0.015  # of the time from one evaluation to the next; counts as two of them
 OF_RUNS = 0.02  # of the pace of runs in a campaign; counts as two runs
 OF_FIRST = 0.1  # of the pace until the first evaluation, in which the data are opened
-OF_TIMES = 0.002  # of what remains of a run, however even its pace is
+OF_TIMES = 0.002  # of the remaining time of a run, however even its pace is
 
 FROM_THE_TAIL = 0.1
 """Share of runs that need an amount of training outside the reference's distribution."""
@@ -349,7 +349,7 @@ class _Normal:
 def _expected(points: Sequence[rcp.Point], rules: BenchmarkRules, batch_size: int) -> Samples | None:
     try:
         return expect(points, rules, batch_size)
-    except RequestError:  # without points the finished runs tell
+    except RequestError:  # without points from the finished runs
         return None
 
 

@@ -67,7 +67,7 @@ def without_lost_work(read: Log) -> Log:
     if not any(event.key == RESTORED for event in read.events):
         return read
     kept: list[Event] = []
-    ends: list[int] = []  # how much of `kept` there was at the start of the clock, and after each evaluation
+    ends: list[int] = []  # length of `kept` at the start of the clock, and after each evaluation
     for event in read.events:
         evaluations = _whole(event.value, "evaluations") if event.key == RESTORED else None
         if evaluations is not None and evaluations < len(ends):

@@ -172,7 +172,7 @@ def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[
         for phase, seconds in phases.items():
             least[phase] = least.get(phase, 0.0) + seconds
     least["input"] = min(step["phases"].get("input", 0.0) for step in steps)
-    # the way leads through some of the same calls, so no phase takes longer on it but by rounding
+    # the critical path has a subset of the calls, so no phase is longer on it except by rounding
     path = least | {
         phase: min(value, measured["path"].get(phase, 0.0))
         for phase, value in least.items()

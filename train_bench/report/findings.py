@@ -10,7 +10,7 @@ from rich.console import Console
 from train_bench.report.results import called
 from train_bench.report.table import origin_in_words, say, summary
 
-# How a finding of each grade is announced; broken rules first.
+# Label of each grade of finding; broken rules first.
 GRADES = {
     "breaks": "breaks a rule",
     "slow": "did not converge",

@@ -83,7 +83,7 @@ def _of_bound(bound: Content | None) -> Iterator[str]:
         f"{bound['ratio']:.0%} of the {_ms(bound['measured_seconds'])} that it took; "
         f"{bound['unique']} unique operators of {bound['calls']:,.0f} calls"
     )
-    if (parallel := bound.get("parallel_seconds")) is not None:  # profiles of before have none
+    if (parallel := bound.get("parallel_seconds")) is not None:  # older profiles have none
         yield f"  {_ms(parallel)} at least if all operators that do not need each other ran at once"
     for row in bound["phases"]:
         if row["measured_seconds"]:

@@ -34,7 +34,7 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[s
     first: dict[str, tuple[Judgement, Entry]] = {}
     sentences = []
     for judgement, entry in zip(judgements, entries, strict=True):
-        if judgement.score.launcher is None:  # logs of others: a round is no contest of pairs
+        if judgement.score.launcher is None:  # published logs: a round is not a pairwise comparison
             continue
         a, named = first.setdefault(judgement.score.benchmark, (judgement, entry))
         if a is judgement:

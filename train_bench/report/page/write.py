@@ -170,7 +170,7 @@ def _rendered(name: str, **values: Any) -> str:
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         **values,
     )
-    return rendered.encode("utf-8", errors="replace").decode()  # a log may hold half a character
+    return rendered.encode("utf-8", errors="replace").decode()  # a log may hold half of a surrogate pair
 
 
 def live_page(
