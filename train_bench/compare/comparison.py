@@ -67,14 +67,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`b` against `a`. Ratios are above 1 where `b` is the better one.
+    """Comparison of `b` with `a`. Ratios are above 1 where `b` is better.
 
     speedup      geometric mean time of a over that of b
-    throughput   samples per second of b over those of a, None where logs do not tell samples
+    throughput   samples per second of b over those of a, None if logs lack samples
     convergence  samples to the target of a over those of b; speedup = throughput x convergence
     score_ratio  score of a over that of b; None where either has none
     paired       whether runs with the same seed were compared with each other
-    more_runs    further runs of each that would tell a difference of this size; 0 if it is told already,
+    more_runs    further runs of each that detect a difference of this size; 0 if it is significant already,
                  None if they are more than 200
     """
 

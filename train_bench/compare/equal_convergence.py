@@ -27,7 +27,7 @@ class EqualConvergence:
     verdict    "equal", "different" or "cannot tell"
     low, high  ends of the 90 % confidence interval of the ratio
     runs       of A and of B that reached the target
-    more_runs  of each that would tell, if they differ as they do here; None if more than can be asked for, or none vary
+    more_runs  of each that decide at the observed difference; None above the limit, or without variance
     """
 
     verdict: str

@@ -69,17 +69,17 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """`b` against `a`, which is one entry or several of a history.
+    """Gate result of `b` against `a`, which is one entry or several of a history.
 
     verdict     `slower`, `not_slower` or `cannot_tell`
-    limit       the slow-down that is allowed, 0.03 for 3 %
+    limit       largest allowed slow-down, 0.03 for 3 %
     bounds      of the slow-down, at the look that decided, else at the last; None with fewer than two runs
     without_time  runs of b beyond those of a that ended and have no time, because of which b is not passed
-    most_pairs  how many pairs are looked at at most; None where the gate looks once
+    most_pairs  largest number of pairs; None if the gate looks once
     looks       every look at pairs of runs, until one decided
     campaigns   folders of the history; empty without
-    more_runs   further runs (of each, or of b beside a history) that would tell a slow-down of this size with a
-                probability of 80 %; 0 if it is told, None if they are more than 200, or would not suffice
+    more_runs   further runs (of each, or of b against a history) that detect a slow-down of this size with a
+                power of 80 %; 0 if it is significant, None if they are more than 200, or do not suffice
     """
 
     benchmark: str

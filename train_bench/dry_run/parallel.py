@@ -22,10 +22,9 @@ class DryParallel(OneRank):
 
     model, optimizer  the wrapped ones
     local             parameters that ranks do not share, by id
-    together          ranks that compute the same samples, and divide matrices among them
-    built             bytes of weights and buffers at most before training: whole, and beside them the parts that take
-                      their places
-    last_microbatch   whether the present micro-batch is the last of a step
+    together          ranks of a tensor-parallel group: the same samples, with divided matrices
+    built             peak bytes of weights and buffers before training: whole, plus the shards that replace them
+    last_microbatch   whether the current micro-batch is the last of a step
     """
 
     def __init__(

@@ -43,26 +43,25 @@ NOT_EXCHANGED = {
 class Step:
     """Cost of a step of one rank: bytes, and FLOP per sample, with a multiply-add as two.
 
-    device         whose kernels they would be; others need other memory between forward and backward pass
+    device         device of the kernels; it determines the memory between forward and backward pass
     samples        of a micro-batch of this rank
     trainable, frozen  parameters that this rank holds
     flop           by part of the model, forward and backward
     together       ranks that compute the same samples together
-    divided        kinds of which this rank holds its part alone
-    memory         by kind: weights (buffers with them), gradients, state of the optimizer, what else the benchmark
-                   keeps between steps, inputs, activations, which a forward pass leaves for the backward pass, and
-                   weights that are gathered for the layers that compute
-    peak           by the same kinds and what is temporary, when they are most
-    peak_phase     when that is: forward, backward or update
-    undivided      bytes when weights that ranks divide are whole on each: once they are built, beside the parts that
-                   take their places; with `weights` in `divided` in an evaluation, too, beside the state of the
-                   optimizer. 0 where they are not divided
-    reduced        bytes of gradients that are averaged over ranks, once a step
-    exchanged      bytes that the ranks exchange of what they hold for each other, over all micro-batches of a step:
-                   what this one sends
-    padded         whether samples are padded, here all to the longest there is
-    real_flop      FLOP of a sample without padding, if it was told how much that is
-    notes          what the numbers leave out, in sentences
+    divided        kinds of which this rank holds only its shard
+    memory         by kind: weights (with buffers), gradients, optimizer state, other state of the benchmark
+                   between steps, inputs, activations, which a forward pass leaves for the backward pass, and
+                   gathered weights of the layers that compute
+    peak           by the same kinds and temporary memory, at the maximum of their sum
+    peak_phase     phase of the peak: forward, backward or update
+    undivided      bytes while sharded weights are whole on each rank: once they are built, plus the shards that
+                   replace them; with `weights` in `divided` in an evaluation, too, plus the optimizer state. 0 if they
+                   are not sharded
+    reduced        bytes of gradients in the all-reduce, once a step
+    exchanged      bytes that this rank sends in all-to-alls, over all micro-batches of a step
+    padded         whether samples are padded, here all to the longest possible
+    real_flop      FLOP of a sample without padding, if `real_share` is given
+    notes          omissions of the numbers, in sentences
     """
 
     device: str
@@ -299,7 +298,7 @@ def _no_memory(benchmark: str) -> Iterator[None]:
         swap: Any = torch.utils.swap_tensors
 
         def swap_unknown(one: Tensor, other: Tensor) -> None:
-            """As torch does when a model is moved, which is refused for tensors with live references."""
+            """Swap as torch does when it moves a model, which refuses tensors with live references."""
             if (one.device, one.stride()) != (other.device, other.stride()):
                 known.clear()
                 swap(one, other)

@@ -34,12 +34,12 @@ Told = Callable[[str, Any, Any, Any], object]
 class Watch(TorchDispatchMode):
     """Active from before a model is built until its steps have run.
 
-    flop         by phase and part, a multiplication and an addition being two
-    alive        bytes by kind, now
-    peak         the same when they were most since `forget_peak`
-    peak_phase   where the step was then
-    part         bytes that this rank holds of a tensor of a kind, if those are not all; None: it holds all
-    gathered     bytes that a forward and a backward pass need beside that, because a layer is whole while it computes
+    flop         by phase and part, a multiply-add is two
+    alive        live bytes by kind
+    peak         the same at their maximum since `forget_peak`
+    peak_phase   phase of the peak
+    part         bytes of this rank's shard of a tensor of a kind; None: it holds all
+    gathered     additional bytes of a forward and a backward pass, because a layer is whole while it computes
     told         is called with each operator: phase, operator, arguments
     """
 

@@ -111,7 +111,7 @@ class Observer:
         return getattr(self._parallel, name)
 
     def wrap(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> Any:
-        """As the launcher does; names are recorded first, because a launcher may change the optimizer's groups."""
+        """Wrap like the launcher; names are recorded first, because a launcher may change the optimizer's groups."""
         self.model, self.optimizer = model, optimizer
         local = {id(weight) for weight in options.get("local_params", ())}
         options["local_params"] = [weight for weight in model.parameters() if id(weight) in local]

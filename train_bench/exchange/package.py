@@ -4,7 +4,7 @@
     DIR/<submitter>/results/<system>/<benchmark>/result_*.txt
     DIR/<submitter>/benchmarks/<benchmark>/implementations/<system>/...
 
-One package is of one submitter, division, round and system. It is built beside DIR and renamed once it is complete.
+One package is of one submitter, division, round and system. It is built next to DIR and renamed once it is complete.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ OFF_THE_LAW = 2.0
 EARLIER = 0.95
 ENTRIES = 3
 SHARE = 0.8
-"""Points are suspicious if at least three published entries of two submitters are beside them, converge by 5 % or more
+"""Points are suspicious if at least three published entries of two submitters exist, converge by 5 % or more
 earlier in the median, and at most one in five of them does not. Of the points of rounds 1.0 to 4.1 none are."""
 
 _SIMULATIONS = 10_000
@@ -63,7 +63,7 @@ class Certainty:
     smallest_caught the smallest saved part of training that is detected with a power of 80 %;
                     None above 90 %
     power           probability that a submission that saves `less` of training fails
-    endless_false_alarm, endless_caught, endless_power  the same with endlessly many reference runs
+    endless_false_alarm, endless_caught, endless_power  the same with infinitely many reference runs
     more_for_false_alarm  further reference runs until the false alarm is at most 1 %; None where 1000 are not enough
     more_for_power  further reference runs until `power` is 80 %; None where 1000 are not enough
     """

@@ -118,8 +118,8 @@ def _similarity(
 
 
 def _threads(profiles: Sequence[Content]) -> list[dict[str, Any]]:
-    """Of each benchmark that was profiled with different numbers of threads, all else equal: seconds of a step by class
-    with the fewest and with the most threads, and the speed-up."""
+    """Thread scaling of each benchmark with profiles at different numbers of threads, all else equal: seconds of a
+    step by class with the fewest and with the most threads, and the speed-up."""
     alike: dict[tuple[Any, ...], dict[int, Content]] = defaultdict(dict)
     for content in profiles:
         key = tuple(content[name] for name in ALIKE)

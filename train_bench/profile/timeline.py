@@ -16,7 +16,7 @@ STEP_ENDS = "step ends"
 class Step:
     """One step of the global batch, from the end of the previous one. Seconds by phase of wall time, of the training
     thread's processor time, and of time that it was runnable without a processor. `arrived` is when the last gradient
-    was there, from which on a rank can only wait for others; None if nobody is waited for."""
+    was there, from which on a rank can only wait for others; None without other ranks to wait for."""
 
     began: float
     seconds: float = 0.0

@@ -13,7 +13,7 @@ from train_bench.core.escape import plain
 from train_bench.report.results import FORMULA
 
 LINES, POINTS = 40, 20
-"""So many lines, and of each the last points, are shown; the other forms have all."""
+"""Lines, and last points of each, on a terminal; the other formats have all."""
 
 COLUMNS = (
     *(
