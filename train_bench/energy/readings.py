@@ -64,7 +64,7 @@ def read(path: Path) -> Rows:
 
 
 def validate(rows: Rows, begin_ms: int, end_ms: int) -> str | None:
-    """Error: why the readings do not give the energy between two times, as a sentence without its end; None if they
+    """Reason why the readings do not give the energy between two times, as a sentence without its end; None if they
     do."""
     if rows.lost is not None and (not rows.readings or rows.readings[-1].time_ms < end_ms):
         return rows.lost

@@ -297,7 +297,7 @@ def options_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def per_sample(tensor: torch.Tensor) -> np.ndarray:
-    """Features of each sample, (features, samples): mean, deviation, extremes, and the slope along its last
+    """Features of each sample, (features, samples): mean, deviation, extremes, and the linear trend along its last
     dimension."""
     flat = tensor.detach().double().flatten(1)
     lean = tensor.detach().double() @ torch.linspace(

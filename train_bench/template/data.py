@@ -20,8 +20,8 @@ NOISE = 0.3
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Prepare the data before any run, once: returns at once if `folder` is complete. `source` is the user's folder of
-    distributed data sets."""
+    """Prepare the data. Called before every campaign: returns at once if `folder` is complete. `source` is the user's
+    folder of distributed data sets."""
     if not arrays.is_written(config, folder):
         sizes = {"train": config.train_samples or 0, "val": config.eval_samples or 0}
         splits = {split: waves(samples, seed) for seed, (split, samples) in enumerate(sizes.items())}
