@@ -1,9 +1,12 @@
-"""Whether `train-bench accept` names what is ill, and nothing else, on four hosts that are namespaces of this machine:
-`python bench/acceptance.py [--trials N] [WORD ...]`, as root. Further words are given to each acceptance.
+"""Power and false alarms of `train-bench accept`, on four hosts that are namespaces of this machine.
 
-First one of four hosts with half a processor, a bit error in one layer, another version of torch and nothing; then N
-acceptances (20) of four good hosts, of which each should find nothing. All hosts have the same two cores or so, and
-train one after the other; whatever else runs here disturbs them, so an idle machine is needed.
+    python bench/acceptance.py [--trials N] [WORD ...]
+
+It needs root. Further words are given to each acceptance.
+
+In the first acceptance three of the four hosts have a fault: half a processor, a bit error in one layer, another
+version of torch. N acceptances (20) of four good hosts follow, none of which should have a finding. All hosts have the
+same two cores or so, and train one after the other; other load disturbs them, so an idle machine is needed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The law over the batch size, E(B) = E_min (1 + B / B_crit), of every official set of reference convergence points,
-and of ours.
+"""Fit of the batch size law, E(B) = E_min (1 + B / B_crit), to every official set of reference convergence points, and
+to ours.
 
 python bench/batch_size_law.py [ROUND ...]        by default, of each benchmark every set that differs
 

@@ -1,12 +1,13 @@
-"""Steps as they are predicted from bricks against steps that are measured, and bounds against what was measured.
+"""Accuracy of predicted step times: steps predicted from operator benchmarks against measured steps, and bounds against
+measured steps.
 
-For each variant a micro-batch that its benchmark makes up is trained on, and the same step is predicted in a process of
-its own (`train-bench profile --bricks`), with an empty store of bricks that all variants share. Networks at full size
-take the samples that SAMPLES says. Printed are both times, the error, bricks that were known before, and how long
-predicting took against measuring the steps; the last line has the median and the largest error. The measured time is
-that of the fastest step, because a brick's is that of calls which nobody disturbed; the median step is printed, too.
-With `--bound`, minis are profiled instead, and the ratio of bound to measured is printed; with `--torchvision`, that of
-torchvision's ResNet-50 in place of a variant.
+For each variant a synthetic micro-batch is trained on, and the same step is predicted in a process of its own
+(`train-bench profile --bricks`), with an empty cache of operator times that all variants share. Networks at full size
+take the samples in SAMPLES. Printed are both times, the error, the operators that were cached, and the time of
+predicting against measuring the steps; the last line has the median and the largest error. The measured time is that of
+the fastest step, because an operator's is that of undisturbed calls; the median step is printed, too. With `--bound`,
+minis are profiled instead, and the ratio of bound to measured is printed; with `--torchvision`, that of torchvision's
+ResNet-50 in place of a variant.
 
     python bench/bricks.py [VARIANT ...] [--bound | --torchvision]
 """
@@ -36,10 +37,10 @@ from train_bench.profile.bricks import CallRecorder
 from train_bench.profile.graph import Graph
 
 SAMPLES = {"resnet": 8, "ssd": 4, "unet3d": 1, "bert": 2, "rnnt": 8}
-"""Of networks at full size; those that are not here do not fit a machine of 24 GB, or need files that are fetched."""
+"""Samples of full-size networks; the others do not fit a machine of 24 GB, or need files to be fetched."""
 
 SECONDS, STEPS = 5.0, 3
-"""A step is taken again until both are reached, behind one that is left out."""
+"""A step is repeated until both are reached, after one that is left out."""
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""Data sets of other people for `fuzz.py`: small ones in the layouts in which they are distributed, what prepares
-each, and what may have become of their files."""
+"""Synthetic third-party data sets for `fuzz.py`, in the layouts of their distribution, with their preparation and
+possible corruptions."""
 
 from __future__ import annotations
 

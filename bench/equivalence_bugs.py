@@ -1,7 +1,7 @@
-"""Bugs of training, each planted in this process until it ends: what `bench/equivalence_power.py` has to find.
+"""Injected training bugs for `bench/equivalence_power.py`, each active in this process until it ends.
 
-Nothing of the product knows of them: named attributes are replaced before a task is built. A bug says nothing, and what
-is configured is what an honest run has.
+The product does not know them: named attributes are replaced before a task is built. A bug logs nothing, and the
+configuration is that of an honest run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.launchers import faults as of_launchers
 from train_bench.references.parts import lamb, stream, training
 
 PLANTED = ExitStack()
-"""Bugs that are contexts stay until this process ends."""
+"""Context managers of bugs, open until this process ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""A reference recorded beside itself: one A with its twins, held in memory, and any number of B's.
+"""Pairs of recordings of a reference: one A with its twins, held in memory, and any number of B's.
 
-Every recording is made in a process that is forked from this one, which has imported what all need and computes nothing
-itself; a pair takes about a second.
+Every recording is made in a process forked from this one, which has imported everything and computes nothing itself; a
+pair takes about a second.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Which planted bugs `train-bench equivalent` finds, by which rung, and how often it finds one where there is none.
+"""Power of `train-bench equivalent`: injected bugs found, by check, and false alarms on equal pairs.
 
     python bench/equivalence_power.py [REFERENCE ...] [--bugs [NAME ...]] [--seeds N] [--steps N] [--minutes N]
                                       [--to FILE]
 
-Every bug of `bench/equivalence_bugs.py` is planted in every mini benchmark that it applies to, in a process of its own.
-Pairs of recordings that are equal are compared, too, for every seed: B with other threads, kernels, rounding, layout,
-ranks and micro-batches. What was compared is kept in FILE, and is not compared again when
-the program goes on from it; it ends after `--minutes`. The exit code is 1 if fewer than 95 % of the bugs are found,
-more than 1 % of equal pairs are called different, or a recording in double precision failed, and 3 if pairs are left.
+Every bug of `bench/equivalence_bugs.py` is injected into every mini benchmark that it applies to, in a process of its
+own. Pairs of recordings that are equal are compared, too, for every seed: B with other threads, kernels, rounding,
+layout, ranks and micro-batches. What was compared is kept in FILE, and is not compared again when the program goes on
+from it; it ends after `--minutes`. The exit code is 1 if fewer than 95 % of the bugs are found, more than 1 % of equal
+pairs are called different, or a recording in double precision failed, and 3 if pairs are left.
 """
 
 from __future__ import annotations

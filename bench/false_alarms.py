@@ -1,4 +1,4 @@
-"""How often the RCP test refuses an honest campaign of a mini benchmark, by the runs of its reference points.
+"""False alarm rate of the RCP test on honest campaigns of mini benchmarks, by the runs of its reference points.
 
     python bench/false_alarms.py [FOLDER ...]
 

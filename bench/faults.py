@@ -1,7 +1,7 @@
-"""Planted faults, and a rank that has one: `python -m bench.faults FAULT PLAN.json INDEX`.
+"""Fault injection: a rank with an injected fault, `python -m bench.faults FAULT PLAN.json INDEX`.
 
-Nothing of the product knows of them: named attributes are replaced in the process of the rank, before it joins the
-others. A fault says nothing, and what the run logs beforehand is what an honest one logs.
+The product does not know the faults: named attributes are replaced in the process of the rank, before it joins the
+others. A fault logs nothing, and the run's configuration lines are those of an honest one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from train_bench.references.parts import lamb, optimizers, stream, training
 from train_bench.run import rank
 
 PLANTED = ExitStack()
-"""Faults that stay until this process ends."""
+"""Context managers of faults, open until this process ends."""
 
 NO_AUGMENTATION: dict[str, dict[str, Any]] = {
     "resnet": {"crop_area": [1.0, 1.0], "crop_aspect": [1.0, 1.0], "flip": 0.0},
@@ -37,7 +37,7 @@ NO_AUGMENTATION: dict[str, dict[str, Any]] = {
 
 
 SLOW_DOWN = 0.15
-"""How much longer training and evaluation take with the fault `slower`."""
+"""Relative slow-down of training and evaluation by the fault `slower`."""
 
 
 def no_average(reference: str, launcher: str) -> None:

@@ -1,14 +1,14 @@
-"""Time-to-train against the mean time between failures, beside the formulas of Young and Daly.
+"""Time-to-train against the mean time between failures, compared with the formulas of Young and Daly.
 
     python bench/faults_curve.py [OPTION=VALUE ...] [SECONDS ...]
 
 Options are those of `run`, by default benchmark=dlrm_mini runs=3 checkpoint_seconds=2. SECONDS are mean times between
 failures, by default 120, 60, 30 and 15; failures come after exponentially distributed times and kill rank 0. The same
 seeds are trained once without checkpoints, once with them, and once for each SECONDS. A row is printed as soon as its
-runs are over; all times are means of a run in seconds. Young and Daly say what they expect of the training time of the
-runs that nothing killed, and of the checkpoint, interval and restart that were measured in the row. The exit code is 1
-where a run that was killed took another number of samples to another quality than the same seed that was not, because
-then it did not go on where it was.
+runs are over; all times are means of a run in seconds. The formulas of Young and Daly take the training time of the
+runs without failures, and the checkpoint, interval and restart times of the row. The exit code is 1 if samples or
+quality of a killed run differ from those of the same seed without failures, because then it did not resume where it
+was.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replays published logs: how well is the end of a run known after three evaluations?
+"""Accuracy of live forecasts: the end of a run after three evaluations, on replayed published logs.
 
     python bench/forecast_live.py CORPUS_DIR [--evaluations 3]
 

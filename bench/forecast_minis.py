@@ -1,4 +1,4 @@
-"""Forecasts of the mini benchmarks beside what came of them.
+"""Accuracy of forecasts of the mini benchmarks.
 
     python bench/forecast_minis.py [RUNS] [BENCHMARK ...]
 

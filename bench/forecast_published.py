@@ -1,17 +1,17 @@
-"""How well published results forecast published results.
+"""Cross-validated accuracy of forecasts of published results from other published results.
 
     python bench/forecast_published.py TABLE.csv [--rounds v4.0,v4.1] [--split]
 
-TABLE.csv has the columns of the table that comes with train_bench (`train-bench index published` derives one). A
-family is one submitter's closed entries of a round for one benchmark and accelerator; those with three sizes or more
-are asked: the step time of every larger system from the two smallest sizes alone, the samples to the target from
-the reference convergence points of the round. What other families are like is learned from the table and from the one
-that comes with train_bench, without whatever the submitter published for this benchmark in that round or a later one,
-and without any family that holds an entry which is asked. With --split it is learned from half of the submitters and
-the other half is asked, both ways.
+TABLE.csv has the columns of the table that comes with train_bench (`train-bench index published` derives one). A family
+is one submitter's closed entries of a round for one benchmark and accelerator; those with three sizes or more are
+forecast: the step time of every larger system from the two smallest sizes alone, the samples to the target from the
+reference convergence points of the round. The prior of other families is learned from the table and from the one that
+comes with train_bench, without whatever the submitter published for this benchmark in that round or a later one, and
+without any family that holds a forecast entry. With --split it is learned from half of the submitters and the other
+half is forecast, both ways.
 
-Printed by benchmark: rows, median and 90th percentile of |forecast / published - 1|, that of the model a (B / p) +
-c log2 p without any learning on the same rows, and how often the 80 % interval holds the published minutes. The last
+Printed by benchmark: rows, median and 90th percentile of |forecast / published - 1|, that of the model a (B / p) + c
+log2 p without any learning on the same rows, and the coverage of the 80 % interval over the published minutes. The last
 line is `median <error> coverage80 <share> rows <n>`.
 """
 

@@ -1,10 +1,10 @@
-"""Mutated logs, broken campaigns, records of games and data sets, given to the command line: whatever they hold,
-there is no traceback, no hang above `LIMIT_SECONDS` and no exit code but 0, 1 and 2.
+"""Fuzz test of the command line with mutated logs, broken campaigns, game records and data sets: no traceback, no hang
+above `LIMIT_SECONDS` and no exit code but 0, 1 and 2.
 
     python bench/fuzz.py [--seed 1] [--logs 1000] [--campaigns 100] [--games 200] [--sources 200]
 
-Verbs are carried out in this process; nothing that a plan asks for is started. Data sets are prepared by their
-references, in small configurations. What fails is kept under `--keep DIR`, and the exit code is 1 then.
+Commands run in this process; no command of a plan is started. Data sets are prepared by their references, in small
+configurations. What fails is kept under `--keep DIR`, and the exit code is 1 then.
 """
 
 from __future__ import annotations

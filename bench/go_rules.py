@@ -1,5 +1,5 @@
-"""Random games of minigo's rules against the implementation that follows them word by word, superko included; the
-first difference ends the program with a traceback.
+"""Differential test of minigo's rules, superko included: random games against a literal implementation of the rules;
+the first difference ends the program with a traceback.
 
     python bench/go_rules.py [GAMES [SIZE ...]]
 """

@@ -1,4 +1,4 @@
-"""What the harness costs on the clock: the same training through it and as a bare loop without it.
+"""Overhead of the harness: the same training through it and as a bare loop without it.
 
 Both train the same model on the same batches with the same seed, device, threads, numerics and loader for the
 same number of epochs, with an evaluation after each. One goes through harness, log, `Task` and `Parallel`;

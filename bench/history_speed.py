@@ -1,4 +1,4 @@
-"""What `train-bench history` costs on a store of many runs.
+"""Speed of `train-bench history` on a store of many runs.
 
 Makes a store of RUNS runs (100,000 without the argument) in campaigns of five: for two years every night and by several
 benchmarks, machines and numbers of ranks, with a share of results that are not valid, and a few that are copies. Then

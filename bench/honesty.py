@@ -1,4 +1,4 @@
-"""With permuted training labels, no mini benchmark may reach its target: there is nothing to learn.
+"""Permuted-label control: on permuted training labels no mini benchmark may reach its target.
 
 Every `*_mini` benchmark, or those that are named, trains on shuffled labels for 1.5 times as long as its slowest
 reference run, or up to its own limit where it has no reference runs. A run that reaches the target means that the

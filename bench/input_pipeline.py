@@ -1,4 +1,4 @@
-"""How much of the timed window a rank spends waiting for data, for each reference at its mini scale.
+"""Share of the timed window that a rank waits for data, for each reference at its mini scale.
 
 A run goes through harness, log and task as always, for a few evaluations. Every wait of the training process for
 a `DataLoader`, with loader processes or without, is added up, from `run_start` to `run_stop`. The last line is

@@ -1,4 +1,4 @@
-"""What judging costs, against the official tools on the same logs.
+"""Speed of the judge against the official tools on the same logs.
 
 Prints wall and processor seconds of `train-bench judge --json` and of the official package checker (which runs
 the compliance and the RCP checker) and result summarizer, on a corpus of published logs and on copies of it

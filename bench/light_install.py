@@ -1,4 +1,4 @@
-"""What `pip install train-bench` brings, and what the references need beside it.
+"""Size of `pip install train-bench`, and of the extra that the references need.
 
 Builds the wheel, installs it into fresh virtual environments, light and with the extra `references`, and prints for
 each the number of packages, the size of site-packages and how long pip took. The light one then judges a folder of

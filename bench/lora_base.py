@@ -1,5 +1,5 @@
 """Make the start weights of llama2_70b_lora_mini: its network without adapters, pretrained on the language that the
-dialect comes from.
+dialect is derived from.
 
     python bench/lora_base.py [STEPS [FILE]]
 

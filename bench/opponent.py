@@ -1,6 +1,6 @@
-"""Make the opponent of minigo_mini: the benchmark's own network after a few generations of seed 1, which met
-nobody but itself. Its generations have twice as many games as the benchmark's, and four of them are learnt from and
-not five.
+"""Make the opponent of minigo_mini: the benchmark's own network after a few generations of seed 1, trained by self-play
+only. Its generations have twice as many games as the benchmark's, and training uses the last four generations instead
+of five.
 
     python bench/opponent.py [GENERATIONS [FILE]]
 """

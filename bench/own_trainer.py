@@ -1,4 +1,4 @@
-"""What `train_bench.Benchmark` costs a program that trains in its own way.
+"""Overhead of `train_bench.Benchmark` in a program with its own training loop.
 
 Prints the time of a block and of an evaluation; what `from train_bench import Benchmark` takes beyond an empty Python,
 in processor time of processes that alternate; and the ratio of a training loop of a second in NumPy with it to the same

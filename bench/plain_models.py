@@ -1,4 +1,4 @@
-"""Networks and losses as a tutorial would write them, for `references.py` to compare ours with."""
+"""Networks and losses as in a tutorial: the baselines of `references.py`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One run of a benchmark as the programs of this folder time it: planned as any run is, but with a target that
-cannot be reached, so that it goes on for as long as it is asked to.
+"""One planned run of a benchmark for the programs of this folder, with an unreachable target, so that it goes on for as
+long as requested.
 
 Every program here that uses the package `references` imports this module before it, because Python looks into
 the program's own folder first, and a program there has the same name.

@@ -1,4 +1,5 @@
-"""Whether the gate of `train-bench compare` finds a slow-down of 15 % in real runs, and none between equal ones.
+"""Power of the gate of `train-bench compare`: it has to find a slow-down of 15 % in real runs, and none between equal
+ones.
 
     python bench/planted_slow_down.py [OPTION=VALUE ...]
 

@@ -1,4 +1,4 @@
-"""What profiles of the mini benchmarks say, on one rank and on two, and what these have in common.
+"""Profiles of the mini benchmarks, on one rank and on two, and their comparison.
 
 Each is profiled by `train-bench profile` with few steps and rounds, into a folder of its own in FOLDER; what is there
 already is read and not profiled again, so the whole can be done in pieces. Printed are the share of the window that has

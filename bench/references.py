@@ -1,5 +1,5 @@
-"""Samples per second of a reference's training step at full model size, against the plainest loop in torch. BERT
-and Llama have fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
+"""Throughput of each reference's training step at full model size, against a plain loop in torch. BERT and Llama have
+fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
 
 Both sides train the same model with the same optimizer, numerics, threads and input, which is synthetic and
 lies ready; the plain side is written here as a tutorial would write it: default memory layout, no harness, no

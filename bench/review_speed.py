@@ -1,10 +1,10 @@
-"""What reviewing a round costs.
+"""Speed of the review of a round.
 
     TRAIN_BENCH_CORPUS=FOLDER python bench/review_speed.py [MEGABYTES] [SCRATCH_FOLDER]
 
 Makes a round of so many megabytes (1000 unless given) of a corpus of published logs: every submitter's folder again and
 again under names of its own, in each copy all times later and all seeds others, so that no log is the copy of another.
-Prints how many of the questions of the corpus the copies have, and wall and processor seconds of `train-bench review
+Prints the number of the corpus's questions that the copies raise, and wall and processor seconds of `train-bench review
 --json`. The last line is `seconds <wall> processor <seconds> megabytes <n>`.
 """
 

@@ -1,12 +1,12 @@
-"""Campaigns with planted faults: what finds each of them, and that nothing is found without one.
+"""Campaigns with injected faults: the findings on each, and no finding without a fault.
 
     python bench/sabotage.py [FAULT ...] [benchmark=NAME ...] [launcher=NAME ...]
 
 Without words the whole matrix, hours on two cores. A row is printed as soon as its campaign is over. Faults that a
 single log shows are looked for in one short run, which does not reach its target; those that only slow or speed up the
-convergence in a whole campaign, whose verdict is asked. `found by` lists the kinds of findings that the same
-campaign without the fault does not have; `same as clean` says that it has left no trace in any evaluation, so that
-there is nothing to find. The exit code is 1 if a clean campaign has a finding.
+convergence in a whole campaign, by its verdict. `found by` lists the kinds of findings that the same campaign without
+the fault does not have; `same as clean` says that it has left no trace in any evaluation, so that there is nothing to
+find. The exit code is 1 if a clean campaign has a finding.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHORT: dict[str, float] = {
     "retinanet_mini": 1,
 }
 WITH_DATA = [name for name in SHORT if name != "minigo_mini"]
-# Of BERT and DLRM-DCNv2 the small scale has none, and that of U-Net ends with the rate it would begin with.
+# BERT and DLRM-DCNv2 have none at small scale, and that of U-Net ends with the rate it would begin with.
 WITH_WARM_UP = [name for name in WITH_DATA if name not in ("bert_mini", "dlrm_dcnv2_mini", "unet3d_mini")]
 ALONE = ("launcher=inline", "launcher.threads_per_rank=1")
 PAIR = ("launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
@@ -59,7 +59,7 @@ LAUNCHERS = {
 SEED = 4711
 RUNS = 5
 
-# Findings that say nothing of a fault: a short run is short and misses its target, a machine may be busy, and files
+# Findings unrelated to a fault: a short run is short and misses its target, a machine may be busy, and files
 # may not be committed yet.
 BESIDES = {"target", "short", "processor_wait", "revision"}
 

@@ -1,4 +1,4 @@
-"""How throughput scales from one rank to two below each launcher, beside bare DistributedDataParallel.
+"""Scaling of throughput from one rank to two for each launcher, against bare DistributedDataParallel.
 
 A ResNet larger than that of the mini benchmark is trained for a fixed number of epochs, with one evaluation at
 the end: by `train-bench` below every launcher of `launchers/` that can start here, and by a plain loop below

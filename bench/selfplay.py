@@ -1,4 +1,4 @@
-"""Positions per second of minigo's rules alone and of self-play with the network, and where the time goes.
+"""Speed of minigo: positions per second of the rules alone and of self-play with the network, and time by part.
 
 The rules play random games; their rival is the implementation in tests/references/slow_go.py, which plays the same
 kind of games word by word. Self-play is that of the full benchmark's network, at the board size and readouts given

@@ -1,4 +1,4 @@
-"""Losses and memory of each way to divide the training state among ranks, beside DistributedDataParallel.
+"""Losses and memory of each sharding of the training state, against DistributedDataParallel.
 
     python bench/sharding.py [RANKS] [STEPS] [WIDTH]
 

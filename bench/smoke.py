@@ -1,4 +1,4 @@
-"""Smoke test, `make smoke`: does what is installed here import, train for an epoch, judge and report? In a temporary
+"""Smoke test, `make smoke`: the installed package imports, trains for an epoch, judges and reports. In a temporary
 folder, under a minute on two cores."""
 
 from __future__ import annotations

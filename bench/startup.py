@@ -1,4 +1,4 @@
-"""How long `train-bench list` and `train-bench judge` take, against an empty Python.
+"""Startup time of `train-bench list` and `train-bench judge`, against an empty Python.
 
 Prints the median wall time of each over interleaved rounds; the last line is `ratio`, the time of `list`
 over that of an empty Python.

@@ -1,4 +1,4 @@
-"""Speed of small benchmarks by threads of a rank, on an idle machine and beside busy loops.
+"""Speed of small benchmarks by threads of a rank, on an idle machine and with busy loops.
 
     python bench/threads.py [BENCHMARK ...] [threads=1,2] [loops=0,1,2]
 

@@ -1,4 +1,4 @@
-"""Time and memory of the transducer loss with its gradient, against the same cell by cell.
+"""Time and memory of the transducer loss with its gradient, against a cell-by-cell implementation.
 
 Log-probabilities of blank and of the next label are given; both sides find the loss and its gradient by these,
 in one thread, whose processor time counts. The plain side is the textbook's recursion in torch, one cell at a time,

@@ -1,6 +1,6 @@
-"""What `train_bench.task.Task` promises, tried on a reference: `CHECKS`, each a function whose docstring is the promise
-and which raises `Broken` with what it saw instead. They call nothing but the contract, in this process and on a CPU,
-and train a few global batches."""
+"""Contract tests of `train_bench.task.Task` on a reference: `CHECKS`, one function each. The docstring is the printed
+promise; a violation raises `Broken`. The checks call nothing but the contract, in this process on a CPU, and train a
+few global batches."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from train_bench.run.order import order_fingerprint
 from train_bench.task import BenchmarkConfig, DataFacts, Task
 
 BATCHES = 3
-"""Global batches that most checks train; units of a benchmark that counts in something else than samples."""
+"""Global batches that most checks train; units of a benchmark whose progress is not counted in samples."""
 
 SAME_SAMPLES = 0.002
-"""Most of the evaluation set that may be in the training set, too: real data sets have duplicates."""
+"""Largest share of the evaluation set that may be in the training set: real data sets have duplicates."""
 
 
 class Broken(Exception):
-    """A promise that was not kept: a sentence with what was seen, and what to do."""
+    """A violated promise: a sentence with the observed value and the remedy."""
 
 
 class NotTried(Exception):
-    """Why a promise cannot be tried on this benchmark, as the end of a sentence."""
+    """A check that does not apply to this benchmark; the reason, as the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A benchmark to be tried: what a run of it would be told, and what makes its task of a configuration."""
+    """A benchmark under test: the arguments of a run, and the factory that makes its task from a configuration."""
 
     job: Job
     config: BenchmarkConfig
@@ -51,14 +51,14 @@ class Case:
         return 1 if self.job.unit is Unit.GENERATION else self.config.hyperparameters.global_batch_size
 
     def mark(self, batches: float) -> Mark:
-        """Where training is to stop."""
+        """Position at which training stops."""
         return Mark(count=round(batches * self.batch), epoch_num=1, first_epoch_num=1, epoch_count=1)
 
     @contextmanager
     def built(
         self, *, seed: int = 1, rank: int = 0, ranks: int = 1, **changes: Any
     ) -> Iterator[tuple[Task, OneRank]]:
-        """A task as it is before the clock, and the rank that it thinks it is; closed in the end."""
+        """Context: a task before the clock starts, and the rank that it takes itself for; closed in the end."""
         parallel = OneRank(rank=rank, size=ranks)
         task = self.make(replace(self.config.for_ranks(ranks), **changes))
         try:
@@ -69,7 +69,7 @@ class Case:
 
     @contextmanager
     def opened(self, **how: Any) -> Iterator[tuple[Task, OneRank, DataFacts]]:
-        """The same with its data open."""
+        """Context: the same with its data open."""
         with self.built(**how) as (task, parallel):
             yield task, parallel, task.open_data()
 
@@ -275,7 +275,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
 
 
 def promise(check: Callable[[Case], None]) -> str:
-    """What a check is about, without the full stop."""
+    """Promise of a check, without the full stop."""
     return (check.__doc__ or "").strip().rstrip(".")
 
 
@@ -289,7 +289,7 @@ def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 @contextmanager
 def _files_opened() -> Iterator[list[str]]:
-    """Names of files that this process opens meanwhile. A hook can never be taken away; it only stops to listen."""
+    """Context: names of files that this process opens. An audit hook cannot be removed; it only stops recording."""
     names: list[str] = []
     listening = True
 

@@ -1,4 +1,4 @@
-"""A `Parallel` for one process in fp32 on a CPU, which can claim to be one of several ranks."""
+"""`Parallel` for one fp32 process on a CPU, which can claim to be one of several ranks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class OneRank:
-    """The whole group is this process. `rank` and `size` may be claimed to see what one of several ranks would be
-    given; sums and means are then those of this rank alone.
+    """The whole group is this process. `rank` and `size` may be claimed to get the input of one of several ranks; sums
+    and means are then those of this rank alone.
 
-    model, optimizer  what was wrapped
+    model, optimizer  the wrapped ones
     steps_taken       optimizer steps since then
     """
 
@@ -76,15 +76,15 @@ class OneRank:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps."""
+        """Number of steps."""
         return {"steps_taken": self.steps_taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Put it back."""
+        """Restore the number of steps."""
         self.steps_taken = state["steps_taken"]
 
     def sync_buffers(self) -> None:
-        """There are no others."""
+        """No other replicas."""
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Parameters and buffers, and the optimizer's tensors as `NAME/KEY`, but for `local_params`."""
@@ -114,7 +114,7 @@ class OneRank:
         return value
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """No-op: one process."""
 
     def leave(self) -> None:
-        """Nothing to end."""
+        """No-op."""

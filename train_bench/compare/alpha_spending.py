@@ -1,7 +1,7 @@
-"""Bounds of a test that looks at growing data again and again, by alpha spending (Lan and DeMets 1983).
+"""Group-sequential test bounds by alpha spending (Lan and DeMets 1983).
 
-Of the level, looks may have spent alpha(t) by the time that the share t of the information is there; here the spending
-function of the O'Brien-Fleming type, which leaves nearly all of it for the end.
+The looks up to information fraction t may spend alpha(t) of the level. The spending function is of the O'Brien-Fleming
+type, which leaves nearly all of the level for the last look.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 NORMAL = NormalDist()
 
 POINTS = 801
-"""Of the grid on which the density of what went on is integrated (Simpson's rule: an odd number)."""
+"""Grid points of the integrated density (Simpson's rule: an odd number)."""
 
 FAR = 8.0
-"""Standard deviations beyond which nothing is left."""
+"""Integration limit in standard deviations."""
 
 
 def spent(level: float, share: float) -> float:
-    """How much of a one-sided `level` is spent when `share` of the information is there: 2 - 2 Phi(z / sqrt(share)),
-    where z is exceeded with half of the level."""
+    """Spending function: 2 - 2 Phi(z / sqrt(share)) at information fraction `share` of a one-sided `level`, where z is
+    exceeded with half of the level."""
     if share >= 1:
         return level
     return 2 * NORMAL.cdf(NORMAL.inv_cdf(level / 2) / math.sqrt(share))
@@ -30,11 +30,11 @@ def spent(level: float, share: float) -> float:
 
 @cache
 def nominal_levels(level: float, most: int, first: int = 2) -> tuple[float, ...]:
-    """The one-sided level of each look after `first`, ..., `most` equal parts of the information, with which a test
-    that stops at the first significant look has `level` in all.
+    """One-sided level of each look after `first`, ..., `most` equal parts of the information, such that a test that
+    stops at the first significant look has `level` in all.
 
-    The sum of what was seen is a Brownian motion in the share of information; its density where no look has stopped
-    it is carried from look to look, and each bound leaves the probability above it that may be spent there.
+    The cumulative sum is a Brownian motion in the information fraction. Its density on the paths that have not stopped
+    is carried from look to look, and each bound leaves the probability above it that may be spent there.
     """
     import numpy as np
     from scipy.special import ndtr
@@ -61,7 +61,7 @@ def nominal_levels(level: float, most: int, first: int = 2) -> tuple[float, ...]
 
 
 def _where(above: Any, due: float) -> float:
-    """The bound above which the probability is `due`, by bisection."""
+    """The bound whose upper tail has probability `due`, by bisection."""
     low, high = -FAR, 2 * FAR
     for _ in range(80):
         middle = (low + high) / 2

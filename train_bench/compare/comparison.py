@@ -1,9 +1,9 @@
-"""Is one entry faster than another? Two sets of runs -> ratio, interval, and how many more runs would tell.
+"""Comparison of two entries: speed-up, 95 % confidence interval, and the further runs needed to detect a difference.
 
-Everything is done in logarithms of times. Times to train are products (samples to the target over samples per
-second) and skewed to the right; their logarithms are nearly normal. What is estimated is the ratio of the
-geometric means: under a change of speed alone it is the ratio of any other mean, of the olympic mean of the
-score, too, and it is the product of what throughput and convergence contribute (decision 0063).
+All statistics are on logarithms of times. Times to train are products (samples to the target over samples per second)
+and skewed to the right; their logarithms are nearly normal. The estimate is the ratio of geometric means: under a
+change of speed alone it equals the ratio of any other mean, the olympic mean included, and it is the product of the
+throughput and convergence ratios (decision 0063).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from train_bench.judge.score import Score, ScoredRun
 from train_bench.judge.statistics import ALPHA, student_probability, student_quantile
 
 POWER = 0.8
-"""With the suggested number of runs, four of five repetitions would find a difference of the size seen."""
+"""Power: with the suggested number of runs, four of five repetitions find a difference of the observed size."""
 
 MOST_MORE = 200
-"""More further runs than this are not suggested: nobody would do them."""
+"""Most further runs that are suggested."""
 
 
 class WithRuns(Protocol):
-    """A score, or what a store knows of one."""
+    """A score, or the stored runs of one."""
 
     @property
     def runs(self) -> Sequence[ScoredRun]:
@@ -34,12 +34,12 @@ class WithRuns(Protocol):
 
 
 class TooFewRuns(RequestError):
-    """There are fewer than two runs to compare."""
+    """Fewer than two runs to compare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """Estimate of a ratio with its 95 % interval (`low` to `high`) and the two-sided p-value of ratio 1."""
+    """Estimate of a ratio with its 95 % confidence interval (`low` to `high`) and the two-sided p-value of ratio 1."""
 
     value: float
     low: float
@@ -48,14 +48,14 @@ class Ratio:
 
     @property
     def decided(self) -> bool:
-        """Whether 1 lies outside of the interval."""
+        """True if 1 lies outside the interval."""
         return self.low > 1 or self.high < 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of two entries: `runs` is how many of its times were compared, `left_out` counts those of its runs
-    that did not converge or break the rules, or have no partner."""
+    """One of two entries: `runs` counts the compared times, `left_out` counts runs that did not converge, break the
+    rules or have no partner."""
 
     name: str
     runs: int
@@ -67,14 +67,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`b` against `a`. Ratios are above 1 where `b` is the better one.
+    """Comparison of `b` with `a`. Ratios are above 1 where `b` is better.
 
     speedup      geometric mean time of a over that of b
-    throughput   samples per second of b over those of a, None where logs do not tell samples
+    throughput   samples per second of b over those of a, None if logs lack samples
     convergence  samples to the target of a over those of b; speedup = throughput x convergence
     score_ratio  score of a over that of b; None where either has none
     paired       whether runs with the same seed were compared with each other
-    more_runs    further runs of each that would tell a difference of this size; 0 if it is told already,
+    more_runs    further runs of each that detect a difference of this size; 0 if it is significant already,
                  None if they are more than 200
     """
 
@@ -122,7 +122,7 @@ def compare(name_a: str, a: Score, name_b: str, b: Score) -> Comparison:
 
 
 def refuse_other_tasks(name_a: str, a: Score, name_b: str, b: Score) -> None:
-    """Raises `RequestError` where times of the two are of different things."""
+    """Raise `RequestError` if the two entries have different tasks."""
     for what, of_a, of_b in (
         ("benchmark", a.benchmark, b.benchmark),
         ("target", a.target, b.target),
@@ -146,8 +146,8 @@ def comparable(a: Score, b: Score) -> tuple[list[ScoredRun], list[ScoredRun], bo
 
 
 def pairs_of(a: Score, b: Score) -> tuple[list[ScoredRun], list[ScoredRun], bool]:
-    """The same in the order in which runs were made, of entries that grow. They come in pairs if the seeds of one are
-    among those of the other. Which of them make the result is not known before the last."""
+    """Pair the runs of entries that still grow, in the order in which they were made. They are paired if the seeds of
+    one are a subset of those of the other. The runs that make the result are not known before the last."""
     in_turn = (sorted(filter(has_time, score.runs), key=lambda run: run.index) for score in (a, b))
     runs_a, runs_b = in_turn
     seeds_a, seeds_b = ({run.seed for run in score.runs} for score in (a, b))
@@ -161,7 +161,7 @@ def pairs_of(a: Score, b: Score) -> tuple[list[ScoredRun], list[ScoredRun], bool
 
 def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio:
     """exp(mean(a) - mean(b)) of logarithms, with Student's interval: Welch's for independent runs (Welch 1947,
-    Satterthwaite's degrees of freedom), else that of the differences of pairs."""
+    Satterthwaite's degrees of freedom), else that of paired differences."""
     difference = statistics.fmean(a) - statistics.fmean(b)
     parts, sizes = variances(a, b, paired=paired)
     error, freedom = error_of(parts, sizes)
@@ -178,9 +178,9 @@ def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio:
 
 
 def more_runs(a: Sequence[float], b: Sequence[float], *, paired: bool) -> int | None:
-    """The smallest number of further runs of each with which the test would find, with probability `POWER`, a
-    difference as large as that seen, if the deviations are those seen (power of the t-test by the
-    noncentral t distribution). At least 1; None if it is above `MOST_MORE`."""
+    """Smallest number of further runs of each entry that detects the observed difference with probability `POWER`,
+    given the observed deviations (power of the t-test by the noncentral t distribution). At least 1; None if it is
+    above `MOST_MORE`."""
     difference = abs(statistics.fmean(a) - statistics.fmean(b))
     parts, sizes = variances(a, b, paired=paired)
     for more in range(1, MOST_MORE + 1):
@@ -191,7 +191,7 @@ def more_runs(a: Sequence[float], b: Sequence[float], *, paired: bool) -> int | 
 
 
 def variances(a: Sequence[float], b: Sequence[float], *, paired: bool) -> tuple[list[float], list[int]]:
-    """Variances that add up in the difference of the means, and of how many values each is."""
+    """Variances that add up in the difference of the means, each with its sample size."""
     if paired:
         differences = [one - other for one, other in zip(a, b, strict=True)]
         return [statistics.variance(differences)], [len(differences)]
@@ -199,8 +199,8 @@ def variances(a: Sequence[float], b: Sequence[float], *, paired: bool) -> tuple[
 
 
 def error_of(variances: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
-    """Standard error of the difference, and its degrees of freedom. What rounding leaves of variances that are
-    none is none."""
+    """Standard error of the difference, and its degrees of freedom. Rounding residue of zero variances counts as
+    zero."""
     terms = [variance / size for variance, size in zip(variances, sizes, strict=True)]
     total = math.fsum(terms)
     if total < 1e-24:
@@ -221,18 +221,18 @@ def _power(noncentrality: float, freedom: float) -> float:
 
 
 def usable(score: WithRuns) -> list[ScoredRun]:
-    """The runs whose times can be compared: those that make the result, converged and comply."""
+    """Runs whose times can be compared: those that make the result, converged and comply."""
     return [run for run in score.runs if run.counted and has_time(run)]
 
 
 def has_time(run: ScoredRun) -> bool:
-    """Whether the run has a time that means something: it converged and complies."""
+    """True if the run converged and complies, so its time counts."""
     return run.converged and run.compliant and (run.minutes or 0) > 0
 
 
 def _same_seeds(a: Score, b: Score) -> bool:
-    """Whether the runs come in pairs. A matter of how they were made, known before any time is: choosing by
-    the correlation that is seen would make the interval too narrow."""
+    """True if the runs are paired. The design decides, before any time is known: choosing by the observed correlation
+    would make the interval too narrow."""
     seeds_a, seeds_b = ({run.seed for run in score.runs} for score in (a, b))
     distinct = len(seeds_a) == len(a.runs) and len(seeds_b) == len(b.runs)
     return distinct and seeds_a == seeds_b and None not in seeds_a

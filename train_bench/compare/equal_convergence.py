@@ -1,8 +1,8 @@
-"""Whether runs of two implementations take equally many samples to the target: two one-sided tests (TOST).
+"""Equivalence test of convergence: samples to the target of two implementations, two one-sided tests (TOST).
 
-That no difference is significant shows nothing where runs are few. So equal convergence has to be shown: the 90 %
-interval of the ratio of samples lies within the margin. If it lies outside, they differ, a slower one as a faster one.
-Runs that all stop at the same evaluation do not show how much they vary, so that they are equal is not shown, either.
+With few runs a difference that is not significant shows nothing. Equal convergence has to be shown: the 90 % confidence
+interval of the ratio of samples lies within the margin. If it lies outside, they differ, whether slower or faster. Runs
+that all stop at the same evaluation show no variance, so they do not show equality either.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class EqualConvergence:
     """Samples to the target of B over those of A.
 
     verdict    "equal", "different" or "cannot tell"
-    low, high  ends of the 90 % interval of the ratio
+    low, high  ends of the 90 % confidence interval of the ratio
     runs       of A and of B that reached the target
-    more_runs  of each that would tell, if they differ as they do here; None if more than can be asked for, or none vary
+    more_runs  of each that decide at the observed difference; None above the limit, or without variance
     """
 
     verdict: str
@@ -39,7 +39,7 @@ class EqualConvergence:
 
 
 def equal_convergence(name_a: str, a: Score, name_b: str, b: Score) -> EqualConvergence:
-    """Raises `RequestError` for other tasks and for fewer than two runs that count."""
+    """Test two entries. Raises `RequestError` for different tasks and for fewer than two runs that count."""
     comparison.refuse_other_tasks(name_a, a, name_b, b)
     runs_a, runs_b, paired = comparison.comparable(a, b)
     sides = []
@@ -54,7 +54,7 @@ def equal_convergence(name_a: str, a: Score, name_b: str, b: Score) -> EqualConv
 
 
 def two_one_sided(one: Sequence[float], other: Sequence[float], *, paired: bool) -> EqualConvergence:
-    """Of logarithms."""
+    """Test the logarithms of samples."""
     apart = math.fsum(other) / len(other) - math.fsum(one) / len(one)
     spread, sizes = comparison.variances(one, other, paired=paired)
     error, freedom = comparison.error_of(spread, sizes)

@@ -1,6 +1,7 @@
-"""Is an entry slower than another, or than its history, by more than a limit? Two one-sided tests (decision 0106).
+"""Regression gate: is an entry slower than another, or than its history, by more than a limit? Two one-sided tests
+(decision 0106).
 
-`slower` where the lower bound of its slow-down lies above the limit, `not_slower` where the upper bound lies below it,
+`slower` if the lower confidence bound of its slow-down is above the limit, `not_slower` if the upper bound is below it,
 else `cannot_tell`. Each is wrong in at most 5 of 100 cases. A slow-down is the ratio of geometric mean times, above 1
 where the entry takes longer.
 """
@@ -40,16 +41,17 @@ from train_bench.logs.record import DIED
 SLOWER, NOT_SLOWER, CANNOT_TELL = "slower", "not_slower", "cannot_tell"
 
 SHARE = 0.8
-"""Of the level, looks spend so much: their bounds suppose that deviations are known. With deviations estimated from few
-runs they exceed the level that they are given by up to a quarter (simulated, from 2 to 30 pairs)."""
+"""Share of the level that the looks spend: their bounds assume known deviations. With deviations estimated from few
+runs they exceed their nominal level by up to a quarter (simulated, from 2 to 30 pairs)."""
 
 LEAST_HISTORY = 3
-"""Campaigns from which the chance between campaigns can be estimated at all."""
+"""Fewest campaigns from which the variance between campaigns can be estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """A slow-down after `runs` of each: estimate, and one-sided lower and upper bound at their levels."""
+    """Slow-down after `runs` of each entry: estimate, and one-sided lower and upper confidence bound at their
+    levels."""
 
     runs: int
     value: float
@@ -59,7 +61,7 @@ class Bounds:
     high_level: float
 
     def verdict(self, limit: float) -> str:
-        """What the bounds say of slow-downs above 1 + `limit`."""
+        """Verdict of the bounds on slow-downs above 1 + `limit`."""
         if self.low > 1 + limit:
             return SLOWER
         return NOT_SLOWER if self.high < 1 + limit else CANNOT_TELL
@@ -67,17 +69,17 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """`b` against `a`, which is one entry or several of a history.
+    """Gate result of `b` against `a`, which is one entry or several of a history.
 
     verdict     `slower`, `not_slower` or `cannot_tell`
-    limit       the slow-down that is allowed, 0.03 for 3 %
+    limit       largest allowed slow-down, 0.03 for 3 %
     bounds      of the slow-down, at the look that decided, else at the last; None with fewer than two runs
     without_time  runs of b beyond those of a that ended and have no time, because of which b is not passed
-    most_pairs  how many pairs are looked at at most; None where the gate looks once
+    most_pairs  largest number of pairs; None if the gate looks once
     looks       every look at pairs of runs, until one decided
     campaigns   folders of the history; empty without
-    more_runs   further runs (of each, or of b beside a history) that would tell a slow-down of this size with a
-                probability of 80 %; 0 if it is told, None if they are more than 200, or would not suffice
+    more_runs   further runs (of each, or of b against a history) that detect a slow-down of this size with a
+                power of 80 %; 0 if it is significant, None if they are more than 200, or do not suffice
     """
 
     benchmark: str
@@ -99,7 +101,7 @@ class Gate:
 
 
 def limit_of(text: str) -> float:
-    """`3%` -> 0.03. A number alone would leave open whether it is a percentage."""
+    """Parse a limit: `3%` -> 0.03. A number without `%` is ambiguous and refused."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip())
     if match is None or float(match[1]) > 1000:
         raise RequestError(f"--fail-if-slower is {text!r}; give a percentage from 0% to 1000%, such as 3%.")
@@ -116,10 +118,10 @@ def against_one(
     others: int = 1,
     most_pairs: int | None = None,
 ) -> Gate:
-    """The gate between two entries, one of `others` that are asked together. With `most_pairs` it looks after each
-    pair of runs, in the order in which they were made, until it is known.
+    """Gate between two entries, one of `others` that are tested together. With `most_pairs` it looks after each pair of
+    runs, in the order in which they were made, until it decides.
 
-    Raises `RequestError` where their times cannot be compared.
+    Raises `RequestError` if their times cannot be compared.
     """
     refuse_other_tasks(name_a, a, name_b, b)
     if most_pairs is not None and most_pairs < 2:
@@ -167,8 +169,8 @@ def against_one(
 def against_history(
     history: Sequence[tuple[str, WithRuns]], name: str, b: Score, limit: float, *, others: int = 1
 ) -> Gate:
-    """The gate between an entry and campaigns of its past. A campaign is one observation, because runs of one day
-    have more in common than those of different days. Raises `RequestError` where there are too few."""
+    """Gate between an entry and earlier campaigns. A campaign is one observation, because runs of one day are
+    correlated. Raises `RequestError` if there are too few."""
     campaigns = [logs for _, score in history if len(logs := logs_of(usable(score), "minutes") or []) > 1]
     if len(campaigns) < LEAST_HISTORY:
         raise RequestError(
@@ -207,12 +209,12 @@ def against_history(
 
 
 def started_ms(judged: Judgement) -> int:
-    """When the first run of an entry started; 0 where no log says it. Histories are in this order."""
+    """Start time of an entry's first run in ms; 0 if no log has it. Histories are in this order."""
     return min((record.started_ms for record in judged.records if record.started_ms is not None), default=0)
 
 
 def task_and_system(judged: Judgement) -> tuple[Any, ...]:
-    """What an entry shares with those of its history; the name of the host is no part of a system."""
+    """Key that an entry shares with its history; the host name is no part of a system."""
     score = judged.score
     try:
         found = files.read_json(judged.location.folder / "system.json")
@@ -224,7 +226,7 @@ def task_and_system(judged: Judgement) -> tuple[Any, ...]:
 
 
 def together(gates: Sequence[Gate]) -> str:
-    """Of several: slower if one is, and not slower only if none is."""
+    """Combined verdict: slower if one is, not slower only if all are."""
     verdicts = {gate.verdict for gate in gates}
     return next(verdict for verdict in (SLOWER, CANNOT_TELL, NOT_SLOWER) if verdict in verdicts)
 
@@ -235,7 +237,7 @@ def _verdict(bounds: Bounds | None, limit: float, without_time: int) -> str:
 
 
 def _without_time(score: WithRuns) -> int:
-    """How many runs of an entry ended and have no time. The last one may be under way."""
+    """Number of an entry's finished runs without a time. The last one may be under way."""
     last = max((run.index for run in score.runs), default=0)
     return sum(not has_time(run) and (run.status != DIED or run.index < last) for run in score.runs)
 
@@ -262,8 +264,8 @@ def _more(a: Sequence[float], b: Sequence[float], limit: float, *, paired: bool,
 
 
 def _first(further: Callable[[int], tuple[float, float, float]], level: float) -> int | None:
-    """The smallest number of further runs with which the test has the power to tell (noncentral t distribution).
-    `further` gives distance from the limit, standard error and degrees of freedom."""
+    """Smallest number of further runs with which the test has the required power (noncentral t distribution). `further`
+    gives distance from the limit, standard error and degrees of freedom."""
     from scipy.special import nctdtr
 
     def enough(more: int) -> bool:
@@ -283,8 +285,8 @@ def _history_error(
 ) -> tuple[float, float]:
     """Standard error of a new campaign's mean minus that of the history, and its degrees of freedom (Satterthwaite).
 
-    The variance of the means of campaigns holds what differs between campaigns and, of each, the luck of its seeds.
-    With fewer `runs` than they have, the new campaign has more of that luck; what it has less of is not taken off.
+    The variance of campaign means contains the variance between campaigns and the seed variance of each. With fewer
+    `runs` than the history has, the new campaign has more seed variance; less of it is not deducted.
     """
     count = len(campaigns)
     between = statistics.variance([statistics.fmean(logs) for logs in campaigns])

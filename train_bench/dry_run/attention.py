@@ -1,5 +1,5 @@
-"""Attention as GPUs compute it: scores are not kept for the backward pass but computed again. torch's CPU keeps them
-where there is dropout, and tensors without memory need a CPU's."""
+"""Attention with GPU memory behaviour: scores are recomputed in the backward pass and not kept. torch's CPU kernel
+keeps them with dropout, and meta tensors need a CPU's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 @contextmanager
 def attention_of(device: Device) -> Iterator[None]:
-    """`scaled_dot_product_attention` is that of this device."""
+    """Context: `scaled_dot_product_attention` is that of this device."""
     if device is Device.cuda:
         with patch.object(functional, "scaled_dot_product_attention", _on_a_gpu):
             yield
@@ -49,8 +49,8 @@ def _on_a_gpu(
 def _backward(
     gradient: Any, query: Any, key: Any, value: Any, *_: Any, out_val: Any = None, **__: Any
 ) -> int:
-    """Four products. Kernels that keep no scores compute them once more, which is their work and not that of attention;
-    torch's table counts it."""
+    """FLOP of four products. Flash kernels recompute the scores, which is not attention's own work; torch's table
+    counts it."""
     batch, heads, queries, width = query.shape
     products = 2 * batch * heads * queries * key.shape[2]
     return int(2 * products * width + 2 * products * value.shape[3])

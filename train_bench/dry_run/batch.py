@@ -1,4 +1,4 @@
-"""A batch without memory, from what two small ones look like."""
+"""Synthetic batches of meta tensors, extrapolated from two small batches."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def grown(one: Any, two: Any, samples: int) -> Any:
-    """A batch of so many samples whose tensors are empty, from a batch of one sample and one of two: a side of a
-    tensor that differs between these grows with the samples, and so does a list. Numbers are those of the second."""
+    """A batch of `samples` samples of empty tensors, from a batch of one sample and one of two: a dimension that
+    differs between these grows with the samples, and so does a list. Numbers are those of the second."""
     if isinstance(two, Tensor):
         sides = [
             small + (large - small) * (samples - 1) for small, large in zip(one.shape, two.shape, strict=True)

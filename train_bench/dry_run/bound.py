@@ -1,4 +1,4 @@
-"""What a step takes at least on a machine of stated speed, and whether a rank fits."""
+"""Roofline lower bound of a step on a machine of stated speed, and whether a rank fits its memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from train_bench.dry_run.step import Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What one rank has, as its user states it; None is not stated. Prefixes are decimal: a GB is 10^9 bytes.
+    """Stated resources of one rank; None: not stated. Prefixes are decimal: a GB is 10^9 bytes.
 
     memory_gb      of its device
     peak_tflops    10^12 FLOP a second in the precision of the job
@@ -25,7 +25,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Of a step of the global batch.
+    """Lower bound of a step of the global batch.
 
     fits        whether the peak of a step fits the memory, and weights while they are whole
     seconds     by what takes them: compute, memory, network; what the machine does not state is missing
@@ -42,7 +42,7 @@ class Bound:
 
 
 def bound_of(step: Step, machine: Machine) -> Bound:
-    """Of what the machine states. Padding need not be computed, so where it is known what is none, that counts."""
+    """Bound from the stated resources. Padding need not be computed: where the unpadded share is known, it counts."""
     seconds: dict[str, float] = {}
     real = None
     if machine.peak_tflops is not None:
@@ -67,16 +67,16 @@ def bound_of(step: Step, machine: Machine) -> Bound:
 
 
 def _moved(step: Step) -> float:
-    """Bytes between the device and its memory, at least, if no cache holds what a pass leaves: activations and inputs
-    are written once and read once in every micro-batch; gradients are written and read, and the state of the optimizer
-    and the weights that have gradients are read and written, once a step."""
+    """Minimum bytes between device and memory, if no cache keeps what a pass leaves: activations and inputs are written
+    once and read once in every micro-batch; gradients are written and read, and the optimizer state and the weights
+    with gradients are read and written, once a step."""
     memory, updated = step.memory, min(step.memory["gradients"], step.memory["weights"])
     of_micro_batch = 2 * (memory["activations"] + memory["inputs"])
     return step.micro_batches * of_micro_batch + 2 * (memory["gradients"] + memory["optimizer"] + updated)
 
 
 def _sent(step: Step) -> float:
-    """Bytes that a rank sends at least: an average over n ranks takes 2 (n - 1) / n of what is averaged, an all-to-all
-    (n - 1) / n of what is exchanged."""
+    """Minimum bytes that a rank sends: an all-reduce over n ranks takes 2 (n - 1) / n of its size, an all-to-all (n -
+    1) / n."""
     groups = step.ranks // step.together
     return 2 * (groups - 1) / groups * step.reduced + (step.ranks - 1) / step.ranks * step.exchanged

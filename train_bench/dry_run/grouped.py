@@ -1,4 +1,4 @@
-"""FLOP of products of groups of rows with a matrix each (mixtures of experts), which torch's table does not have."""
+"""FLOP of grouped matrix products (mixtures of experts), which torch's table lacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def _grouped(one: Any, other: Any, *_: Any, out_val: Any = None, **__: Any) -> int:
-    """Every row meets one matrix, whichever the groups; of two matrices they are groups of what is summed over."""
+    """Every row meets one matrix, whatever the groups; with two matrices the groups divide the summed dimension."""
     return int(2 * one.shape[0] * one.shape[1] * other.shape[-1])
 
 

@@ -1,5 +1,5 @@
-"""Kernels of an LSTM layer: their FLOP, which torch's table does not have, and what one keeps for the backward pass,
-which its shape function leaves out."""
+"""FLOP and workspace of LSTM kernels: torch's table lacks the FLOP, its shape function the workspace that a layer keeps
+for the backward pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 def layer_flop(steps: int, samples: int, inputs: int, units: int) -> int:
-    """Of each step, both products with the weights of four gates."""
+    """FLOP of one layer: both products with the weights of four gates, at each step."""
     return 2 * steps * samples * 4 * units * (inputs + units)
 
 
@@ -27,7 +27,7 @@ def _mkldnn_backward(x: Any, w_input: Any, w_hidden: Any, *_: Any, out_val: Any 
 
 
 def _cudnn(x: Any, weights: Any, stride: int, *_: Any, out_val: Any = None, **__: Any) -> int:
-    """One layer, in one direction, as the references have them."""
+    """One layer in one direction, as the references use it."""
     return layer_flop(x.shape[0], x.shape[1], x.shape[2], weights[1].shape[1])
 
 
@@ -44,15 +44,15 @@ LSTM_FORMULAS: dict[Any, Callable[..., int]] = {
 
 
 LSTM_MODE = 2
-"""What torch calls an LSTM where it asks for a kernel."""
+"""torch's name of LSTM in kernel queries."""
 
 STEPS, SAMPLES = 32, 16
-"""Of the layer that is asked what it keeps. Its kernel keeps as much for each step of each sample, but for rounding
-up to whole pages, which does not matter from this size on."""
+"""Size of the layer whose workspace is queried. The kernel keeps as much for each step of each sample, apart from
+rounding up to whole pages, which does not matter from this size on."""
 
 
 def workspace(steps: int, samples: int, inputs: int, units: int) -> int:
-    """Bytes that the CPU's kernel of a layer keeps in training."""
+    """Workspace in bytes that the CPU kernel of a layer keeps in training."""
     return _asked(inputs, units) * steps * samples // (STEPS * SAMPLES)
 
 

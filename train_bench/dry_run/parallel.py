@@ -1,4 +1,4 @@
-"""A `Parallel` for tensors without memory: one rank of many, which holds what it would hold of a model."""
+"""`Parallel` for meta tensors: one rank of many, with its share of the model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ AUTOCAST = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.bfloat16}
 
 
 class DryParallel(OneRank):
-    """This process alone, in the job's numerics. `phase` is told where a step is: "forward", "backward", "update", or
-    "between" these. What batch norm over ranks exchanges is small and left out.
+    """This process alone, in the job's numerics. `phase` is called with the phase of a step: "forward", "backward",
+    "update", or "between" these. What batch norm over ranks exchanges is small and left out.
 
-    model, optimizer  what was wrapped
+    model, optimizer  the wrapped ones
     local             parameters that ranks do not share, by id
-    together          ranks that compute the same samples, and divide matrices among them
-    built             bytes of weights and buffers at most before training: whole, and beside them the parts that take
-                      their places
-    last_microbatch   whether the present micro-batch is the last of a step
+    together          ranks of a tensor-parallel group: the same samples, with divided matrices
+    built             peak bytes of weights and buffers before training: whole, plus the shards that replace them
+    last_microbatch   whether the current micro-batch is the last of a step
     """
 
     def __init__(
@@ -45,12 +44,12 @@ class DryParallel(OneRank):
 
     @property
     def data_rank(self) -> int:
-        """The number of its group."""
+        """Index of its data-parallel group."""
         return self.rank // self.together
 
     @property
     def data_ranks(self) -> int:
-        """All groups."""
+        """Number of data-parallel groups."""
         return self.size // self.together
 
     def wrap(
@@ -61,7 +60,7 @@ class DryParallel(OneRank):
         gradient_accumulation_steps: int = 1,
         local_params: Iterable[torch.nn.Parameter] = (),
     ) -> torch.nn.Module:
-        """The model itself, with the parts of its matrices that the first rank of a group has."""
+        """The model itself, with the shards of its matrices that the first rank of a group has."""
         self.built = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
         if self.together > 1:
             ways: Mapping[str, str] = model.tensor_parallel  # type: ignore[assignment]
@@ -86,7 +85,7 @@ class DryParallel(OneRank):
             yield
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Not scaled: a factor takes no memory."""
+        """No loss scaling: a factor takes no memory."""
         with self._phase("backward"), torch.autograd.set_multithreading_enabled(False):
             loss.backward()
 
@@ -101,7 +100,7 @@ class DryParallel(OneRank):
 
 
 def _divide(layer: Any, way: str, ranks: int) -> None:
-    """A layer with the first part of its weight, the largest; `launchers/parts/tensor_parallel.py` has the ways."""
+    """A layer with the first shard of its weight, the largest; `launchers/parts/tensor_parallel.py` has the ways."""
     rows = isinstance(layer, torch.nn.Embedding) != (way == "rows")
     width = layer.weight.shape[int(isinstance(layer, torch.nn.Embedding))]
     layer.weight.data = layer.weight.data.chunk(ranks, dim=int(rows))[0].clone()

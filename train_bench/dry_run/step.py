@@ -1,4 +1,4 @@
-"""One training step of a benchmark at full size without its memory: what it would compute, hold and exchange."""
+"""Dry run of one full-size training step on meta tensors: FLOP, memory and communication."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from train_bench.errors import RequestError
 from train_bench.task import BenchmarkConfig
 
 MICRO_BATCHES = 2
-"""More of an accumulation are like the second one."""
+"""Micro-batches of an accumulation that are traced; the others repeat the second."""
 
 START_WEIGHTS = "start_weights"
-"""The field of a configuration, at any level, that names a file of weights: none is read."""
+"""Configuration field, at any level, that names a file of weights: none is read."""
 
 KINDS = ("weights", "gradients", "optimizer", "besides", "inputs", "activations", "gathered", "temporary")
 
@@ -41,28 +41,27 @@ NOT_EXCHANGED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What a step of one rank takes. Bytes, and FLOP of a sample, of which a multiplication and an addition are two.
+    """Cost of a step of one rank: bytes, and FLOP per sample, with a multiply-add as two.
 
-    device         whose kernels they would be; others need other memory between forward and backward pass
+    device         device of the kernels; it determines the memory between forward and backward pass
     samples        of a micro-batch of this rank
     trainable, frozen  parameters that this rank holds
     flop           by part of the model, forward and backward
     together       ranks that compute the same samples together
-    divided        kinds of which this rank holds its part alone
-    memory         by kind: weights (buffers with them), gradients, state of the optimizer, what else the benchmark
-                   keeps between steps, inputs, activations, which a forward pass leaves for the backward pass, and
-                   weights that are gathered for the layers that compute
-    peak           by the same kinds and what is temporary, when they are most
-    peak_phase     when that is: forward, backward or update
-    undivided      bytes when weights that ranks divide are whole on each: once they are built, beside the parts that
-                   take their places; with `weights` in `divided` in an evaluation, too, beside the state of the
-                   optimizer. 0 where they are not divided
-    reduced        bytes of gradients that are averaged over ranks, once a step
-    exchanged      bytes that the ranks exchange of what they hold for each other, over all micro-batches of a step:
-                   what this one sends
-    padded         whether samples are padded, here all to the longest there is
-    real_flop      FLOP of a sample without padding, if it was told how much that is
-    notes          what the numbers leave out, in sentences
+    divided        kinds of which this rank holds only its shard
+    memory         by kind: weights (with buffers), gradients, optimizer state, other state of the benchmark
+                   between steps, inputs, activations, which a forward pass leaves for the backward pass, and
+                   gathered weights of the layers that compute
+    peak           by the same kinds and temporary memory, at the maximum of their sum
+    peak_phase     phase of the peak: forward, backward or update
+    undivided      bytes while sharded weights are whole on each rank: once they are built, plus the shards that
+                   replace them; with `weights` in `divided` in an evaluation, too, plus the optimizer state. 0 if they
+                   are not sharded
+    reduced        bytes of gradients in the all-reduce, once a step
+    exchanged      bytes that this rank sends in all-to-alls, over all micro-batches of a step
+    padded         whether samples are padded, here all to the longest possible
+    real_flop      FLOP of a sample without padding, if `real_share` is given
+    notes          omissions of the numbers, in sentences
     """
 
     device: str
@@ -105,12 +104,11 @@ def step_of(
     real_share: float | None = None,
     told: Told | None = None,
 ) -> Step:
-    """Take a step of `make`'s task as one of `ranks` does, of ranks that hold different parameters the fullest.
-    `together` and `divided` are the launcher's (`LauncherConfig`).
-    `real_share` is the part of a padded sample that is no padding; `told` is told of each operator of a step of at
-    most `MICRO_BATCHES` micro-batches.
+    """Trace a step of `make`'s task as one of `ranks` ranks; of ranks with different parameters, the one that holds the
+    most. `together` and `divided` are the launcher's (`LauncherConfig`). `real_share` is the unpadded part of a sample;
+    `told` is called with each operator of a step of at most `MICRO_BATCHES` micro-batches.
 
-    Raises `RequestError` for a task that does not say what its batches look like, or whose step depends on values.
+    Raises `RequestError` for a task that does not describe its batches, or whose step depends on values.
     """
     kernels = Device.cuda if device is Device.cuda else Device.cpu
     data_ranks = ranks // together
@@ -210,9 +208,9 @@ def _built(
 
 
 def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> None:
-    """Have `watch` count parts. Of rows that do not come out even the first rank has the most. FSDP2 keeps gradients
-    whole until the last micro-batch of a step has added its own, and beside what is in no list of layers two layers, of
-    which one is gathered while the other computes."""
+    """Have `watch` count shards. Of rows that do not divide evenly the first rank has the most. FSDP2 keeps gradients
+    whole until the last micro-batch of a step has added its own; beside the parameters outside of layer lists it holds
+    two whole layers: one computes while the next is gathered."""
     ranks, model = parallel.size, parallel.model
 
     def part(tensor: Tensor, kind: str) -> int:
@@ -241,12 +239,12 @@ def _undivided(parallel: DryParallel, memory: Mapping[str, int], divided: tuple[
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:
-    """All of their numbers."""
+    """Total bytes."""
     return sum(one.numel() * one.element_size() for one in tensors)
 
 
 def _largest_rank(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: int) -> int:
-    """The rank that holds the most parameters; of ranks that all hold the same the first."""
+    """Rank with the most parameters; the first if all hold the same."""
     if not config.SHARDED:
         return 0
     held = []
@@ -257,8 +255,8 @@ def _largest_rank(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: in
 
 
 def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig, int]:
-    """With as few micro-batches as show what accumulation takes, and how many there really are; without what reads
-    files or compiles."""
+    """Configuration with the fewest micro-batches that show accumulation, and their real number; without options that
+    read files or compile."""
     hyperparameters = config.hyperparameters
     micro_batches = hyperparameters.gradient_accumulation_steps
     if hyperparameters.global_batch_size % (ranks * micro_batches):
@@ -279,7 +277,7 @@ def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig
 
 
 def restart_iterator(value: Any) -> Any:
-    """A configuration, or part of one, whose network starts from random weights instead of a file."""
+    """Copy of a configuration, or part of one, whose network starts from random weights instead of a file."""
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changes = {
@@ -292,15 +290,15 @@ def restart_iterator(value: Any) -> Any:
 
 @contextmanager
 def _no_memory(benchmark: str) -> Iterator[None]:
-    """Tensors that have shapes and no values, on any device."""
+    """Context: meta tensors, with shapes and without values, on any device."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of kernels that a machine without a GPU lacks
+        warnings.simplefilter("ignore")  # about kernels that a machine without a GPU lacks
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         known = mode.fake_tensor_converter.meta_converter.tensor_memo
         swap: Any = torch.utils.swap_tensors
 
         def swap_unknown(one: Tensor, other: Tensor) -> None:
-            """As torch does when a model is moved, which is refused for tensors that anybody remembers."""
+            """Swap as torch does when it moves a model, which refuses tensors with live references."""
             if (one.device, one.stride()) != (other.device, other.stride()):
                 known.clear()
                 swap(one, other)
@@ -317,7 +315,7 @@ def _no_memory(benchmark: str) -> Iterator[None]:
 
 @contextmanager
 def _exchanges() -> Iterator[list[int]]:
-    """Bytes that this rank sends to others in each all-to-all; nothing is sent."""
+    """Bytes that this rank sends in each all-to-all; nothing is sent."""
     sent: list[int] = []
 
     def all_to_all(_into: Tensor, source: Tensor, *_: Any, **__: Any) -> None:
@@ -328,7 +326,8 @@ def _exchanges() -> Iterator[list[int]]:
 
 
 def _batch(task: Any, samples: int, **how: Any) -> Any:
-    """A micro-batch without memory. The two that it is like are made with values, which drawing them may need."""
+    """A synthetic micro-batch of meta tensors. The two small batches behind it are made with values, because drawing
+    them may need values."""
     with _disable_current_modes():
         one, two = task.synthetic(1, **how), task.synthetic(2, **how)
     return grown(one, two, samples)
@@ -344,7 +343,7 @@ def _pads(task: Any) -> bool:
 
 
 def _real_flop(task: Any, watch: Watch, samples: int, share: float | None) -> float | None:
-    """FLOP of an iteration on samples of which only what is no padding is computed."""
+    """FLOP of an iteration without padding."""
     if share is None:
         return None
     if not _pads(task):

@@ -1,4 +1,4 @@
-"""What a training step takes, seen from below autograd: FLOP by part of the model, and which memory is alive."""
+"""Dispatch-level accounting of a training step: FLOP by part of the model, live and peak memory by kind."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from train_bench.dry_run.grouped import GROUPED_FORMULAS
 from train_bench.dry_run.lstm import LSTM_FORMULAS, workspace
 
 PART = "part of the model"
-"""Under which key a node of the graph knows where it comes from."""
+"""Metadata key of a graph node's part."""
 
 OUTSIDE = "outside the parts"
-"""What belongs to no part: losses, and what the model computes between its parts."""
+"""Part name of everything outside the parts: losses, and computation between them."""
 
 FORMULAS = {**flop_registry, **LSTM_FORMULAS, **ATTENTION_FORMULAS, **GROUPED_FORMULAS}
 
@@ -32,15 +32,15 @@ Told = Callable[[str, Any, Any, Any], object]
 
 
 class Watch(TorchDispatchMode):
-    """Active from before a model is built until its steps have been taken.
+    """Active from before a model is built until its steps have run.
 
-    flop         by phase and part, a multiplication and an addition being two
-    alive        bytes by kind, now
-    peak         the same when they were most since `forget_peak`
-    peak_phase   where the step was then
-    part         bytes that this rank holds of a tensor of a kind, if those are not all; None: it holds all
-    gathered     bytes that a forward and a backward pass need beside that, because a layer is whole while it computes
-    told         is told of each operator: phase, operator, what it is given
+    flop         by phase and part, a multiply-add is two
+    alive        live bytes by kind
+    peak         the same at their maximum since `forget_peak`
+    peak_phase   phase of the peak
+    part         bytes of this rank's shard of a tensor of a kind; None: it holds all
+    gathered     additional bytes of a forward and a backward pass, because a layer is whole while it computes
+    told         is called with each operator: phase, operator, arguments
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Watch(TorchDispatchMode):
         self.forget_peak()
 
     def forget_peak(self) -> None:
-        """The most from now on."""
+        """Reset the peak."""
         self.peak, self.peak_phase = dict(self.alive), self._phase
         self._most = self._total = sum(self.alive.values())
 
@@ -67,9 +67,9 @@ class Watch(TorchDispatchMode):
         if self.told is not None:
             self.told(self._phase, func, args, kwargs)
         if func is torch.ops.aten._local_scalar_dense.default and self._phase == "build":
-            return 0.0  # start weights have no values, and what is drawn of one is not looked at
+            return 0.0  # start weights have no values, so random numbers are not used
         if func.overloadpacket is torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors:
-            self._sparse.append((args, kwargs))  # tensors without memory forget what they are made of
+            self._sparse.append((args, kwargs))  # a sparse meta tensor does not keep its components
             self.name(tree_leaves((args, kwargs)), "gradients", of="temporary")
         result = func(*args, **kwargs)
         if func.overloadpacket is torch.ops.aten.mkldnn_rnn_layer:
@@ -106,7 +106,7 @@ class Watch(TorchDispatchMode):
         self._total -= size
 
     def name(self, values: Any, kind: str, *, of: str | None = None) -> None:
-        """From now on the memory of these tensors is of this kind; with `of`, that which was of another."""
+        """Set the kind of these tensors' memory; with `of`, only of memory of that kind."""
         for tensor in tree_leaves(values):
             if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
                 continue
@@ -122,12 +122,12 @@ class Watch(TorchDispatchMode):
                 self._total += held - size
 
     def hold(self, size: int, kind: str) -> None:
-        """More bytes of a kind, of tensors that a dry run does not make."""
+        """Add bytes of a kind, for tensors that a dry run does not allocate."""
         self.alive[kind] += size
         self._total += size
 
     def name_all(self, before: str, kind: str) -> None:
-        """All that is alive of one kind is of another from now on."""
+        """Change the kind of all live memory of one kind."""
         for key, (reference, size, old) in self._known.items():
             if old == before:
                 self._known[key] = (reference, size, kind)
@@ -135,7 +135,7 @@ class Watch(TorchDispatchMode):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Where the step is. What a forward pass has left in memory when a backward pass begins are its activations."""
+        """Context: phase of the step. Memory that a forward pass leaves to the backward pass is its activations."""
         if name == "backward":
             self.name_all("temporary", "activations")
             self.activations = self.alive["activations"]
@@ -151,8 +151,7 @@ class Watch(TorchDispatchMode):
             self._sparse.clear()
 
     def follow(self, model: nn.Module) -> None:
-        """Know parts of the model by the outermost modules below it that are called; gradients, once a weight has
-        them, are gradients."""
+        """Assign parts by the outermost called submodules; weight gradients count as gradients once they exist."""
         for name, module in model.named_modules():
             if module is not model:
                 module.register_forward_pre_hook(self._enter(part_of(name)), with_kwargs=True)
@@ -179,12 +178,12 @@ class Watch(TorchDispatchMode):
 
 
 def part_of(name: str) -> str:
-    """The layers of a list are one part."""
+    """Part of a module; the layers of a list are one part."""
     return re.sub(r"\.\d+$", "", name)
 
 
 def mark(tensors: list[Any], part: str) -> None:
-    """The nodes from these tensors back to the ones that are known belong to a part."""
+    """Assign the nodes from these tensors back to the known ones to a part."""
     nodes = [
         tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None
     ]
@@ -197,6 +196,6 @@ def mark(tensors: list[Any], part: str) -> None:
 
 
 def metadata_of(node: Any) -> dict[str, str]:
-    """What may be noted at a node; torch declares it as a method."""
+    """Metadata of a graph node; torch declares it as a method."""
     noted: dict[str, str] = node.metadata
     return noted

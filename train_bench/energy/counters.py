@@ -1,5 +1,5 @@
-"""What a host tells of the energy that it takes: accelerators (NVML), processors (RAPL, else hwmon), or a command of
-the user's. Every counter is read as joules since its first reading."""
+"""Energy counters of a host: accelerators (NVML), processors (RAPL, else hwmon), or a user's command. Every counter
+reads joules since its first reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from train_bench.energy.readings import COMMAND
 
 LINE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(W|J)\s*", re.ASCII)
-"""What a command prints for each reading."""
+"""Format of a line that a command prints for each reading."""
 
 COMMAND_GRAMMAR = "each line is NUMBER W, the power now, or NUMBER J, the energy since any beginning"
 
@@ -30,11 +30,11 @@ PR_SET_PDEATHSIG = 1
 
 
 class CounterLost(Exception):
-    """A counter tells no more; the message is a sentence without its end."""
+    """A counter that stopped; the message is a sentence without its end."""
 
 
 class Counter(Protocol):
-    """`name` is how a source is named in logs."""
+    """`name` is the source's name in logs."""
 
     name: str
 
@@ -43,7 +43,7 @@ class Counter(Protocol):
 
 
 class Total:
-    """A counter of energy in `unit` joules that grows, and begins again from zero behind `largest`."""
+    """Energy counter in `unit` joules that wraps to zero after `largest`."""
 
     def __init__(
         self, name: str, read: Callable[[], float], unit: float, *, largest: float | None = None
@@ -67,7 +67,7 @@ class Total:
 
 
 class Power:
-    """A reading of power in `unit` watts, which holds since the reading before it."""
+    """Power reading in `unit` watts, valid since the previous reading."""
 
     def __init__(self, name: str, read: Callable[[], float], unit: float) -> None:
         self.name, self._read, self._unit = name, read, unit
@@ -84,7 +84,7 @@ class Power:
 
 
 class Command:
-    """A program that prints a line for each reading, as long as it is wanted."""
+    """A program that prints a line for each reading until it is ended."""
 
     name = COMMAND
 
@@ -112,12 +112,12 @@ class Command:
         self._total = 0.0
 
     def wait(self, seconds: float) -> None:
-        """Until its first line, at most so long. Raises `CounterLost` where none comes."""
+        """Wait at most so long for the first line. Raises `CounterLost` on timeout."""
         if not select.select([self._out], [], [], seconds)[0]:
             raise CounterLost(f"energy_command printed nothing for {seconds:g} s")
 
     def joules(self, now: float) -> float:
-        """Energy since the first reading, as far as it was printed."""
+        """Energy since the first reading, as far as printed."""
         for line in self._lines():
             found = LINE.fullmatch(line)
             if found is None:
@@ -126,7 +126,7 @@ class Command:
         return self._total
 
     def close(self) -> None:
-        """End it and what it has started."""
+        """End it and its children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -158,8 +158,8 @@ class Command:
 
 
 def found(sysfs: Path, nvml: Any = None) -> tuple[list[Counter], list[str]]:
-    """The counters of this host that together cover it without overlap, and why others tell nothing. `nvml` is the
-    module pynvml where it is installed."""
+    """Counters of this host that together cover it without overlap, and reasons for the unavailable ones. `nvml` is the
+    module pynvml if it is installed."""
     accelerators, reasons = _accelerators(nvml)
     processors, more = _rapl(sysfs / "class" / "powercap")
     if not processors:
@@ -202,7 +202,7 @@ def _nvml_reading(nvml: Any, handle: Any) -> Callable[[], float]:
 
 
 def _rapl(folder: Path) -> tuple[list[Counter], list[str]]:
-    """Packages and their memory. The same package may be listed twice, through another bus of the kernel."""
+    """RAPL packages and their memory. A package may be listed twice, through another bus of the kernel."""
     zones: dict[str, Path] = {}
     for zone in sorted(folder.glob("*:*"), key=lambda zone: ("mmio" in zone.name, zone.name)):
         name = _said(zone / "name")
@@ -221,8 +221,8 @@ def _rapl(folder: Path) -> tuple[list[Counter], list[str]]:
 
 
 def _hwmon(folder: Path) -> tuple[list[Counter], list[str]]:
-    """The energies of every device, or where it has none its mean powers. Of a processor that is listed with its
-    parts, the parts are left out."""
+    """Energy of every hwmon device, else mean power. If a processor is listed with its parts, the parts are left
+    out."""
     entries = []
     for device in sorted(folder.glob("hwmon*")):
         energies = sorted(device.glob("energy*_input"))
@@ -241,7 +241,7 @@ def _hwmon(folder: Path) -> tuple[list[Counter], list[str]]:
 def _readable(
     kind: str, named: Iterable[tuple[str, Path, float | None]], none: str
 ) -> tuple[list[Counter], list[str]]:
-    """Counters of all these files; none of them where one cannot be read, because the sum would lack it."""
+    """Counters of all these files; none if one cannot be read, because the sum would lack it."""
     counters: list[Counter] = []
     for name, path, largest in named:
         if path.name.startswith("power"):
@@ -296,7 +296,7 @@ def _number(path: Path) -> float | None:
 
 
 def joules(counters: Sequence[Counter]) -> list[float]:
-    """Of each, now. Raises `CounterLost`."""
+    """Joules of each source, now. Raises `CounterLost`."""
     return [counter.joules(time.monotonic()) for counter in counters]
 
 

@@ -1,4 +1,4 @@
-"""The energy of a campaign's runs on one host: starts the sampler beside it, and writes the power log of each run."""
+"""Energy of a campaign's runs on one host: starts the sampler process and writes the power log of each run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from train_bench.errors import RequestError, WriteError
 SYSFS = Path("/sys")
 IDLE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(s|W)\s*", re.ASCII)
 START_SECONDS = 30.0
-"""How long a sampler may take to find its counters, besides the time for which it measures."""
+"""Timeout in seconds for the sampler to find its counters, besides the time of the idle measurement."""
 
 LAST_READING_SECONDS = 2 * sampler.PERIOD_SECONDS + 1.0
 POLL_SECONDS = 0.05
@@ -31,8 +31,8 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyOptions:
-    """What a request asks to be measured: by which command instead of counters, and above which idle power of a host:
-    measured for so many seconds, or stated."""
+    """Energy options of a request: the command that replaces the counters, and the idle power of a host: measured for
+    so many seconds, or stated."""
 
     command: str | None
     idle_seconds: float
@@ -40,10 +40,10 @@ class EnergyOptions:
 
 
 def parse_options(request: Mapping[str, Any]) -> EnergyOptions | None:
-    """What the options `energy`, `energy_command` and `energy_idle` ask for; None where nothing is measured. Raises
-    `RequestError` for what they cannot be."""
+    """Parse the options `energy`, `energy_command` and `energy_idle`; None if nothing is measured. Raises
+    `RequestError` for invalid values."""
     command, idle = request.get("energy_command"), str(request.get("energy_idle", "10 s"))
-    if request.get("energy", "off") != "auto":  # older plans know no energy
+    if request.get("energy", "off") != "auto":  # older plans have no energy options
         if command is not None:
             raise RequestError(
                 "energy_command= is read with energy=auto only; add it, or leave the command out."
@@ -69,8 +69,8 @@ def parse_options(request: Mapping[str, Any]) -> EnergyOptions | None:
 
 
 class Meter:
-    """Reads the counters of host number `host` for the runs of a campaign, of `hosts` that are measured. Says each
-    thing that the user should know once; nothing that goes wrong here ends a run."""
+    """Reads the counters of host number `host` for the runs of a campaign, of `hosts` that are measured. Warns once
+    about each problem; no failure here ends a run."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Meter:
         with self._rows.with_suffix(".stderr").open("wb") as stderr:
             return subprocess.Popen(
                 sampler.argv(order),
-                stdin=subprocess.PIPE,  # it ends when this does
+                stdin=subprocess.PIPE,  # it ends with this process
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 start_new_session=True,
@@ -119,7 +119,7 @@ class Meter:
 
     @property
     def reads(self) -> bool:
-        """Whether there is a sampler."""
+        """True if a sampler runs."""
         return self._process is not None
 
     def run_over(self, job: Job, begin_ms: int | None, end_ms: int | None) -> None:
@@ -157,7 +157,7 @@ class Meter:
         return f"on host {self._host}, " if self._hosts > 1 else ""
 
     def _first(self) -> readings.Rows:
-        """What the sampler says before it reads on."""
+        """First row of the sampler."""
         assert self._wish is not None and self._process is not None
         deadline = time.monotonic() + self._wish.idle_seconds + START_SECONDS
         rows = readings.read(self._rows)
@@ -167,7 +167,7 @@ class Meter:
         return rows
 
     def _until(self, end_ms: int) -> readings.Rows:
-        """The rows, once one of them lies behind the end of a run."""
+        """Rows, once one of them lies after the end of a run."""
         deadline = time.monotonic() + LAST_READING_SECONDS
         while True:
             rows = readings.read(self._rows)

@@ -1,4 +1,4 @@
-"""Rows of a sampler -> the power log of one run, in the keys of the power rules."""
+"""Power log of one run from a sampler's rows, in the keys of the power rules."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 STILL_SECONDS = 3.0
-"""A counter that does not change for so long has stopped: all of them change several times a second."""
+"""Seconds without a change after which a counter has stopped: all of them change several times a second."""
 
 SILENT_SECONDS = 10.0
-"""A command that prints nothing for so long has stopped."""
+"""Seconds without a line after which a command has stopped."""
 
 COMMAND = "energy_command"
-"""The name of a command of the user's among the sources."""
+"""Source name of a user's command."""
 
 NOT_MLPERF = "counters of the host, read by train_bench; not a measurement of MLPerf power"
 
@@ -31,7 +31,7 @@ class Row:
 
 @dataclass(slots=True)
 class Rows:
-    """What a sampler has written so far: its `first` row, readings, why a counter was `lost`, and its own `cost`."""
+    """Rows of a sampler so far: its `first` row, readings, why a counter was `lost`, and its own `cost`."""
 
     first: Mapping[str, Any] | None
     readings: list[Row]
@@ -40,12 +40,12 @@ class Rows:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Names of what is read."""
+        """Names of the sources."""
         return tuple(self.first["sources"]) if self.first else ()
 
 
 def read(path: Path) -> Rows:
-    """The whole rows of a file that may grow; empty without it."""
+    """Complete rows of a file that may grow; empty without the file."""
     rows = Rows(first=None, readings=[])
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
@@ -64,7 +64,8 @@ def read(path: Path) -> Rows:
 
 
 def validate(rows: Rows, begin_ms: int, end_ms: int) -> str | None:
-    """Why the readings do not tell the energy between two times, as a sentence without its end; None if they do."""
+    """Reason why the readings do not give the energy between two times, as a sentence without its end; None if they
+    do."""
     if rows.lost is not None and (not rows.readings or rows.readings[-1].time_ms < end_ms):
         return rows.lost
     if not rows.readings or rows.readings[0].time_ms > begin_ms or rows.readings[-1].time_ms < end_ms:
@@ -77,7 +78,7 @@ def validate(rows: Rows, begin_ms: int, end_ms: int) -> str | None:
 
 
 def _still(rows: Rows, at: int, begin_ms: int, end_ms: int) -> float:
-    """The longest time in milliseconds, within the bounds, for which a source did not change."""
+    """Longest time in milliseconds, within the bounds, without a change of a source."""
     longest, since = 0.0, begin_ms
     for before, after in pairwise(rows.readings):
         if after.joules[at] != before.joules[at] or before.time_ms >= end_ms:
@@ -87,8 +88,8 @@ def _still(rows: Rows, at: int, begin_ms: int, end_ms: int) -> float:
 
 
 def power_log(rows: Rows, begin_ms: int, end_ms: int, stated: Mapping[str, Any]) -> str:
-    """The log of a run between two times, which begins a millisecond before them and ends one after. Each reading is
-    the mean power since the one before it; `stated` is what its first line says besides."""
+    """Power log of a run between two times, from one millisecond before to one after. Each reading is the mean power
+    since the previous one; `stated` is added to its first line."""
     begin_ms, end_ms = begin_ms - 1, end_ms + 1
     within = [row.time_ms for row in rows.readings if begin_ms < row.time_ms < end_ms]
     times = [begin_ms, *dict.fromkeys(within), end_ms]
@@ -103,7 +104,7 @@ def power_log(rows: Rows, begin_ms: int, end_ms: int, stated: Mapping[str, Any])
 
 
 def _total(readings: Sequence[Row], time_ms: int) -> float:
-    """Joules of all sources at a time, on the line between the readings around it."""
+    """Joules of all sources at a time, interpolated linearly between the neighbouring readings."""
     before = next((row for row in reversed(readings) if row.time_ms <= time_ms), readings[0])
     after = next((row for row in readings if row.time_ms >= time_ms), readings[-1])
     one, other = sum(before.joules), sum(after.joules)

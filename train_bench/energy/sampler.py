@@ -1,7 +1,7 @@
-"""The process beside a campaign that reads the counters of its host, twice a second, into a file of rows.
+"""Sampler process of a campaign: reads the host's counters twice a second into a file of rows.
 
-It ends when its standard input does, so at the latest with the process that started it. The first row says what is
-read; each further one has the time and the joules of every counter; the last says what the sampler took itself.
+It ends when its standard input closes, so at the latest with the process that started it. The first row names the
+sources; each further row has the time and the joules of every counter; the last has the sampler's own cost.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PERIOD_SECONDS = 0.5
 """The power rules ask for a reading each second at least."""
 
 FIRST_LINE_SECONDS = 10.0
-"""How long a command of the user's may take until its first line."""
+"""Timeout in seconds for the first line of a user's command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a sampler is told: where its rows go, the root of sysfs, the command that is read instead of counters, and
-    for how long the idle power is measured before anything else (0: not at all)."""
+    """Arguments of a sampler: file of its rows, root of sysfs, the command that replaces the counters, and seconds of
+    idle measurement before anything else (0: none)."""
 
     rows: str
     sysfs: str
@@ -38,7 +38,7 @@ class Order:
 
 
 def main(argv: Sequence[str]) -> None:
-    """`argv[1]` is an `Order` as JSON."""
+    """Entry point; `argv[1]` is an `Order` as JSON."""
     order = Order(**json.loads(argv[1]))
     with Path(order.rows).open("ab", buffering=0) as rows:
 
@@ -72,7 +72,7 @@ def sample(order: Order, write: Any, command: list[Command]) -> None:
         write({"sources": [], "reasons": [*reasons, str(lost)], "idle_watts": None})
         over(None)
         return
-    if order.idle_seconds >= 1:  # long enough to tell
+    if order.idle_seconds >= 1:  # long enough to measure
         pairs = zip(chosen, before, after, strict=True)
         still = [one.name for one, a, b in pairs if a == b and isinstance(one, Total)]
         reasons += [f"{name} does not count" for name in still]
@@ -104,12 +104,12 @@ def _until_the_end(chosen: Sequence[Counter], period: float, write: Any) -> None
 
 
 def over(seconds: float | None) -> bool:
-    """Wait so long, or without end, or until the standard input ends; whether it did."""
+    """Wait so long, or without end, or until the standard input closes; True if it did."""
     return bool(select.select([sys.stdin], [], [], None if seconds is None else max(0.0, seconds))[0])
 
 
 def argv(order: Order) -> tuple[str, ...]:
-    """The command of a sampler."""
+    """Command line of a sampler."""
     return (sys.executable, "-m", "train_bench.energy.sampler", json.dumps(asdict(order)))
 
 

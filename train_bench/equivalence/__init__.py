@@ -1,1 +1,1 @@
-"""Whether two implementations do the same: each is recorded in its own processes, and the recordings are compared."""
+"""Equivalence test of two implementations: each is recorded in its own processes, and the recordings are compared."""

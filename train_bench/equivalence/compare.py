@@ -1,14 +1,13 @@
-"""Two recordings, rung by rung: whether they are the same, and where they differ first.
+"""Comparison of two recordings, check by check: the verdict, and the first difference.
 
-How far apart two correct implementations are is measured, not assumed: `twins` are further recordings of A with other
-rounding, one of them in double precision. A tensor of B may be `FACTOR` times as far from A in double precision as A
-and its twins are at most, or if that is more, as is usual for tensors of its rung, or as is one rounding of its largest
-value.
-Where the double recording is more than `ASTRAY` times as far from A as the twins are, it has not done the same (a
-decision fell otherwise), and distances are from A, as they are without one.
-Where all that differs follows from batches, and begins near what may be, whoever records takes both again with other
-roundings: those of A are twins, and B differs on a rung if it does so with every rounding. A is also recorded `COARSE`
-times as roughly rounded, so that decisions fall otherwise: a twin for gradients and what follows from them.
+The tolerance is measured, not assumed: `twins` are further recordings of A with other rounding, one of them in double
+precision. A tensor of B may be `FACTOR` times as far from A in double precision as A and its twins are at most, or, if
+that is more, as is usual for tensors of its check, or as one rounding of its largest value. If the double recording is
+more than `ASTRAY` times as far from A as the twins are, a discrete decision differs in it; distances are then from A,
+as they are without one. If all differences follow from batches and begin near the tolerance, the recorder repeats both
+with other roundings: those of A are twins, and B differs on a check if it does so with every rounding. A is also
+recorded with `COARSE` times as rough rounding, so that discrete decisions differ: a twin for gradients and what follows
+from them.
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ from train_bench.equivalence.recording import LAST, START, Recording
 FACTOR = 10.0
 ASTRAY = 10.0
 NEAR = 1000.0
-"""How many times what may be the first difference may be that is measured again; behind it all may jump."""
+"""Largest multiple of the tolerance at which a first difference is measured again; everything after it may jump."""
 
 COARSE = 10.0
-"""How many times as roughly A rounds once, where a difference is near."""
+"""Factor of the coarse rounding of one recording of A, where a difference is near."""
 
 STEADY = 0.05
-"""A trajectory is compared as long as A and its twins differ by no more than this share of the loss."""
+"""Largest distance of A and its twins, as a share of the loss, up to which a trajectory is compared."""
 
 EXACT = 1e-12
 GIVEN = 1e-10
-"""What may differ in a schedule; in weights after steps with given gradients, both relative and in double precision."""
+"""Tolerances of a schedule and of weights after steps with given gradients, both relative and in double precision."""
 
 EQUAL, DIFFERENT, CANNOT_TELL, NOT_COMPARED = "equal", "different", "cannot tell", "not compared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What one comparison says.
+    """Result of one check.
 
     compared   tensors or numbers
     where      of the first difference
-    error      there: how far apart they are, and how far they may be, as shares of the tensor's size
-    note       what else is to be known
+    error      there: distance and tolerance, as shares of the tensor's size
+    note       a remark
     """
 
     name: str
@@ -69,8 +68,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """What is compared: A, B under A's names, other recordings of A and of B, that of A with coarse rounding, and the
-    rounding of the coarser of the two."""
+    """Input of a comparison: A, B under A's names, other recordings of A and of B, that of A with coarse rounding, and
+    the rounding of the coarser of the two."""
 
     a: Recording
     b: Recording
@@ -82,8 +81,8 @@ class Pair:
 
 
 def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Check]:
-    """The verdict of each rung, or of those that are `wanted`, in their order. Once batches differ, nothing that
-    follows from them can be told."""
+    """Result of each check, or of the `wanted` ones, in their order. Once batches differ, nothing that follows from
+    them is decided."""
     found: list[Check] = []
     unlike: str | None = None
     for name, rung in RUNGS.items():
@@ -114,7 +113,7 @@ def _with_every_rounding(name: str, rung: Callable[[Pair], Check], pair: Pair) -
 
 
 def is_near(rungs: Sequence[Check]) -> bool:
-    """Whether there is a difference that may be a decision that falls otherwise now and then."""
+    """True if a difference may be a discrete decision that differs now and then."""
     different = [rung for rung in rungs if rung.verdict == DIFFERENT]
     if not different or any(rung.name not in FROM_BATCHES for rung in different):
         return False
@@ -123,7 +122,7 @@ def is_near(rungs: Sequence[Check]) -> bool:
 
 
 def verdict(rungs: Sequence[Check]) -> str:
-    """Of all rungs together."""
+    """Verdict over all checks."""
     seen = [rung.verdict for rung in rungs]
     if DIFFERENT in seen:
         return DIFFERENT
@@ -239,7 +238,7 @@ CUT = "micro-batches are cut otherwise"
 
 
 def _cut_alike(pair: Pair) -> bool:
-    """Whether both have seen the first step in the same micro-batches, as far as any were seen."""
+    """True if both recorded the first step in the same micro-batches, as far as any were recorded."""
     cuts = [
         {key: one.shape(key)[:1] for key in one.names("inputs") if key.startswith("inputs/0.")}
         for one in (pair.a, pair.b)
@@ -279,7 +278,7 @@ def _loss(pair: Pair) -> Check:
 
 
 def _gradients(pair: Pair) -> Check:
-    """One that is not there is zero."""
+    """Compare gradients; a missing one is zero."""
     name = "gradients"
     for kind in ("gradients/0", "backward"):
         keys = [one.names(kind) for one in (pair.a, pair.b)]
@@ -296,7 +295,7 @@ def _gradients(pair: Pair) -> Check:
 
 
 def _options(pair: Pair) -> Check:
-    """Groups of parameters and their options at every step that was done."""
+    """Parameter groups and their options at every recorded step."""
     name = "groups"
     groups = [_by_parameter(one.facts.get("groups")) for one in (pair.a, pair.b)]
     if not groups[0] or not groups[1]:
@@ -319,7 +318,7 @@ def _options(pair: Pair) -> Check:
 
 
 def _given(pair: Pair) -> Check:
-    """The optimizer alone."""
+    """Compare the optimizer alone, with given gradients."""
     name = "optimizer"
     keys = [key for key in pair.a.names(name) if key in pair.b.arrays]
     for key in keys:
@@ -342,7 +341,7 @@ def _given(pair: Pair) -> Check:
 
 
 def _step(pair: Pair) -> Check:
-    """Weights after the first two, then what the optimizer keeps of them."""
+    """Weights after the first two steps, then the optimizer state."""
     parts = [_tensors(pair, "step", f"{kind}/{step}/") for step in (0, 1) for kind in ("step", "state")]
     different = [part for part in parts if part.verdict == DIFFERENT]
     done = different or [part for part in parts if part.verdict != NOT_COMPARED] or parts
@@ -350,7 +349,7 @@ def _step(pair: Pair) -> Check:
 
 
 def _schedule(pair: Pair) -> Check:
-    """Every option that is a number, at every step of the whole run, by parameter."""
+    """Every numeric option at every step of the whole run, by parameter."""
     name = "schedule"
     keys = [key for key in pair.a.names(name) if key in pair.b.arrays]
     groups = [_by_parameter(one.facts.get("schedule_groups")) for one in (pair.a, pair.b)]
@@ -419,7 +418,7 @@ def _trajectory(pair: Pair) -> Check:
 
 
 def _evaluation(pair: Pair) -> Check:
-    """Answers of the start weights, of those behind the last step, and the quality of these."""
+    """Evaluation outputs of the start weights and of the final ones, and the final quality."""
     name = "evaluation"
     outputs = _answers(pair, name)
     if pair.a.facts.get("ranks") != pair.b.facts.get("ranks"):
@@ -443,7 +442,7 @@ def _evaluation(pair: Pair) -> Check:
         may = max(FACTOR * spread, one_sample)
         if not (_same(one, other) or abs(one - other) <= may):
             where = f"{metric}: {one:.7g} and {other:.7g}"
-            done = DIFFERENT if count else CANNOT_TELL  # of how many samples or games is not known then
+            done = DIFFERENT if count else CANNOT_TELL  # the number of samples or games is unknown then
             return replace(outputs, verdict=done, where=where, error=abs(one - other), tolerance=may)
     compared = outputs.compared + len(qualities[0])
     if any(value for quality in qualities for value in quality.values()):
@@ -456,7 +455,7 @@ def _evaluation(pair: Pair) -> Check:
 
 
 def _answers(pair: Pair, name: str) -> Check:
-    """Of the start weights and behind the last step: what differs first, else what tells more."""
+    """Outputs of the start weights and after the last step: the first difference, else the more informative result."""
     parts = [_tensors(pair, name, f"{name}/{when}/") for when in (START, LAST)]
     worth = (DIFFERENT, EQUAL, CANNOT_TELL, NOT_COMPARED)
     best = min(parts, key=lambda part: worth.index(part.verdict))
@@ -481,7 +480,7 @@ RUNGS: Mapping[str, Callable[[Pair], Check]] = {
     "trajectory": _trajectory,
     "evaluation": _evaluation,
 }
-"""In the order in which one follows from another."""
+"""Checks in order of dependency."""
 
 FROM_GRADIENTS = ("gradients", "step", "statistics", "trajectory", "evaluation")
 FROM_BATCHES = ("forward", "loss", *FROM_GRADIENTS)
@@ -491,10 +490,10 @@ NOTHING = "nothing that both have was seen"
 
 
 def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> Check:
-    """The tensors of a rung that both have, against what is measured."""
+    """Compare the common tensors of a check with the measured tolerance."""
     keys = [key for key in pair.a.arrays if key.startswith(prefix) and key in pair.b.arrays]
     others = 0
-    if pair.b.facts.get("foreign"):  # its modules may be cut otherwise
+    if pair.b.facts.get("foreign"):  # its modules may be split differently
         fitting = [key for key in keys if pair.a.shape(key) == pair.b.shape(key)]
         keys, others = fitting, len(keys) - len(fitting)
     if not keys:
@@ -544,8 +543,8 @@ def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """What a tensor is, how far A and its twins are from that at most, its size (root of the mean square) and its
-    largest value."""
+    """A tensor, the largest distance of A and its twins from it, its size (root of the mean square) and its largest
+    value."""
 
     true: np.ndarray
     spread: float
@@ -578,14 +577,14 @@ def _measured(pair: Pair, key: str) -> _Measured:
 
 
 def _is_measure(seen: Sequence[Any], true: Any, rounding: float) -> bool:
-    """Whether what was seen in double precision is as near A, the first of `seen`, as its twins are, or about."""
+    """True if the double-precision recording is about as near A, the first of `seen`, as its twins are."""
     one, *twins = (np.atleast_1d(value) for value in seen)
     apart = max((_furthest(one, twin) for twin in twins if twin.shape == one.shape), default=np.inf)
     return _furthest(one, np.atleast_1d(true)) <= ASTRAY * max(apart, rounding)
 
 
 def _furthest(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference; infinite where one of them is not finite and the other is."""
+    """Largest difference; infinite if exactly one of the two is not finite."""
     if one is other or not one.size:
         return 0.0
     with np.errstate(invalid="ignore"):
@@ -599,7 +598,7 @@ def _furthest(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _tested(name: str, tests: Mapping[str, float], note: str) -> Check:
-    """By Holm's correction over the tests."""
+    """Test distributions with Holm's correction over the tests."""
     rejected = distributions.rejected(tests)
     if not rejected:
         return Check(name=name, verdict=EQUAL, compared=len(tests), note=note)
@@ -619,7 +618,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _place(one: Recording, key: str) -> str:
-    """`gradients/0/NAME` as "NAME, step 0"; of a module also what it has done."""
+    """`gradients/0/NAME` as "NAME, step 0"; of a module also its operators."""
     rung, *rest = key.split("/")
     operator = one.facts["operators"].get(key)
     said = f" ({operator})" if operator else ""

@@ -1,4 +1,4 @@
-"""Whether two samples are of one distribution."""
+"""Two-sample tests: Kolmogorov-Smirnov, equal means, sign test, with Holm's correction."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 LEVEL = 1e-3
-"""How often one of all tests together may reject equal distributions."""
+"""Family-wise error rate of all tests together."""
 
 
 def two_samples(one: np.ndarray, other: np.ndarray) -> float:
-    """p of the test of Kolmogorov and Smirnov, by its limit for large samples."""
+    """p-value of the two-sample Kolmogorov-Smirnov test, by its large-sample limit."""
     a, b = np.sort(one, axis=None), np.sort(other, axis=None)
     at = np.concatenate([a, b])
     apart = np.abs(
@@ -27,8 +27,8 @@ def two_samples(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def means(one: np.ndarray, other: np.ndarray) -> float:
-    """p of equal means of two samples of about twenty or more, by the normal distribution of their difference; samples
-    that do not vary are equal or they are not."""
+    """p-value of equal means of two samples of about twenty or more, by the normal distribution of their difference;
+    constant samples are equal or not."""
     error = math.sqrt(float(one.var(ddof=1)) / len(one) + float(other.var(ddof=1)) / len(other))
     apart = abs(float(one.mean() - other.mean()))
     if apart <= 1e-6 * abs(float(one.mean())):
@@ -39,8 +39,8 @@ def means(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def places(one: np.ndarray, other: np.ndarray) -> float:
-    """p of the row that is larger in `one` being so in `other`, too, for half of the samples or more: the sign test, by
-    the normal distribution. Both are (2, samples); rows that are equal within 1e-6 of their size do not count."""
+    """Sign test: p-value of the larger row in `one` being the larger in `other`, too, for half of the samples or more,
+    by the normal distribution. Both are (2, samples); rows that are equal within 1e-6 of their size do not count."""
     apart = [rows[0] - rows[1] for rows in (one, other)]
     told = [
         np.abs(gap) > 1e-6 * np.abs(rows).max(axis=0) for gap, rows in zip(apart, (one, other), strict=True)
@@ -51,7 +51,7 @@ def places(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def rejected(tests: Mapping[str, float]) -> list[str]:
-    """The tests that reject by Holm's correction, in their order."""
+    """Tests that reject by Holm's correction, in their order."""
     found = set()
     for number, name in enumerate(sorted(tests, key=lambda name: tests[name])):
         if tests[name] * (len(tests) - number) >= LEVEL:

@@ -1,5 +1,5 @@
-"""A model that somebody else has written, recorded beside a reference: it begins with the reference's weights, is given
-what the reference's model was given in its first step, and the gradients of what that gave, which are the same loss."""
+"""Third-party models, recorded beside a reference: the model starts from the reference's weights and gets the inputs of
+the reference's first step and its output gradients, which amount to the same loss."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from train_bench.errors import RequestError
 from train_bench.seeds import derive
 
 Build = Callable[[Mapping[str, Any]], torch.nn.Module]
-"""What makes the model of a benchmark's configuration. Its forward takes what the reference's takes, taken apart to
-tensors as `observe.given_of` does, and gives as many tensors in the same order."""
+"""Factory of the model of a benchmark's configuration. Its forward takes the arguments of the reference's, flattened to
+tensors as `observe.given_of` does, and returns as many tensors in the same order."""
 
 
 def recorded(job: Job, options: Mapping[str, Any]) -> Notes:
-    """What such a model does, under the reference's names.
+    """Recording of such a model, under the reference's names.
 
     model  "module:function", a `Build`
-    names  the file that says which tensor is which; tables of integers of ours need no counterpart
+    names  the file of tensor names; tables of integers of ours need no counterpart
     given  the folder of the reference's recording, with `given/` in it
     """
     build = _function(options["model"])
@@ -66,7 +66,7 @@ def recorded(job: Job, options: Mapping[str, Any]) -> Notes:
 
 
 def _numbered(found: Any, kind: str) -> list[np.ndarray]:
-    """The arrays KIND/0, KIND/1 and so on."""
+    """Arrays KIND/0, KIND/1 and so on."""
     return [found[f"{kind}/{number}"] for number in range(sum(key.startswith(f"{kind}/") for key in found))]
 
 
@@ -103,7 +103,7 @@ def _initial(job: Job, build: Build, pairs: Names, shapes: Shapes, notes: Notes,
 
 
 def _forward_and_back(model: torch.nn.Module, found: Any, pairs: Names, notes: Notes) -> None:
-    """Modules whose weights have a counterpart are seen under its module's name."""
+    """Record forward and backward pass. Modules whose weights have a counterpart get the name of its module."""
     places = {other.name.rpartition(".")[0]: one.name.rpartition(".")[0] for one, other in pairs.pairs}
     calls = Counter[str]()
 
@@ -127,7 +127,7 @@ def _forward_and_back(model: torch.nn.Module, found: Any, pairs: Names, notes: N
     model.train()
     outputs = model(*(one.reshape(shape) for one, shape in zip(inputs, shapes, strict=True)))
     answers = observe.tensors_of(outputs)
-    wanted = _numbered(found, "cotangent")  # they came in whatever order gradients do
+    wanted = _numbered(found, "cotangent")  # in the arbitrary order of the gradients
     if [one.numel() for one in answers] != [len(one) for one in wanted]:
         raise RequestError(
             f"The model gives {[list(one.shape) for one in answers]}, and the reference's tensors of "

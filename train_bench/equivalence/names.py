@@ -1,4 +1,4 @@
-"""Which tensor of one model is which of another: a text file, a pair a line.
+"""Tensor name mapping between two models: a text file, a pair a line.
 
 OURS THEIRS          names may have `*` for a part of a name, the same on both sides
 OURS.T THEIRS        ours is theirs transposed
@@ -33,7 +33,7 @@ class Side:
     parts: int
 
     def of(self, tensor: np.ndarray) -> np.ndarray:
-        """What is meant of the whole tensor; a view."""
+        """The addressed part of the whole tensor; a view."""
         rows = len(tensor) // self.parts if self.parts > 1 else 0
         cut = tensor[(self.part - 1) * rows : self.part * rows] if self.parts > 1 else tensor
         return cut.T if self.turned else cut
@@ -47,7 +47,7 @@ class Names:
     free: tuple[str, ...]
 
     def to_ours(self, theirs: Mapping[str, np.ndarray], shapes: Shapes) -> dict[str, np.ndarray]:
-        """Their tensors under our names, those of ours that all of theirs are there for."""
+        """Their tensors under our names: those of ours whose parts are all present."""
         ours: dict[str, np.ndarray] = {}
         complete: dict[str, bool] = {}
         for one, other in self.pairs:
@@ -65,8 +65,8 @@ class Names:
 
 
 def read(path: Path, ours: Shapes, theirs: Shapes, *, optional: Container[str] = ()) -> Names:
-    """The pairs of a file. Raises `RequestError` unless they are one to one, every tensor is in them but for `optional`
-    ones of ours, and all shapes fit."""
+    """Read the pairs of a file. Raises `RequestError` unless they are one to one, every tensor is in them but for
+    `optional` ones of ours, and all shapes fit."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -108,7 +108,7 @@ def read(path: Path, ours: Shapes, theirs: Shapes, *, optional: Container[str] =
 
 
 def same(ours: Shapes) -> Names:
-    """Every tensor is the one of its own name."""
+    """Identity mapping: every tensor has the same name in both."""
     sides = [Side(name=name, turned=False, part=1, parts=1) for name in ours]
     return Names(pairs=tuple((side, side) for side in sides), free=())
 
@@ -136,7 +136,7 @@ def _expanded(
 
 
 def _matches(pattern: str, name: str) -> tuple[str, ...] | None:
-    """What the `*` of a pattern stand for in a name; None where it is another one."""
+    """Values of the `*` of a pattern in a name; None if it does not match."""
     found = re.fullmatch("([^.]+)".join(map(re.escape, pattern.split("*"))), name)
     return None if found is None else found.groups()
 

@@ -1,5 +1,4 @@
-"""What a rank does while it trains, as it is seen from outside: a `Parallel` that looks on, and hooks of modules and of
-the optimizer."""
+"""Recording of a training rank: a wrapping `Parallel`, and hooks on modules and optimizer."""
 
 from __future__ import annotations
 
@@ -19,31 +18,31 @@ from train_bench.equivalence.recording import LAST, START
 from train_bench.parallel import Parallel
 
 KEPT = 1 << 15
-"""Elements that are kept of a larger tensor, always the same ones of a size."""
+"""Elements kept of a larger tensor, always the same ones for a size."""
 
 DETAILED = 2
-"""Steps of which outputs, gradients, weights and the optimizer's state are kept; of the others losses and rates."""
+"""Steps whose outputs, gradients, weights and optimizer state are kept; of the others losses and rates."""
 
 
 class StopRecording(Exception):
-    """What was to be seen has been seen."""
+    """Raised once the recording is complete."""
 
 
 class Notes:
-    """What one rank has seen: arrays by name, in the order in which they came, and plain values."""
+    """Recording of one rank: arrays by name, in the order in which they came, and plain values."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}
         self.facts: dict[str, Any] = {"shapes": {}, "operators": {}}
 
     def keep(self, name: str, tensor: torch.Tensor, *, whole: bool = False) -> None:
-        """Note a tensor, or of a large one some elements, in the order of its dimensions whatever its layout."""
+        """Record a tensor, or some elements of a large one, in the order of its dimensions whatever its layout."""
         self.facts["shapes"][name] = list(tensor.shape)
         self.arrays[name] = kept(tensor.detach(), whole=whole)
 
 
 def kept(tensor: torch.Tensor, *, whole: bool = False) -> np.ndarray:
-    """The elements of a tensor that are compared. What ranks hold parts of, all of them ask for together."""
+    """Elements of a tensor that are compared. A collective for tensors that ranks hold parts of."""
     held = whole_of(tensor)
     flat = (held.to_dense() if held.is_sparse else held).reshape(-1)
     if flat.numel() > KEPT and not whole:
@@ -66,8 +65,8 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def given_of(value: Any) -> list[torch.Tensor]:
-    """What a model is given, for one that takes it apart again: all tensors and numbers of nested sequences, mappings
-    and dataclasses in their order, numbers as tensors of no dimension."""
+    """Arguments of a model, flattened: all tensors and numbers of nested sequences, mappings and dataclasses in their
+    order, numbers as tensors of no dimension."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, int | float):
@@ -80,12 +79,12 @@ def given_of(value: Any) -> list[torch.Tensor]:
 
 
 class Observer:
-    """A `Parallel` whose verbs are those of another one, and which notes what it is told and what the model does.
+    """`Parallel` that delegates to another one and records its calls and the model.
 
-    notes       what was seen
+    notes       the recording
     steps       optimizer steps since `begin`
-    answered    samples, or what the model takes for one, that it was asked about in evaluations
-    model       what was wrapped, after `wrap`
+    answered    samples, or the model's units of them, of evaluations
+    model       the wrapped one, after `wrap`
     optimizer   likewise
     local       parameters that other ranks do not hold, by name
     divided     whether every rank holds a part of each parameter
@@ -112,7 +111,7 @@ class Observer:
         return getattr(self._parallel, name)
 
     def wrap(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> Any:
-        """As the launcher does; names are noted first, because a launcher may change the optimizer's groups."""
+        """Wrap like the launcher; names are recorded first, because a launcher may change the optimizer's groups."""
         self.model, self.optimizer = model, optimizer
         local = {id(weight) for weight in options.get("local_params", ())}
         options["local_params"] = [weight for weight in model.parameters() if id(weight) in local]
@@ -126,7 +125,7 @@ class Observer:
         return self._wrapped
 
     def begin(self, others: dict[str, torch.nn.Module]) -> None:
-        """From now on everything is noted: the model's modules, and those of the task's `others`."""
+        """Start recording: the model's modules, and those of the task's `others`."""
         self._observing, self.steps, self._micro = True, 0, 0
         self.notes.facts.update(losses=[], groups=self.groups, options=[])
         self.optimizer.register_step_pre_hook(self._gradients)
@@ -140,7 +139,7 @@ class Observer:
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
-        """What modules give belongs to a micro-batch, which is counted over all ranks."""
+        """Record module outputs of a micro-batch; micro-batches are counted over all ranks."""
         number = self._micro * self._parallel.size + self._parallel.rank
         self._phase, self._seen = f"{self.steps}.{number}", {}
         with self._parallel.forward(last_microbatch=last_microbatch):
@@ -150,8 +149,8 @@ class Observer:
 
     @contextmanager
     def peek(self) -> Iterator[None]:
-        """An evaluation in here ends with its first batch: what weights answer that are the same on both sides.
-        Afterwards modules are in the mode that they were in."""
+        """Context: an evaluation ends with its first batch, which gives the outputs of weights that are equal on both
+        sides. Afterwards modules are in their previous mode."""
         modes = [(module, module.training) for module in self._wrapped.modules()]
         self._glancing = True
         try:
@@ -165,7 +164,7 @@ class Observer:
 
     @contextmanager
     def inference(self) -> Iterator[None]:
-        """What modules are given and give is noted for the first batch before the first step, and behind the last."""
+        """Record module inputs and outputs of the first batch before the first step, and after the last."""
         before, when = self._phase, LAST if self.steps else START
         first = self._observing and when not in self._evaluated and not self._parallel.rank
         self._phase, self._seen = (when if first else None), {}
@@ -182,7 +181,7 @@ class Observer:
             raise StopRecording
 
     def backward(self, loss: torch.Tensor) -> None:
-        """The loss is noted."""
+        """Record the loss."""
         if self._observing:
             losses = self.notes.facts["losses"]
             losses += [0.0] * (self.steps + 1 - len(losses))
@@ -196,7 +195,7 @@ class Observer:
                 self.notes.keep(f"buffers/{name}", buffer)
 
     def step(self, *, clip_norm: float | None = None) -> bool:
-        """Options of the groups before, weights and state afterwards."""
+        """Record the options of the groups before, weights and state after."""
         if self._observing:
             self.notes.facts["options"].append(options_of(self.optimizer))
         stepped = self._parallel.step(clip_norm=clip_norm)
@@ -206,7 +205,7 @@ class Observer:
         return stepped
 
     def state(self, step: str) -> None:
-        """Note weights, buffers and the optimizer's state."""
+        """Record weights, buffers and the optimizer's state."""
         for name, weight in self.model.named_parameters():
             if self._mine(name):
                 self.notes.keep(f"step/{step}/{name}", weight)
@@ -273,7 +272,7 @@ class Observer:
 
 
 class ObservingParallel(Observer):
-    """One process in which nothing is trained: steps note the options of the groups, and do nothing else."""
+    """One process without training: steps record the options of the groups and do nothing else."""
 
     def step(self, *, clip_norm: float | None = None) -> bool:
         """Always a step."""
@@ -286,7 +285,7 @@ def as_parallel(observer: Observer) -> Parallel:
 
 
 def options_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Of each group what is no parameter and no count: rates, decay, momenta."""
+    """Options of each group without parameters and counts: rates, decay, momenta."""
     return [
         {
             key: list(value) if isinstance(value, tuple) else value
@@ -298,7 +297,8 @@ def options_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def per_sample(tensor: torch.Tensor) -> np.ndarray:
-    """(features, samples): mean, deviation, extremes, and how a sample leans along its last dimension."""
+    """Features of each sample, (features, samples): mean, deviation, extremes, and the linear trend along its last
+    dimension."""
     flat = tensor.detach().double().flatten(1)
     lean = tensor.detach().double() @ torch.linspace(
         -1, 1, tensor.shape[-1], dtype=torch.float64, device=tensor.device
@@ -319,7 +319,7 @@ def per_channel(tensor: torch.Tensor) -> np.ndarray:
 
 
 class InFloat64(torch.overrides.TorchFunctionMode):
-    """Whatever asks for single precision gets double."""
+    """Mode in which single precision becomes double."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.float:
@@ -343,7 +343,7 @@ def doubled(value: Any) -> Any:
 
 
 def widen(model: torch.nn.Module) -> None:
-    """Weights, buffers and inputs in double precision from now on."""
+    """Convert weights, buffers and inputs to double precision from now on."""
     for module in model.modules():
         for table in (module._parameters, module._buffers):
             for tensor in table.values():
@@ -357,10 +357,10 @@ def widen(model: torch.nn.Module) -> None:
 
 
 def round_otherwise(model: torch.nn.Module, unit: float, seed: int, rank: int) -> None:
-    """From now on every weight, and what every layer gives and gets as gradient, is off by `unit` up or down, as
-    rounding in another order would make it. Weights are off by that much of themselves, and the same on all ranks;
-    others of themselves or of the tensor's size, if that is more, because sums cancel. The elements of a gradient
-    lean to one side, because the errors of a long sum add up."""
+    """Perturb every weight, and every output and incoming gradient of a layer, by `unit` up or down, as rounding in
+    another order would. Weights change by that share of themselves, the same on all ranks; others by that share of
+    themselves or of the tensor's size, if that is more, because sums cancel. The errors of a gradient have a bias to
+    one side, because the errors of a long sum add up."""
     generator = torch.Generator().manual_seed(seed)
 
     def signs(like: torch.Tensor) -> torch.Tensor:
@@ -404,7 +404,7 @@ def _root_mean_square(values: torch.Tensor) -> float:
 
 
 def numerics(double: bool) -> AbstractContextManager[Any]:
-    """Those in which a task is trained."""
+    """Numerics in which a task is trained."""
     return _in_float64() if double else _as_they_are()
 
 

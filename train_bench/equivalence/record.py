@@ -1,16 +1,16 @@
-"""Ranks that record what they do: `python -m train_bench.equivalence.record PLAN.json INDEX`.
+"""Recording process of a rank: `python -m train_bench.equivalence.record PLAN.json INDEX`.
 
-Every rank leaves `rank_<rank>.npz` and `rank_<rank>.json` in the folder of its job. What is asked of it besides the
-job itself is in its options:
+Every rank leaves `rank_<rank>.npz` and `rank_<rank>.json` in the folder of its job. The options of the job say what is
+recorded:
 
 steps    iterations of training
 start    a file of weights to begin with, by name; None: those of the seed
 double   weights and arithmetic in double precision
-unit     by how much of itself everything is off that a layer gives, as rounding in another order would make it
-draw     which of such roundings, 0 by default
-seeds    how many seeds' initial weights are noted
-data     "real", or "synthetic": look-alikes of batches, where the data are not there
-given    what the model is given and gives in the first step is kept whole, for models of others
+unit     relative perturbation of every layer output, as rounding in another order would make it
+draw     index of the perturbation, 0 by default
+seeds    number of seeds whose initial weights are recorded
+data     "real", or "synthetic": synthetic batches, if the data are missing
+given    keep inputs and outputs of the model in the first step whole, for third-party models
 model    MODULE:FUNCTION of such a model, which is recorded instead; see `foreign.py`
 whole    also the rates of the whole run, the evaluation and steps of the optimizer from given gradients
 """
@@ -39,24 +39,24 @@ from train_bench.seeds import derive
 from train_bench.task import Task
 
 VALUES = 64
-"""Initial values that are noted of a tensor for each seed."""
+"""Initial values recorded of a tensor for each seed."""
 
 MOST_STEPS = 20_000
-"""Of the schedule."""
+"""Steps of the schedule."""
 
 GRADIENTS = (1.0, 1e-6, 1e3, 0.0, 1e-9, 1.0)
 """Deviations of the gradients that an optimizer is given."""
 
 
 def record(job: Job, task: Task, parallel: Parallel) -> None:
-    """The work of a rank."""
+    """Record one rank."""
     options = dict(job.work_options)
     notes = foreign.recorded(job, options) if options.get("model") else recorded(job, task, parallel, options)
     write(notes, job.folder, parallel.rank)
 
 
 def write(notes: Notes, folder: Path, rank: int) -> None:
-    """Leave what was noted in a folder."""
+    """Write a recording to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"rank_{rank}.npz").open("wb") as file:
         np.savez(file, **notes.arrays)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def write(notes: Notes, folder: Path, rank: int) -> None:
 
 
 def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -> Notes:
-    """What this rank has seen of a task that is not built yet."""
+    """Recording of this rank, of a task that is not built yet."""
     notes = Notes()
     notes.facts.update(rank=parallel.rank, ranks=parallel.size, steps=options["steps"])
     compiled = bool(job.config.get("compile"))
@@ -94,7 +94,7 @@ def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -
             notes.keep(f"statistics/last/{prefix}{name}", weight)
     if options["data"] == "real":
         if not double:
-            before = observer.answered  # minigo has asked while it played
+            before = observer.answered  # minigo runs the model in self-play
             notes.facts["quality"] = dict(task.evaluate().metrics)
             notes.facts["answered"] = observer.answered - before
         _orders(task, notes)
@@ -106,7 +106,7 @@ def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -
 
 
 def _others(task: Any, observer: Observer) -> dict[str, torch.nn.Module]:
-    """Models that a task keeps beside the one that it trains, such as an average of its weights."""
+    """Models that a task keeps beside the trained one, such as an average of its weights."""
     trained = {id(module) for module in observer.model.modules()}
     return {
         f"{name.strip('_')}.": value
@@ -122,7 +122,7 @@ def _holds(outer: torch.nn.Module, model: torch.nn.Module) -> bool:
 
 
 def _start_from(file: Path, observer: Observer, others: dict[str, torch.nn.Module]) -> None:
-    """Take weights and buffers from a file; so do other models that began with those of the trained one."""
+    """Load weights and buffers from a file, also into other models that began with those of the trained one."""
     found = np.load(file, allow_pickle=False)
     own = {**dict(observer.model.named_parameters()), **dict(observer.model.named_buffers())}
     copies = []
@@ -190,7 +190,7 @@ def _orders(task: Any, notes: Notes) -> None:
 
 
 def _another(task: Any) -> Any:
-    """A task of the same configuration that prepares nothing for speed."""
+    """A task of the same configuration without preparation for speed."""
     config = copy.deepcopy(task.config)
     for name, value in (("compile", False), ("warm_up_steps", 0)):
         if hasattr(config, name):
@@ -199,7 +199,7 @@ def _another(task: Any) -> Any:
 
 
 def _initial(job: Job, task: Any, notes: Notes, seeds: int) -> None:
-    """Some values of every tensor, for many seeds, and how large it is as a whole."""
+    """Some initial values of every tensor, for many seeds, and its size."""
     initial = Initial()
     for number in range(seeds):
         other, parallel = _another(task), OneRank()
@@ -217,7 +217,7 @@ class Initial:
         self._sizes: dict[str, list[float]] = {}
 
     def add(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Those of another seed."""
+        """Add the values of another seed."""
         for name, weight in weights.items():
             flat = weight.detach().reshape(-1)
             chosen = np.random.default_rng(flat.numel()).choice(
@@ -227,14 +227,14 @@ class Initial:
             self._sizes.setdefault(name, []).append(float(flat.double().square().mean().sqrt()))
 
     def note(self, notes: Notes) -> None:
-        """Arrays of all seeds together."""
+        """Record the arrays of all seeds together."""
         for name, found in self._values.items():
             notes.arrays[f"initial/{name}"] = np.stack(found)
             notes.arrays[f"initial_size/{name}"] = np.array(self._sizes[name])
 
 
 def _schedule(job: Job, task: Any, notes: Notes) -> None:
-    """The options of the groups at every step of the whole run, if the task can leave out all but these."""
+    """Options of the groups at every step of the whole run, if the task can skip everything else."""
     if not hasattr(task, "skip"):
         return
     count = job.schedule.marks()[-1].count if math.isfinite(job.schedule.until) else 0
@@ -259,8 +259,8 @@ def _schedule(job: Job, task: Any, notes: Notes) -> None:
 
 
 def _given_gradients(observer: Observer, notes: Notes) -> None:
-    """What the optimizer makes of gradients that are given, in double precision, from weights of deviation 1. The
-    model is of no use any more."""
+    """Optimizer steps from given gradients, in double precision, from weights of deviation 1. Destroys the model's
+    weights."""
     optimizer = observer.optimizer
     weights = dict(observer.model.named_parameters())
     held = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
@@ -276,7 +276,7 @@ def _given_gradients(observer: Observer, notes: Notes) -> None:
     with torch.no_grad():
         for name, weight in weights.items():
             weight.data = _drawn(weight, name)
-    observer.steps = observe.DETAILED  # its hook has nothing to note
+    observer.steps = observe.DETAILED  # its hook has nothing to record
     for step, deviation in enumerate(GRADIENTS):
         for name, weight in weights.items():
             weight.grad = deviation * _drawn(weight, f"{name} {step}")

@@ -1,4 +1,4 @@
-"""What the ranks of one implementation have recorded, put together. Reads data only."""
+"""Merged recording of the ranks of one implementation. Reads data only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from train_bench.core import files
 from train_bench.errors import LogError
 
 START, LAST = "start", "last"
-"""When a model was evaluated: before the first step, and behind the last."""
+"""Moments of evaluation: before the first step, and after the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One implementation, as `record.py` has seen it.
+    """Recording of one implementation, made by `record.py`.
 
     arrays  by name, in the order in which they came: `parameters/NAME`, `initial/NAME`, `inputs/STEP.BATCH/NUMBER`,
             `samples/STEP.BATCH/NUMBER` and `channels/STEP.BATCH/NUMBER` (features, or means of channels, by sample),
@@ -36,21 +36,21 @@ class Recording:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def names(self, rung: str) -> list[str]:
-        """The arrays of a rung, in order."""
+        """Arrays of a check, in order."""
         return [name for name in self.arrays if name.startswith(f"{rung}/")]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of the tensor that an array was taken from."""
+        """Shape of the tensor that an array was taken from."""
         return tuple(self.facts["shapes"].get(name, self.arrays[name].shape))
 
 
 def is_recording(folder: Path) -> bool:
-    """Whether a folder holds what ranks have recorded."""
+    """True if a folder holds recordings of ranks."""
     return (folder / "rank_0.npz").is_file()
 
 
 def read(folder: Path) -> Recording:
-    """Put together what every rank has left in a folder."""
+    """Read and merge the recordings of all ranks in a folder."""
     first = _facts(folder, 0)
     facts = [first, *(_facts(folder, rank) for rank in range(1, int(first["ranks"])))]
     every = [_arrays(folder, rank) for rank in range(len(facts))]
@@ -67,7 +67,7 @@ def read(folder: Path) -> Recording:
         for key in (
             "groups",
             "schedule_groups",
-        ):  # of parameters that ranks do not share, each has told its own
+        ):  # each rank has recorded its own unshared parameters
             if key in first and key in one:
                 both = zip(first[key], one[key], strict=True)
                 first[key] = [list(dict.fromkeys((*names, *others))) for names, others in both]
@@ -76,14 +76,14 @@ def read(folder: Path) -> Recording:
 
 
 def write_start(recording: Recording, file: Path) -> None:
-    """The weights that it began with, for another to begin with."""
+    """Write the start weights, for another recording to start from."""
     weights = {name.partition("/")[2]: recording.arrays[name] for name in recording.names("parameters")}
     with file.open("wb") as opened:
         np.savez(opened, **weights)  # type: ignore[arg-type]
 
 
 def _stream(every: list[dict[str, np.ndarray]], kind: str) -> np.ndarray:
-    """Numbers of samples in the order of the stream that ranks share: micro-batch k of rank 0, of rank 1 and so on."""
+    """Sample numbers in the order of the stream that ranks share: micro-batch k of rank 0, of rank 1 and so on."""
     parts = [np.split(one[kind], np.cumsum(one[f"{kind}_lengths"])[:-1]) for one in every]
     if kind == "evaluated":
         return np.concatenate([batch for part in parts for batch in part])
@@ -92,7 +92,7 @@ def _stream(every: list[dict[str, np.ndarray]], kind: str) -> np.ndarray:
 
 
 def written(facts: Any) -> Any:
-    """What a rank tells as JSON can hold it: numbers that are not finite are null."""
+    """A rank's values for JSON: numbers that are not finite are null."""
     if isinstance(facts, Mapping):
         return {name: written(value) for name, value in facts.items()}
     if isinstance(facts, list | tuple):

@@ -1,6 +1,6 @@
-"""One file for a campaign: a zip of plain files, `manifest.json` with the sha256 of each and their root, and perhaps a
-signature of that by an SSH key. It comes from anybody: nothing in it is run, and nothing is unpacked but what the
-manifest names, under names and in sizes that are checked first.
+"""Campaign archive: a zip of plain files, `manifest.json` with the sha256 of each and their root, and an optional SSH
+signature of the root. The archive is untrusted: nothing in it is run, and only files of the manifest are unpacked,
+after their names and sizes are checked.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 FORMAT = 1
 
 NAMESPACE = "train-bench"
-"""What signatures are for, as ssh-keygen calls it: one that was made for something else does not count."""
+"""ssh-keygen's namespace of the signatures: one made for another purpose does not count."""
 
 LARGEST_BYTES, MOST_FILES = 2**31, 10_000
-"""Of what is read, unpacked. A campaign of 40 runs has a few MB."""
+"""Size limit of the unpacked content. A campaign of 40 runs has a few MB."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
-"""Names of files inside: below its own top, and hidden nowhere."""
+"""Allowed file names: below the archive's own top, and not hidden."""
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The time of every file inside: the same content makes the same file."""
+"""Timestamp of every file inside: the same content makes the same file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crate:
-    """What was read: the content of every file by name, all of which the manifest vouches for; its `root`, and whose
-    key has signed it, as ssh-keygen says it. `trusted` is whether the user has named that key."""
+    """Content of an archive: every file by name, all vouched for by the manifest; its `root`, and its signer as
+    ssh-keygen prints it. `trusted` is True if the user has named that key."""
 
     path: Path
     content: Mapping[str, bytes]
@@ -50,7 +50,7 @@ class Crate:
     trusted: bool
 
     def json(self, name: str) -> Any:
-        """One of its files. Raises `RequestError` where it is missing or no JSON."""
+        """Read one of its files as JSON. Raises `RequestError` if it is missing or not JSON."""
         if name not in self.content:
             _refuse(self.path, f"it has no {name}")
         try:
@@ -68,7 +68,7 @@ class Crate:
 
 
 def write(path: Path, content: Mapping[str, bytes], *, key: Path | None = None) -> str:
-    """The file, whole or not at all, signed with the SSH `key` if one is given. Returns its root."""
+    """Write the archive in one step, signed with the SSH `key` if one is given. Returns its root."""
     named = listed(content)
     told = {"format": FORMAT, "files": named, "root": root_of(named)}
     manifest = (json.dumps(told, indent=2) + "\n").encode()
@@ -100,8 +100,8 @@ def root_of(named: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def read(path: Path, *, allowed_signers: Path | None = None) -> Crate:
-    """Everything in the file, once all of it is as its manifest says. With `allowed_signers`, a file of ssh-keygen's,
-    it has to be signed by one of them. Raises `RequestError` with a sentence for anything else."""
+    """Read a verified archive. With `allowed_signers`, a file of ssh-keygen's, one of them has to have signed it.
+    Raises `RequestError` with a sentence for anything invalid."""
     try:
         with files.opened(path) as file, zipfile.ZipFile(file) as archive:
             entries = _entries(path, archive)
@@ -128,7 +128,7 @@ def read(path: Path, *, allowed_signers: Path | None = None) -> Crate:
 
 
 def _entries(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """What is in the archive, by its table alone."""
+    """Entries of the archive, by its table alone."""
     entries = archive.infolist()
     if len(entries) > MOST_FILES:
         _refuse(path, f"it has {len(entries)} files, and {MOST_FILES} are read at most")
@@ -154,13 +154,13 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 
 def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """As much as its table says, however much is behind it."""
+    """Unpack as many bytes as the table states, however many follow."""
     with archive.open(entry) as file:
         return file.read(entry.file_size)
 
 
 def _checked(path: Path, manifest: bytes, content: Mapping[str, bytes]) -> str:
-    """The root, if the manifest names every file as it is, and no other."""
+    """Root, if the manifest names exactly the files of the archive as they are."""
     try:
         told = files.parse_json(manifest)
         named = {name: (each["size"], each["sha256"]) for name, each in told["files"].items()}
@@ -192,7 +192,7 @@ def _signature(manifest: bytes, key: Path) -> bytes:
 
 
 def _signer(path: Path, manifest: bytes, signature: bytes, allowed: Path | None) -> str:
-    """Whose signature it is: with `allowed` one of those there, else the key that made it."""
+    """Signer: with `allowed` one of those there, else the key that made the signature."""
     with tempfile.TemporaryDirectory() as scratch:
         signed, signed_by = Path(scratch, MANIFEST), Path(scratch, SIGNATURE)
         signed.write_bytes(manifest)

@@ -1,4 +1,4 @@
-"""The description of a system that goes with a submission: what was found, and what the user states."""
+"""System description of a submission: detected values, and what the user states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import RequestError, UnknownName
 
-# What a system description must hold (system description checker); every value is a string, since numbers
+# Required fields of a system description (system description checker); every value is a string, since numbers
 # crash the checker.
 FIELDS = (
     *("submitter", "division", "status", "system_name", "number_of_nodes", "host_processors_per_node"),
@@ -26,7 +26,7 @@ FIELDS = (
 
 
 def read_stated(path: Path) -> dict[str, str]:
-    """What the user says of the system: any of `FIELDS`, as strings."""
+    """Read the user's statements about the system: any of `FIELDS`, as strings."""
     if not path.is_file():
         raise RequestError(f"There is no file {path}; give a JSON file of the system's description.")
     stated = files.read_json(path)
@@ -41,12 +41,12 @@ def read_stated(path: Path) -> dict[str, str]:
 
 
 def _framework(plan: Mapping[str, Any], packages: Mapping[str, str]) -> str:
-    """What a reference is trained with; of a command nobody says it but the user."""
+    """Framework that a reference is trained with; for a command only the user can state it."""
     return "" if jobs_of(plan)[0].get("command") else f"PyTorch {packages['torch']}"
 
 
 def describe_campaign(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
-    """What a campaign's plan and system.json say of the system. Raises `KeyError` for one that it lacks."""
+    """System description from a campaign's plan and system.json. Raises `KeyError` for a missing one."""
     packages = dict(machine["packages"])
     others = {"python": machine["python"], "cuda": machine["cuda"], "linux": machine["kernel"]} | packages
     return {

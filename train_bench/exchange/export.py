@@ -1,6 +1,5 @@
-"""A campaign as one file that somebody else can check and repeat: what was to be done (`spec.json`) apart from what
-happened (`results/`), what it ran with, and the same said in the words of RO-Crate, Croissant, Croissant Tasks and
-in-toto."""
+"""Export of a campaign as one file to verify and replay: the specification (`spec.json`) apart from the results
+(`results/`), software and data, with metadata as RO-Crate, Croissant, Croissant Tasks and in-toto."""
 
 from __future__ import annotations
 
@@ -45,24 +44,24 @@ TASKS, STATEMENT, METADATA, SOURCES, RESULTS = (
 
 LARGEST_SOURCE_BYTES = 20 * 2**20
 MOST_DATA_BYTES = 2**31
-"""Larger prepared data are told by their manifest alone, which has digests of its own."""
+"""Size limit: of larger prepared data only the manifest is hashed, which has digests of its own."""
 
 OF_RESULTS = (
     *("plan.json", "system.json", "score.json", "hosts.json", "batch.json", "result_*.txt"),
     *("record_*.json", "verified_*.json", "attempts/*.json", "power/*/*.txt"),
 )
-"""What of a campaign goes along; weights and output of ranks stay."""
+"""Files of a campaign that are exported; weights and output of ranks stay."""
 
 MINUTES = "minutes"
-"""What is measured beside quality."""
+"""Metrics besides quality."""
 
 HAPPENED = ("created", "jobs")
-"""What of a plan belongs to one campaign: when it was made, and the seeds that were drawn."""
+"""Fields of a plan that belong to one campaign: its date, and the seeds that were drawn."""
 
 
 def export(plan: Plan, to: Path, key: Path | None) -> str:
-    """Write the file; returns its root. Raises `RequestError` where the campaign is not finished, or this is another
-    environment than it ran in, which could say nothing about it."""
+    """Write the file; returns its root. Raises `RequestError` if the campaign is not finished, or if this environment
+    is not the one it ran in and so cannot describe it."""
     folder = plan.jobs[0].folder
     if to.exists():
         raise RequestError(f"{to} exists; choose another file with --to FILE.")
@@ -97,7 +96,7 @@ def export(plan: Plan, to: Path, key: Path | None) -> str:
 
 
 def spec(plan: Plan, judged: Judgement) -> dict[str, Any]:
-    """What was to be done, as a plan has it, and what it takes: hardware, software, data."""
+    """Specification: the plan's jobs, and the required hardware, software and data."""
     written = files.read_json(plan.jobs[0].folder / "plan.json")
     job = plan.jobs[0]
     return {
@@ -126,7 +125,7 @@ def _machine(folder: Path) -> dict[str, Any]:
 
 
 def _told(judged: Judgement, key: str) -> Iterator[tuple[str, Any]]:
-    """What each log says of a key, by the name of the log."""
+    """Values of a key by the name of the log."""
     for record in judged.records:
         for event in log.read(Path(record.file)).events:
             if event.key == key:
@@ -149,9 +148,8 @@ def _iso(time_ms: int) -> str:
 
 
 def distributions(python: str) -> str:
-    """What train_bench stands on here, in the form of PEP 751 as far as an environment can have it: it does not know
-    the wheels that it was made of, so that digests are those of what RECORD says of the installed files, and no
-    installer takes this for a lock."""
+    """Installed distributions in the form of PEP 751, as far as an environment can have it: its wheels are unknown, so
+    digests are those of RECORD for the installed files, and no installer takes this for a lock."""
     lines = [
         'lock-version = "1.0"',
         'created-by = "train-bench"',
@@ -165,8 +163,8 @@ def distributions(python: str) -> str:
 
 
 def data_files(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Size and sha256 of the prepared data by name; of data too large to read, of their manifest alone. Empty where
-    there are none."""
+    """Size and sha256 of the prepared data by name; of data too large to read, of their manifest alone. Empty without
+    data."""
     folder = Path(str(plan.jobs[0].config["data_dir"]))
     paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     if sum(path.stat().st_size for path in paths) > MOST_DATA_BYTES:
@@ -178,7 +176,7 @@ def data_files(plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 def croissant(plan: Plan) -> dict[str, Any]:
-    """The prepared data as Croissant has it."""
+    """The prepared data as Croissant metadata."""
     name = plan.benchmark
     return {
         "@context": {
@@ -211,8 +209,7 @@ def croissant(plan: Plan) -> dict[str, Any]:
 
 
 def _rules(plan: Plan) -> dict[str, Any]:
-    """The rules and the reference points that the campaign was planned with, in full where they are ours and still the
-    same."""
+    """Rules and reference points of the campaign's plan, in full if they are ours and unchanged."""
     rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
     points = rcp.load(rules, discover.rcp_folders())
     return {
@@ -227,7 +224,7 @@ def _rules(plan: Plan) -> dict[str, Any]:
 
 
 def _sources(plan: Plan) -> bytes | None:
-    """The source of the revision that the campaign ran from, where this is a checkout of just that and it is small."""
+    """Source of the revision that the campaign ran from, if this is a clean checkout of it and small."""
     if (
         plan.revision is None
         or plan.revision.endswith("+changes")
@@ -270,8 +267,8 @@ def statement(judged: Judgement, content: Mapping[str, bytes]) -> dict[str, Any]
 
 
 def tasks(plan: Plan, judged: Judgement, content: Mapping[str, bytes]) -> dict[str, Any]:
-    """In the words of Croissant Tasks: the benchmark is a problem, the campaign a solution of it, what its runs came to
-    an evaluation."""
+    """Croissant Tasks: the benchmark is a problem, the campaign a solution of it, the results of its runs an
+    evaluation."""
     target = plan.jobs[0].target
     data = {"@type": "Dataset", "@id": DATA, "name": plan.benchmark}
     environment = [{"@type": "CreativeWork", "@id": name} for name in (ENVIRONMENT, DISTRIBUTIONS)]
@@ -350,14 +347,14 @@ def _metric(name: str, description: str, *, lower_is_better: bool) -> dict[str, 
 
 
 def _measured(run: ScoredRun, target: Target) -> Iterator[tuple[str, float]]:
-    """What a run came to by the name of the metric; nothing where it came to no number."""
+    """Metric values of a run by name; none without a number."""
     for name, value in (*target.quality_of(run.quality).metrics.items(), (MINUTES, run.minutes)):
         if value is not None and math.isfinite(value):
             yield name, value
 
 
 def metadata(plan: Plan, judged: Judgement, content: Mapping[str, bytes]) -> dict[str, Any]:
-    """The file as RO-Crate 1.1 has it: an action, what did it, what it was given, and what came out."""
+    """RO-Crate 1.1 metadata: an action with its instrument, objects and results."""
     names = sorted(content)
     times = [evaluated.time_ms for record in judged.records for evaluated in record.evaluations]
     begun = [record.started_ms for record in judged.records if record.started_ms is not None]

@@ -1,11 +1,10 @@
-"""Finished campaigns -> the tree of a submission, as the package checker of mlperf-logging wants it.
+"""Submission package: finished campaigns -> the directory tree of mlperf-logging's package checker.
 
     DIR/<submitter>/systems/<system>.json
     DIR/<submitter>/results/<system>/<benchmark>/result_*.txt
     DIR/<submitter>/benchmarks/<benchmark>/implementations/<system>/...
 
-One package is of one submitter, division, round and system. It is built beside DIR and takes its name once it
-is whole.
+One package is of one submitter, division, round and system. It is built next to DIR and renamed once it is complete.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from train_bench.plan import discover
 from train_bench.plan.command import digest_of_file
 from train_bench.plan.definition import changes
 
-# What all campaigns of a package share, as their logs announce it.
+# Log keys that all campaigns of a package share.
 SHARED = ("submission_org", "submission_division", "submission_status", "submission_platform")
 
-# How the message of a known defect starts: the repository checker knows no round before 2.0.
+# Prefix of the message of a known defect: the repository checker knows no round before 2.0.
 KNOWN_DEFECT = "mlperf_logging.repo_checker: error: argument ruleset: invalid choice: '1."
 
 # Options that name folders of the machine that the campaigns ran on.
@@ -51,7 +50,7 @@ SUFFIXES = (".py", ".yaml", ".md", ".toml", ".txt", ".json", ".sh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The tree that the campaigns ran from, its revision and the digest of its code as they are now."""
+    """Source tree of the campaigns: its revision and the current digest of its code."""
 
     root: Path
     revision: str | None
@@ -68,8 +67,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """A finished campaign, read. `described` holds what its plan and system.json say for the description of
-    a system; `config` is what the first run was configured with."""
+    """A finished campaign, read. `described` holds the values of its plan and system.json for the system description;
+    `config` is the configuration of the first run."""
 
     folder: Path
     plan: Mapping[str, Any]
@@ -83,23 +82,23 @@ class Campaign:
 
     @property
     def benchmark(self) -> str:
-        """The name that the logs give."""
+        """Benchmark name in the logs."""
         return self.judgement.score.benchmark
 
     @property
     def attempts(self) -> tuple[Mapping[str, Any], ...]:
-        """All attempts at the runs that are packaged, run by run."""
+        """All attempts at the packaged runs, run by run."""
         counted = [run.index for run in self.judgement.score.runs if run.counted]
         return tuple(attempt for index in counted for attempt in attempts_at(self.judgement.location, index))
 
     def announced(self, key: str) -> tuple[str, ...]:
-        """The different values that the logs give to a `submission_*` key."""
+        """Distinct values of a `submission_*` key in the logs."""
         return tuple(sorted({record.announced.get(key, "") for record in self.judgement.records}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What one checker thinks of the package. `refused` decides the exit code."""
+    """Verdict of one checker on the package. `refused` decides the exit code."""
 
     checker: str
     verdict: str
@@ -108,7 +107,7 @@ class Said:
 
 
 def read_campaign(folder: Path, rcp_folders: Sequence[Path]) -> Campaign:
-    """Raises `RequestError` where there is no campaign, `LogError` where it cannot be read."""
+    """Read a finished campaign. Raises `RequestError` if there is none, `LogError` if it cannot be read."""
     for name in ("plan.json", "system.json"):
         if not (folder / name).is_file():
             raise RequestError(f"{folder} holds no finished campaign (no {name}); give the folder of one.")
@@ -144,9 +143,9 @@ def package(
     """Write the tree below `to`; returns the submitter's folder. `system` names the system, by default after
     the platform that the logs announce.
 
-    Raises `RequestError` with every reason why this is no submission. `force` overrules those that are about
-    the results, not those that leave no one tree to write; what it overruled is written beside the source, where
-    every judge of the package finds it.
+    Raises `RequestError` with every reason why this is no submission. `force` overrides those about the results, not
+    those without which no unique tree exists; the overridden reasons are written next to the source, for every judge of
+    the package.
     """
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise RequestError(f"{to} is not an empty folder; choose another with --to DIR.")
@@ -184,7 +183,7 @@ def _write(folder: Path, campaign: Campaign, name: str, source: Source, overrule
 
 
 def describe(campaign: Campaign, name: str, stated: Mapping[str, str]) -> dict[str, str]:
-    """A system description: what the user states, else what was found, else empty."""
+    """System description: values that the user states, else detected ones, else empty."""
     status = campaign.announced("submission_status")[0]
     derived = {
         **campaign.described,
@@ -197,7 +196,7 @@ def describe(campaign: Campaign, name: str, stated: Mapping[str, str]) -> dict[s
 
 
 def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator[Said]:
-    """What our judge and the official checkers think of a submitter's folder, one after the other."""
+    """Verdicts of our judge and the official checkers on a submitter's folder, one after the other."""
     counted, defects = set(), {KNOWN_DEFECT}
     for results in sorted(folder.glob("results/*/*")):
         judgement = judge_folder(results, ruleset_name=rounds, rcp_folders=rcp_folders, changes=changes)
@@ -231,7 +230,7 @@ def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator
 
 
 def _said(checker: str, opinion: Opinion, defects: Collection[str]) -> Said:
-    """A checker that crashes by a known defect refuses nothing; its message is told all the same."""
+    """A crash of a checker by a known defect refuses nothing; its message is printed anyway."""
     return Said(
         checker=checker,
         verdict=opinion.verdict,
@@ -290,7 +289,7 @@ def _refuse(reasons: Sequence[str], hint: str) -> None:
 
 
 def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: Sequence[str]) -> None:
-    """The reference, the harness that runs it, and all that was decided and done to get the results."""
+    """Write the reference, the harness that runs it, and the plan and record of the campaign."""
     for name in BESIDE:
         _copy(source.root / name, folder / name)
     package = folder / "train_bench"
@@ -305,7 +304,7 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
         _copy(path, folder / "program" / name)
     decided = {key: value for key, value in campaign.plan.items() if key not in ("shared", "jobs")}
     content = decided | {"config": campaign.config, "overruled": overruled}
-    # How a process died may name hosts and folders.
+    # The cause of death may name hosts and folders.
     attempts = [
         {key: value for key, value in attempt.items() if key != "deaths"} for attempt in campaign.attempts
     ]
@@ -314,8 +313,8 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
 
 
 def _program(plan: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:
-    """The scripts and configurations that the command of a campaign names, by their last names, as far as they lie in
-    the folder that it was given in and are as they were planned; and the names of those that are not."""
+    """Scripts and configurations named in a campaign's command, by their last names, if they lie in the campaign's
+    folder and are as planned; and the names of the others."""
     command, program = jobs_of(plan)[0].get("command"), (plan.get("software") or {}).get("program")
     if not isinstance(command, Mapping) or not isinstance(program, Mapping):
         return {}, []
@@ -330,7 +329,7 @@ def _program(plan: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:
 
 
 def without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Where things lie on one machine is nobody's business."""
+    """Values without local paths, which are private."""
     return {
         key: without_paths(value) if isinstance(value, Mapping) else value
         for key, value in values.items()
@@ -356,7 +355,7 @@ train-bench run benchmark={campaign.variant} launcher={campaign.launcher}
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Source files alone; what is not there (an installed harness has no pyproject.toml) is left out."""
+    """Copy source files only; missing ones (an installed harness has no pyproject.toml) are left out."""
     if path.name.startswith((".", "__pycache__")):
         return
     if path.is_dir():
@@ -368,5 +367,5 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def _plain(name: str) -> str:
-    """A name that is good for a folder: the repository checker refuses spaces and leading dots."""
+    """A name that is a valid folder name: the repository checker refuses spaces and leading dots."""
     return re.sub(r"[^\w.+-]+", "_", name).strip("._") or "unnamed"

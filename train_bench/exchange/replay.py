@@ -1,5 +1,5 @@
-"""A campaign that somebody has exported, here: what is the same and what differs, and whether its result comes about
-again. Nothing of the file is run: what runs is what is installed here, configured as the file says."""
+"""Replay of an exported campaign on this machine: differences, and whether its result is repeated, reproduced or
+replicated. Nothing of the file is run: the installed code runs, configured as the file states."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from train_bench.run import system
 SAME, MATTERS, DIFFERS = "same", "differs and matters", "differs"
 
 MOST_RUNS = 1000
-"""More than any round asks for."""
+"""Most runs: above every round's number."""
 
 NOT_AS_DUE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
-"""What is raised where content of the file is of another kind or size than ours."""
+"""Errors raised for content of another type or size than ours."""
 
 OF_FILE = "replay_of"
-"""What the request of such a campaign calls the root of the file."""
+"""Request option that holds the root of the file."""
 
 SAME_MEMORY = 0.02
-"""What a kernel keeps for itself varies by less."""
+"""Tolerance for memory that a kernel reserves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One thing as it was `then` and is `now`."""
+    """Value of one property `then` and `now`."""
 
     what: str
     then: str
@@ -51,8 +51,8 @@ class Row:
 
 
 def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
-    """The plan of a campaign in `folder` that does here what the file says, with seeds of its own where those of the
-    file came from entropy. Raises `RequestError` for what cannot be planned here."""
+    """Plan in `folder` that repeats the file's campaign here, with new seeds if those of the file came from entropy.
+    Raises `RequestError` for a plan that is impossible here."""
     told = crate.json(SPEC)
     try:
         runs, base = int(told["seeds"]["runs"]), told["seeds"]["base"]
@@ -114,8 +114,8 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
 
 
 def begun(crate: Crate, folder: Path, data_dir: Path | None) -> Plan | None:
-    """The plan of what was begun in `folder` from this file, and goes on; None where it was not. Raises `RequestError`
-    where it was begun with other data than those of `data_dir`."""
+    """Plan of a replay that was begun in `folder` from this file, and continues; None if there is none. Raises
+    `RequestError` if it was begun with other data than those of `data_dir`."""
     if not (folder / "plan.json").is_file():
         return None
     plan = runner.open_folder(folder)
@@ -131,7 +131,7 @@ def begun(crate: Crate, folder: Path, data_dir: Path | None) -> Plan | None:
 
 
 def begin(plan: Plan) -> None:
-    """A campaign of this plan, which is refused where one that goes on would be."""
+    """Begin a campaign of this plan; refused like one that resumes."""
     folder = plan.jobs[0].folder
     runner.refuse_folder(folder)
     runner.refuse_missing_data(plan)
@@ -144,7 +144,7 @@ def begin(plan: Plan) -> None:
 
 
 def table(crate: Crate, plan: Plan) -> list[Row]:
-    """What is the same here, what differs, and whether that matters for the result."""
+    """Properties that are the same here, those that differ, and which matter for the result."""
     then, machine = crate.json(SPEC), crate.json(ENVIRONMENT)
     try:
         return [
@@ -159,7 +159,7 @@ def table(crate: Crate, plan: Plan) -> list[Row]:
 
 
 def distributions(crate: Crate) -> dict[str, tuple[str, str | None]]:
-    """Those that the campaign ran with, as `software.distributions` has those that are here."""
+    """Distributions that the campaign ran with, like `software.distributions` for the installed ones."""
     try:
         return {
             str(one["name"]): (
@@ -217,7 +217,7 @@ def _of_software(crate: Crate, required: Mapping[str, Any], plan: Plan) -> Itera
 
 
 def _of_hardware(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
-    """The machine, as ranks found it then and as it is now."""
+    """Hardware as the ranks detected it, then and now."""
     now, job = system.describe(), plan.jobs[0]
     yield _row("processor", then["processor"], now["processor"])
     yield _row("cores", then["cores"], now["cores"])
@@ -261,7 +261,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Whether the result came about again, and a sentence that says how, in ACM's words."""
+    """Outcome of the replay in ACM's terms, and a sentence that explains it."""
 
     again: bool
     sentence: str
@@ -269,8 +269,8 @@ class Outcome:
 
 def outcome(rows: Sequence[Row], compared: Comparison, *, same_host: bool) -> Outcome:
     """Repeated: on the machine that it came from, with nothing that matters changed. Reproduced: the same artifacts on
-    another machine. Replicated: with other source, software, data or rules. What has to agree are the samples to the
-    target, and where nothing that matters differs also the times: the 95 % interval of their ratio holds 1."""
+    another machine. Replicated: with other source, software, data or rules. The samples to the target have to agree,
+    and, if nothing that matters differs, the times: the 95 % confidence interval of their ratio holds 1."""
     mattering = [row.what for row in rows if row.verdict == MATTERS]
     of_machine = {"processor", "cores", "accelerators"}
     if not mattering and same_host:

@@ -1,1 +1,1 @@
-"""A fleet of machines that is checked by training: the same job on each, on pairs, on all together."""
+"""Acceptance test of a fleet by training: the same job on each node, on pairs, on all together."""

@@ -1,4 +1,4 @@
-"""The course of an acceptance: alone, in pairs and all together, and once more what took too long."""
+"""Acceptance procedure: alone, in pairs and all together, with repeats of slow trainings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from train_bench.fleet.rounds import Fleet, Trainings
 from train_bench.fleet.verdict import Known, Verdict
 
 TRIES = 3
-"""How often what took too long trains again before that is believed: others disturb for a while, illness stays."""
+"""Repeats of a slow training before it is believed: other load is temporary, a defect is not."""
 
 
 def accept(
     fleet: Fleet, trainings: Trainings, baseline: Mapping[str, Known], noise: float, *, in_company: bool
 ) -> tuple[Verdict, list[Together]]:
-    """The verdict, and what was trained `in_company`: by pairs of the nodes that are good alone, and by all of them."""
+    """Run the acceptance. Returns the verdict, and the trainings `in_company`: by pairs of nodes that are good alone,
+    and by all of them."""
     fleet.alone(trainings)
     found = verdict.judge_nodes(fleet.nodes, baseline, noise)
     for _ in range(TRIES):

@@ -1,5 +1,5 @@
-"""What one acceptance leaves for later ones: of each type of machine what was usual. It is read from the JSON file of
-an acceptance, which may be somebody else's."""
+"""Baseline for later acceptances: usual values per machine type, read from an acceptance's JSON file, which is
+untrusted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from train_bench.fleet.verdict import Known, Type
 
 
 def as_json(kind: Type) -> dict[str, Any]:
-    """One of `types` in the file."""
+    """A type's object in `types` of the file."""
     usual, outcome = kind.usual, kind.outcome
     return {
         "name": kind.name,
@@ -31,8 +31,8 @@ def as_json(kind: Type) -> dict[str, Any]:
 
 
 def read(path: Path, digest: str) -> dict[str, Known]:
-    """What is known by type of machine. Raises `LogError` or `RequestError` where the file is not of an acceptance, or
-    is of another training than that of this `digest`."""
+    """Read the baseline by machine type. Raises `LogError` or `RequestError` if the file is not of an acceptance, or of
+    another training than that of this `digest`."""
     content = plain_value(files.read_json(path))
     job, types = (content.get("job"), content.get("types")) if isinstance(content, dict) else (None, None)
     if not isinstance(job, dict) or not isinstance(types, list):

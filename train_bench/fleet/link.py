@@ -1,5 +1,5 @@
-"""The way to one node: a command of the user's that runs a program there (`ssh NODE`, `srun --nodelist=NODE`), and
-lines of JSON to it and from it. Whatever comes back is data, within bounds."""
+"""Connection to one node: a user's command that runs a program there (`ssh NODE`, `srun --nodelist=NODE`), with JSON
+lines in both directions. Received data are untrusted and bounded."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from train_bench.launcher import SAFE_PATH
 from train_bench.plan.process import end_with_parent
 
 LONGEST_LINE = 2**18
-"""Bytes of one answer; facts take some two thousand."""
+"""Size limit of one answer in bytes; facts take some two thousand."""
 
 WAITING_LINES = 100
-"""Lines that a node may be ahead of who reads them."""
+"""Lines that a node may be ahead of its reader."""
 
 GRACE_SECONDS = 15.0
-"""How long a node may take to end what it started: a launch is given 10 s."""
+"""Seconds for a node to end its processes: a launch is given 10 s."""
 
 
 class NodeLost(LaunchError):
-    """A node that cannot be reached, ended, or says nothing any more."""
+    """A node that cannot be reached, has ended, or sends no heartbeat."""
 
 
 class Link:
-    """One node. Raises `NodeLost` from wherever it is found to be lost, with how it was."""
+    """Connection to one node. Every method raises `NodeLost` with the reason once it is lost."""
 
     def __init__(self, argv: Sequence[str], errors: Path) -> None:
         self._errors = errors
@@ -59,25 +59,24 @@ class Link:
         self._reader = threading.Thread(target=self._read, daemon=True)
 
     def listen(self) -> None:
-        """Take what the node says from now on; called once all are started, because threads and new processes do not
-        go together."""
+        """Start reading from the node; called once all are started, because threads and new processes do not mix."""
         self._reader.start()
 
     def ask(self, question: Mapping[str, Any], due: str, limit: float) -> Mapping[str, Any]:
-        """The answer that has `due`."""
+        """Send a request and return the answer with key `due`."""
         self.send(question)
         return self.receive(due, limit)
 
     def send(self, question: Mapping[str, Any]) -> None:
-        """Ask, and wait for nothing."""
+        """Send a request without waiting."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # a node that is gone is found by who waits for its answer
+        with contextlib.suppress(OSError):  # the receiver detects a lost node
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
             self._process.stdin.flush()
 
     def receive(self, due: str, limit: float, *, since: float | None = None) -> Mapping[str, Any]:
-        """The next answer that has `due`; others say that the node lives. `limit` is how long it may say neither, in
-        seconds from now or `since`."""
+        """Receive the next answer with key `due`; other lines are heartbeats. `limit` is the longest silence in
+        seconds, from now or `since`."""
         deadline = (time.monotonic() if since is None else since) + limit
         while True:
             try:
@@ -93,7 +92,7 @@ class Link:
                 deadline = time.monotonic() + limit
 
     def close(self, grace: float = GRACE_SECONDS) -> None:
-        """End the node's program and what it has started, then the command that leads there. Once is enough."""
+        """End the node's program and its children, then the command that connects. Idempotent."""
         self._closed.set()
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
@@ -131,7 +130,7 @@ class Link:
 
 
 def stderr_tail(path: Path) -> str:
-    """`: ` and the last line that a program has written, as far as there is any."""
+    """`: ` and the last stderr line of a program, if any."""
     try:
         lines = path.read_bytes()[-2000:].decode("utf-8", errors="replace").split("\n")
     except OSError:
@@ -141,7 +140,7 @@ def stderr_tail(path: Path) -> str:
 
 
 def _answer(line: bytes) -> Mapping[str, Any] | None:
-    """None for what is no object of JSON: a greeting of the machine, half a line, nonsense."""
+    """None for anything but a JSON object: a greeting of the machine, half a line, garbage."""
     try:
         answer = files.parse_json(line)
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""What `train-bench accept` starts on each node: `python -P -m train_bench.fleet.node`.
+"""Node agent of `train-bench accept`: `python -P -m train_bench.fleet.node`.
 
-Each line of standard input asks something, as JSON; each answer is a line of JSON on standard output. Nothing but these
-two lead to the node, so that any command serves that runs a program there. When standard input ends, because whoever
-asked is done or gone, what was started here is ended.
+Each line of standard input is a request as JSON; each answer is a line of JSON on standard output. No other channel
+exists, so any command that runs a program on the node will do. When standard input closes, because the requester is
+done or gone, the agent ends its children.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from train_bench.run import system
 DRIVER = Path("/proc/driver/nvidia/version")
 
 ALIVE_SECONDS = 2.0
-"""How often a node that trains says that it is there."""
+"""Heartbeat interval of a training node."""
 
 TOLD_CHARACTERS = 1000
-"""Of what a training that ended badly wrote last."""
+"""Size of the stderr tail of a failed training."""
 
 Questions = queue.SimpleQueue[Mapping[str, Any] | None]
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until standard input closes."""
     asked: Questions = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(asked,), daemon=True).start()
     _say({"facts": facts()})
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def facts() -> dict[str, Any]:
-    """This machine and its software, without torch having been imported."""
+    """Facts of this machine and its software, without importing torch."""
     return system.describe() | {
         "processors": os.cpu_count(),
         "driver": _driver(),
@@ -72,7 +72,7 @@ def _listen(asked: Questions) -> None:
 
 
 def _train(question: Mapping[str, Any], asked: Questions) -> dict[str, Any]:
-    """Carry out `train-bench WORDS`; what it prints goes to the folder that is named."""
+    """Run `train-bench WORDS`; its output goes to the named folder."""
     said_at = time.monotonic()
 
     def tick() -> str | None:

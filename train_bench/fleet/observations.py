@@ -1,6 +1,6 @@
-"""What was seen of a fleet: of each node its machine, its clock and its trainings, and of nodes that trained together.
+"""Observations of a fleet: machine, clock and trainings of each node, and trainings of node groups.
 
-A training is read from its log, as any result is; what a node says of itself is somebody's data.
+A training is read from its log, as any result is; facts of a node are untrusted data.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from train_bench.logs.record import DIED, read_record
 from train_bench.rules.ruleset import BenchmarkRules
 
 LONGEST = 200
-"""Characters of what a node says of itself that are kept of each value."""
+"""Length limit of a node's values in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """One training that came to its end.
+    """One completed training.
 
     seconds      from the start of its clock to its stop
     pace         seconds of a unit of training: the median of its blocks but the first, which may start loaders
     waited       share of the processor time that its ranks wanted and did not get; None where that is not known
-    evaluations  what they found, in their order
+    evaluations  quality values, in order
     order        digest of the samples in the order in which they were taken
     weights      digest of the model at its end
     threads      of each rank
@@ -46,15 +46,15 @@ class Trained:
 
     @property
     def outcome(self) -> tuple[Any, ...]:
-        """What is the same, bit by bit, wherever the same job runs on the same type of machine."""
+        """Values that are bitwise equal wherever the same job runs on the same type of machine."""
         return (self.order, self.evaluations, self.weights)
 
 
 @dataclass(slots=True, kw_only=True)
 class Node:
-    """One node. `versions` are those of its software and what else should be the same on machines of one `type`, which
-    has so many `accelerators`; `ahead` is how far its clock is ahead of ours, give or take `ahead_error`, in seconds.
-    `trouble` says why it could not be reached or did not train, in sentences without a subject."""
+    """One node. `versions` are those of its software and other properties that should be equal on machines of one
+    `type`, which has `accelerators` accelerators; `ahead` is the offset of its clock from ours, +- `ahead_error`, in
+    seconds. `trouble` lists why it was unreachable or did not train, in sentences without a subject."""
 
     name: str
     address: str
@@ -69,8 +69,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """A training over several nodes, by name; how it failed, if it did; what the same ended in before, where that was
-    something else."""
+    """Training over several nodes, by name; its failure, if it failed; the outcome of the previous attempt, if that
+    differs."""
 
     nodes: tuple[str, ...]
     trained: Trained | None
@@ -79,13 +79,13 @@ class Together:
 
 
 def accelerators_of(facts: Mapping[str, Any]) -> list[str]:
-    """Their names."""
+    """Names of the accelerators."""
     accelerators = facts.get("accelerators")
     return [_text(one) for one in accelerators[:LONGEST]] if isinstance(accelerators, list) else []
 
 
 def type_of(facts: Mapping[str, Any]) -> str:
-    """The type of a machine by what it says of itself: its processors and its accelerators."""
+    """Machine type from a node's facts: processors and accelerators."""
     named = accelerators_of(facts)
     parts = [f"{_text(facts.get('processors'))} processors of {_text(facts.get('processor'))}"]
     parts += [f"{named.count(name)} x {name}" for name in dict.fromkeys(named)]
@@ -93,7 +93,7 @@ def type_of(facts: Mapping[str, Any]) -> str:
 
 
 def versions_of(facts: Mapping[str, Any]) -> dict[str, str]:
-    """What has to be the same on machines of one type, by its name in a sentence."""
+    """Versions that have to be equal on machines of one type, by their name in a sentence."""
     packages = facts.get("packages")
     named = {
         "Python": "python",
@@ -111,7 +111,7 @@ def versions_of(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 PACKAGES = "installed packages"
-"""The digest of them all."""
+"""Name of the combined digest."""
 
 
 def _items(packages: object) -> Sequence[tuple[Any, Any]]:
@@ -119,14 +119,14 @@ def _items(packages: object) -> Sequence[tuple[Any, Any]]:
 
 
 def _text(value: object) -> str:
-    """A name or a number that a node tells."""
+    """A name or number from a node's facts."""
     known = isinstance(value, (str, int)) and not isinstance(value, bool)
     return plain(str(value)[:LONGEST]) if known else "none"
 
 
 def read_training(folder: Path, rules: BenchmarkRules) -> Trained:
-    """The first run of the campaign in `folder`. Raises `LogError` or `RequestError` where it did not come to its end,
-    or tells no pace."""
+    """Read the first run of the campaign in `folder`. Raises `LogError` or `RequestError` if it was not completed or
+    has no pace."""
     path = folder / "result_0.txt"
     record, log = read_record(path, rules)
     if record.status == DIED or record.minutes is None:
@@ -157,8 +157,8 @@ def _value(log: Log, key: str) -> Mapping[str, Any]:
 
 
 def hashable(value: Any) -> Any:
-    """What JSON may hold, so that it can be counted and equals itself: objects as pairs in their order, lists as
-    tuples, what is no finite number as its name."""
+    """JSON value as a hashable one that equals itself: objects as pairs in order, lists as tuples, non-finite numbers
+    by name."""
     if isinstance(value, Mapping):
         return tuple((name, hashable(value[name])) for name in sorted(value))
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Which of a few times is too long, where one or another may be ill and all have some noise."""
+"""Outlier test for a few noisy times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 LEAST_DEVIATIONS = 3.5
 
 FALSE_ALARM = 0.01
-"""How often a fleet of any size, all of it good, may have a node named, as far as its noise is normal and known."""
+"""Family-wise error rate of a fleet of good nodes of any size, as far as its noise is normal and known."""
 
 OF_A_NORMAL = 1.4826
 """Standard deviation over the median absolute deviation, of a normal distribution."""
@@ -21,8 +21,8 @@ RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326, 6: 2.534}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What is usual: the `centre` of the times, their `noise` (standard deviation of their logarithms), and how many
-    times the centre is too long (`bound`)."""
+    """Scale of the times: `centre`, `noise` (standard deviation of their logarithms), and `bound`, the multiple of the
+    centre above which a time is an outlier."""
 
     centre: float
     noise: float
@@ -30,12 +30,12 @@ class Scale:
 
 
 def scale_of(times: Mapping[str, Sequence[float]], *, floor: float, ill: int = 1) -> Scale:
-    """The scale of what took these times, each at least once. `floor` is the least noise that is believed; as many as
-    `ill` may be ill however few there are.
+    """Scale of groups of times, at least one per group. `floor` is the least noise that is assumed; up to `ill` groups
+    may be outliers however few there are.
 
-    Of several times of one, the shortest counts: others disturb in one direction only. Centre and deviation are
-    medians, the lower where there are two, so that of two the slower one can be seen. What few values tell of
-    the noise is little: how much repetitions on one and the same differ is held against it.
+    A group of several times counts with its shortest: disturbances only slow down. Centre and deviation are medians,
+    the lower of two, so that of two the slower one can be found. A few values estimate the noise poorly, so the spread
+    of repetitions is compared with it.
     """
     best = sorted(math.log(min(values)) for values in times.values())
     middle = max(0, min((len(best) - 1) // 2, len(best) - 1 - ill))
@@ -47,12 +47,12 @@ def scale_of(times: Mapping[str, Sequence[float]], *, floor: float, ill: int = 1
 
 
 def deviations(count: int) -> float:
-    """How many standard deviations one of so many has to be away."""
+    """Bound in standard deviations for one of so many."""
     return max(LEAST_DEVIATIONS, statistics.NormalDist().inv_cdf(1 - FALSE_ALARM / max(count, 1)))
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Of the logarithms of some times, by their range."""
+    """Standard deviation of the logarithms of some times, from their range."""
     if len(values) < 2:
         return 0.0
     span = math.log(max(values)) - math.log(min(values))

@@ -1,6 +1,6 @@
-"""The trainings of a fleet, one after the other: each node by itself, as often as asked; then pairs; then all together.
+"""Training rounds of a fleet: each node by itself, with repeats; then pairs; then all together.
 
-Nodes are lost on the way: what is known of them stays, and the others go on.
+Nodes may be lost on the way: their observations stay, and the others go on.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ from train_bench.rules.ruleset import BenchmarkRules
 CLOCK_LOOKS = 9
 
 SECONDS_OF_SILENCE = 60.0
-"""How long a node that trains may say nothing; it says every two seconds that it lives."""
+"""Heartbeat timeout of a training node; it sends one every two seconds."""
 
 SAID_CHARACTERS = 300
-"""Of what a training that failed wrote last."""
+"""Size of the stderr tail of a failed training."""
 
 PAGE = "report.html"
-"""What each run leaves besides, 2 MB of one log; `train-bench report` makes it again."""
+"""Files that each run leaves besides, 2 MB of one log; `train-bench report` makes them again."""
 
 
 class Trainings(Protocol):
-    """What is trained: the words behind `train-bench` that do it, one list for each node that takes part."""
+    """Training command: the words after `train-bench`, one list for each participating node."""
 
     def alone(self, folder: Path) -> list[str]:
-        """By one node, in a new folder."""
+        """On one node, in a new folder."""
 
     def together(self, addresses: Sequence[str], folder: Path) -> list[list[str]]:
-        """By several, the first of which leads."""
+        """On several nodes, the first of which leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """How the nodes are reached and asked.
+    """Connection settings of the nodes.
 
-    command       leads to a node and runs what follows there; `{node}` stands for its name
-    program       what follows: `train_bench.fleet.node`
-    at_once       how many nodes train at the same time
-    repeats       how often each trains by itself
-    start_limit   seconds until a node has to answer at all
-    silence       and while it trains
-    folder        of everything, which all nodes see
+    command       runs the program on a node; `{node}` stands for its name
+    program       the program: `train_bench.fleet.node`
+    at_once       nodes that train at the same time
+    repeats       trainings of each by itself
+    start_limit   seconds until the first answer of a node
+    silence       heartbeat timeout in seconds while it trains
+    folder        of all output, shared by all nodes
     """
 
     command: Sequence[str]
@@ -72,7 +72,7 @@ class Ways:
 
 
 class Fleet:
-    """The nodes while they are reached; a context, behind which nothing of it runs."""
+    """Connected nodes of a fleet; a context that ends all their processes."""
 
     def __init__(
         self, nodes: Sequence[Node], ways: Ways, rules: BenchmarkRules, tell: Callable[[str], None]
@@ -94,16 +94,16 @@ class Fleet:
         self._stack.close()
 
     def alone(self, trainings: Trainings) -> None:
-        """Every node by itself, each time all of them, so that what changes in time befalls all alike."""
+        """Train every node by itself, all of them in each repeat, so that disturbances over time affect all alike."""
         for repeat in range(1, self._ways.repeats + 1):
             self._each(trainings, self.nodes, f"training {repeat} of {self._ways.repeats}")
 
     def again(self, trainings: Trainings, slow: Sequence[tuple[str, ...]]) -> None:
-        """Once more the nodes that took too long by themselves: what others did there may be over."""
+        """Repeat the slow nodes by themselves: other load there may be over."""
         self._each(trainings, [node for node in self.nodes if (node.name,) in slow], "took long, again")
 
     def together(self, trainings: Trainings, names: Sequence[str]) -> list[Together]:
-        """Neighbours in the order of `names`, the last with the first; then all."""
+        """Train neighbours in the order of `names`, the last with the first; then all."""
         done = [*self._pairs(trainings, _ring(names), "pairs")]
         if len(names) > 2:
             self._tell("all together")
@@ -113,7 +113,7 @@ class Fleet:
     def together_again(
         self, trainings: Trainings, slow: Sequence[tuple[str, ...]], done: Sequence[Together], kind: str
     ) -> list[Together]:
-        """What was done, of pairs that took too long the shorter of that and once more, in a folder `kind`."""
+        """Repeat slow groups in a folder `kind` and return the shorter of both trainings."""
         anew = {one.nodes: one for one in self._pairs(trainings, slow, kind)}
         return [_better(one, anew.get(one.nodes, one)) for one in done]
 
@@ -175,7 +175,7 @@ class Fleet:
         self._links[node.name].send(question)
 
     def _end_of(self, node: Node) -> str | None:
-        """Wait for the end of a training; how the command failed, as far as it says so. Raises `NodeLost`."""
+        """Wait for the end of a training; returns the command's failure, if it reports one. Raises `NodeLost`."""
         answer = self._links[node.name].receive("ended", self._ways.silence)
         told = answer.get("told")
         return plain(told[-SAID_CHARACTERS:]) if isinstance(told, str) and answer.get("ended") != 0 else None
@@ -214,7 +214,7 @@ class Fleet:
             yield self._ended(group, nodes, folder)
 
     def _ended(self, group: tuple[str, ...], nodes: Sequence[Node], folder: Path) -> Together:
-        """The first node leads: when it is done, the others have nothing more to do."""
+        """The first node leads: when it is done, the others have no more work."""
         told: list[str | None] = []
         for node in nodes:
             try:
@@ -234,7 +234,7 @@ class Fleet:
 
 
 def _better(one: Together, again: Together) -> Together:
-    """The quicker, with what the other ended in if that is something else; what failed before what did not."""
+    """The faster training, with the other's outcome if that differs; a failed training takes precedence."""
     if one.trained is None or again.trained is None:
         return again if again.trouble else one
     quicker = min(one.trained, again.trained, key=lambda done: done.pace)
@@ -250,13 +250,13 @@ def _others(group: Sequence[str], node: Node) -> str:
 
 
 def _said(error: TrainBenchError, told: str | None) -> str:
-    """Why nothing can be read of a training, and what its command said of it."""
+    """Failure of an unreadable training, with the stderr tail of its command."""
     parts = [str(error), f"it said: {told}" if told else ""]
     return "; ".join(part.rstrip(".") for part in parts if part) + "."
 
 
 def _ahead(link: Link, limit: float) -> tuple[float, float]:
-    """How far a clock is ahead of ours, and how wrong that can be: half of the shortest time to ask and be told."""
+    """Clock offset and its error: half of the shortest round trip."""
     looks = []
     for _ in range(CLOCK_LOOKS):
         before = time.time()
@@ -275,13 +275,13 @@ def _batches(nodes: Sequence[Node], size: int) -> Iterator[Sequence[Node]]:
 
 
 def _ring(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Each with the next; of two there is one pair."""
+    """Ring of pairs: each with the next; two nodes make one pair."""
     pairs = [(names[at], names[(at + 1) % len(names)]) for at in range(len(names))]
     return [*pairs[:1]] if len(names) == 2 else [*pairs] if len(names) > 2 else []
 
 
 def _disjoint(pairs: Sequence[tuple[str, ...]], size: int) -> Iterator[list[tuple[str, ...]]]:
-    """All pairs, in batches of at most `size` in which no node is twice."""
+    """All pairs, in batches of at most `size` without a common node."""
     left = list(pairs)
     while left:
         batch: list[tuple[str, ...]] = []
@@ -293,5 +293,5 @@ def _disjoint(pairs: Sequence[tuple[str, ...]], size: int) -> Iterator[list[tupl
 
 
 def program() -> list[str]:
-    """What runs on a node, with the interpreter that runs here."""
+    """Program of a node, with this interpreter."""
     return [sys.executable, "-P", "-m", "train_bench.fleet.node"]

@@ -1,6 +1,7 @@
-"""What was seen of a fleet -> which node is ill, and why, in sentences; what cannot be told; what is worth knowing.
+"""Verdict on a fleet from its observations: defective nodes with the reason, in sentences; undecidable questions;
+remarks.
 
-Nodes are compared with those of the same type and with what a baseline has of that type. Nobody is ranked.
+Nodes are compared with those of the same type and with the baseline of that type. There is no ranking.
 """
 
 from __future__ import annotations
@@ -17,16 +18,15 @@ from train_bench.judge.checks.ranks import LOST_BOUND
 GOOD, SICK, CANNOT_TELL = "good", "sick", "cannot tell"
 
 CLOCK_SECONDS = 1.0
-"""How far a clock may be from the others: synchronised ones are a hundredth of it apart."""
+"""Largest clock offset: synchronised clocks are a hundredth of it apart."""
 
 WIDEST_BOUND = 1.5
-"""Where times vary so much that one has to take half as long again to be seen, they tell nothing."""
+"""Noise limit: if a node has to take half as long again to be an outlier, the times are inconclusive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`sentence` says what is wrong with the `nodes` (one, or those between which something is wrong), or what of them
-    cannot be told."""
+    """A finding: `sentence` states the defect of the `nodes` (one, or a group), or what could not be decided."""
 
     nodes: tuple[str, ...]
     kind: str
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a baseline has of one type of machine."""
+    """Baseline of one machine type."""
 
     pace: float
     noise: float
@@ -45,8 +45,8 @@ class Known:
 
 @dataclass(slots=True, kw_only=True)
 class Type:
-    """The nodes of one type: what is `usual` of their times, what most of them have in common. None where nothing
-    is."""
+    """Nodes of one type: the `usual` scale of their times, and the values that most of them share. None without a
+    majority."""
 
     name: str
     nodes: tuple[str, ...]
@@ -57,8 +57,8 @@ class Type:
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """All that is said of a fleet. `slower` has for each node, and for nodes that trained together, how much longer
-    than usual it took, as a share; `slow` those of them for which that is more than chance."""
+    """Verdict on a fleet. `slower` has the relative slow-down of each node and node group; `slow` are the significant
+    ones."""
 
     findings: list[Finding] = field(default_factory=list)
     undecided: list[Finding] = field(default_factory=list)
@@ -69,27 +69,27 @@ class Verdict:
 
     @property
     def state(self) -> str:
-        """Of the fleet."""
+        """State of the fleet."""
         if self.findings:
             return SICK
         return CANNOT_TELL if self.undecided else GOOD
 
     def sick(self) -> set[str]:
-        """Nodes that something is wrong with by themselves."""
+        """Nodes that are defective by themselves."""
         return {finding.nodes[0] for finding in self.findings if len(finding.nodes) == 1}
 
     def find(self, nodes: Sequence[str], kind: str, sentence: str) -> None:
-        """One more finding."""
+        """Add a finding."""
         told = f"{' and '.join(nodes)} {sentence}"
         self.findings.append(Finding(nodes=tuple(nodes), kind=kind, sentence=told))
 
     def doubt(self, nodes: Iterable[str], kind: str, sentence: str) -> None:
-        """One more thing that cannot be told."""
+        """Add an undecidable question."""
         self.undecided.append(Finding(nodes=tuple(nodes), kind=kind, sentence=sentence))
 
 
 def judge_nodes(nodes: Sequence[Node], baseline: Mapping[str, Known], noise: float) -> Verdict:
-    """What the nodes show each by itself. `noise` is the least deviation of ln(time) that is believed."""
+    """Judge each node by itself. `noise` is the least deviation of ln(time) that is assumed."""
     verdict = Verdict()
     for node in nodes:
         for trouble in node.trouble:
@@ -118,7 +118,7 @@ def judge_nodes(nodes: Sequence[Node], baseline: Mapping[str, Known], noise: flo
 def judge_node_groups(
     verdict: Verdict, nodes: Sequence[Node], together: Sequence[Together], noise: float
 ) -> None:
-    """Add what pairs and the whole fleet show that the nodes alone do not."""
+    """Add the findings of pairs and the whole fleet that single nodes do not show."""
     types = {node.name: node.type for node in nodes}
     alike: dict[tuple[str, ...], list[tuple[Together, Trained]]] = {}
     for one in together:
@@ -151,7 +151,7 @@ def judge_node_groups(
 
 
 def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequence[tuple[str, ...]]) -> None:
-    """A node all of whose pairs are slow is named by itself; what is left is between two."""
+    """A node whose pairs are all slow is named by itself; the remaining slow pairs are named as pairs."""
     by_node = Counter(name for pair in pairs for name in pair)
     ill = [name for name, count in Counter(name for pair in slow for name in pair).items() if count > 1]
     ill = [name for name in ill if sum(name in pair for pair in slow) == by_node[name]]
@@ -174,7 +174,7 @@ def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequen
 
 
 def _clocks(verdict: Verdict, nodes: Sequence[Node]) -> None:
-    """Beside the median of all; of one or two nodes beside this machine."""
+    """Compare clocks with the median of all; of one or two nodes with this machine."""
     told = sorted(node.ahead for node in nodes if node.ahead is not None)
     centre = told[(len(told) - 1) // 2] if len(told) > 2 else 0.0
     against = "the others'" if len(told) > 2 else "that of the machine that asks"
@@ -195,7 +195,7 @@ def _clocks(verdict: Verdict, nodes: Sequence[Node]) -> None:
 
 
 def _same_versions(verdict: Verdict, kind: Type, alike: Sequence[Node], known: Known | None) -> list[Node]:
-    """The nodes that have what most have, or the baseline where there is no most; others are named."""
+    """Nodes that agree with the majority, or with the baseline if there is no majority; the others become findings."""
     differing: dict[str, list[str]] = {}
     for key in dict.fromkeys(key for node in alike for key in node.versions):
         values = {node.name: node.versions.get(key, "none") for node in alike}
@@ -218,14 +218,14 @@ def _same_versions(verdict: Verdict, kind: Type, alike: Sequence[Node], known: K
                     f"{key} {value}, and {counted[usual]} of {len(alike)} have {usual}"
                 )
     for name, told in differing.items():
-        # That some package is another follows from one that is named.
+        # A named package implies that the combined digest differs.
         named = [one for one in told if not one.startswith(f"{PACKAGES} ")] or told
         verdict.find([name], "version", f"has {'; '.join(named)}.")
     return [node for node in alike if node.name not in differing]
 
 
 def _outcomes(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | None) -> None:
-    """The same seed on the same type of machine and the same software gives the same model, bit by bit."""
+    """Determinism: the same seed on the same machine type and software gives the same model, bit by bit."""
     outcomes = {node.name: [done.outcome for done in node.trained] for node in nodes if node.trained}
     unsteady = [name for name, seen in outcomes.items() if len(set(seen)) > 1]
     steady = {name: seen[0] for name, seen in outcomes.items() if name not in unsteady}
@@ -277,7 +277,7 @@ def _outcomes(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known 
 
 
 def _difference(one: tuple[Any, ...], other: tuple[Any, ...]) -> str:
-    """The first thing in which two outcomes differ."""
+    """First field in which two outcomes differ."""
     if one[0] != other[0]:
         return "it took other samples"
     for number, (mine, theirs) in enumerate(zip(one[1], other[1], strict=False), start=1):
@@ -294,7 +294,7 @@ def _told(value: Any) -> str:
 
 
 def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | None, noise: float) -> None:
-    """Beside the others of the type, and beside the baseline."""
+    """Compare times with the others of the type, and with the baseline."""
     if not nodes:
         return
     paces = {node.name: [done.pace for done in node.trained] for node in nodes}
@@ -344,8 +344,8 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
 def _usual(
     paces: Mapping[str, Sequence[float]], trained: Sequence[Trained], noise: float, ill: int = 1
 ) -> Scale:
-    """The scale of these paces. Where others have had a share of the processors of most, they may have had as much more
-    of one."""
+    """Scale of these paces. If other load took a share of the processors of most nodes, a node may have had as much
+    more of it."""
     scale = scale_of(paces, floor=noise, ill=ill)
     waited = sorted(min(done.waited or 0.0, 0.99) for done in trained)[(len(trained) - 1) // 2]
     return replace(scale, bound=scale.bound / (1 - waited))
@@ -359,7 +359,7 @@ def _waited(node: Node) -> str:
 
 
 def _most(values: Sequence[Any]) -> Any:
-    """What more than half of them are; None where there is no such."""
+    """Majority value: of more than half of them; None without one."""
     if not values:
         return None
     value, count = Counter(values).most_common(1)[0]

@@ -1,2 +1,2 @@
-"""How long training to the target will take: samples to the target from reference convergence points, samples per
-second from a probe, a log or published results, put together by simulation. Reads what others write; numpy only."""
+"""Forecast of time to train: samples to the target from reference convergence points, samples per second from a probe,
+a log or published results, combined by simulation. Reads files of others; numpy only."""

@@ -1,4 +1,4 @@
-"""Which batch size? A table of what each would need on a number of ranks, by the law over the batch size."""
+"""Batch size advice: time and cost of each batch size on a number of ranks, by the law over the batch size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 WITHIN, ABOVE, BELOW = "within", "above", "below"
 
 BEYOND = 4
-"""Without batch sizes of the asker's own, the table goes to so many times the largest point."""
+"""Multiple of the largest point up to which the table goes, unless batch sizes are given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class Row:
     """One batch size on one number of ranks.
 
     training     to the target by the law, in the benchmark's unit, without what the log says before any
-    point        what the reference convergence point at this batch size has instead; None where there is none
+    point        the same by the reference convergence point at this batch size; None without one
     samples      `training` in samples, and `steps` in steps of the optimizer
-    evaluations  until the target is seen
+    evaluations  up to the one that finds the target reached
     minutes      of one run, training and evaluations
     cost         of one run; None without a price
     log_error    standard deviation of ln(truth / training)
@@ -49,9 +49,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """`fastest` and `cheapest` are of the rows that are not above the largest point, where rules refuse a result for
-    want of a point; `faster_beyond` is the fastest of the others if it is faster than `fastest`. `cheapest` is None
-    without a price."""
+    """`fastest` and `cheapest` are of the rows up to the largest point, above which rules refuse a result for lack of a
+    point; `faster_beyond` is the fastest of the others if it is faster than `fastest`. `cheapest` is None without a
+    price."""
 
     law: Law
     rows: tuple[Row, ...]
@@ -75,9 +75,9 @@ def advise(
     eval_seconds: float = 0.0,
     price: float | None = None,
 ) -> Advice:
-    """The table of a benchmark for each of some numbers of ranks. `seconds_per_step` is asked for a global batch size
-    and a number of ranks; `samples_per_unit` is the size of the training set where the benchmark counts epochs; `price`
-    is that of a rank for an hour. Batch sizes that cannot be divided among the ranks are left out.
+    """Table of a benchmark for each of some numbers of ranks. `seconds_per_step` is a function of global batch size and
+    number of ranks; `samples_per_unit` is the size of the training set where the benchmark counts epochs; `price` is
+    that of a rank for an hour. Batch sizes that cannot be divided among the ranks are left out.
 
     On one number of ranks the fastest batch size is the cheapest, too: cost takes several to decide.
     """
@@ -127,7 +127,7 @@ def _refuse(ranks: Sequence[int], eval_seconds: float, price: float | None, samp
 
 
 def _candidates(points: Sequence[Point], ranks: int) -> list[int]:
-    """The points' batch sizes, and a power of two for each rank, from half the smallest point on."""
+    """Candidate batch sizes: those of the points, and a power of two for each rank, from half the smallest point on."""
     sizes = [point.batch_size for point in points]
     powers = (ranks << power for power in range(64))
     within = {size for size in powers if min(sizes) <= 2 * size and size <= BEYOND * max(sizes)}
@@ -136,7 +136,7 @@ def _candidates(points: Sequence[Point], ranks: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What all rows of a table have in common."""
+    """Common data of all rows of a table."""
 
     points: Sequence[Point]
     rules: BenchmarkRules

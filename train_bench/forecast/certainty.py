@@ -1,10 +1,10 @@
-"""How sure is a reference convergence point?
+"""Certainty of a reference convergence point: false alarm rate and power of the RCP test.
 
-A submission is compared with a point by the test of the judge (`rcp.lowest_mean`). Here it is asked what that test does
-with a submission that is equal to the reference (a false alarm, if it fails) and with one that needs less training, and
-what further runs of the reference would change. By simulation: the runs of submissions are those that `samples` expects
-of the reference, on the evaluations that the point was made with, and the truth about its mean differs between
-simulations as much as the point leaves it open.
+A submission is compared with a point by the test of the judge (`rcp.lowest_mean`). The simulation gives the probability
+that a submission equal to the reference fails (a false alarm), the probability that one with less training fails (the
+power), and the effect of further reference runs. The runs of submissions are those that `samples` expects of the
+reference, on the evaluations of the point, and the true mean varies between simulations by the standard error of the
+point.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ from train_bench.rules.ruleset import BenchmarkRules
 FALSE_ALARM = 0.01
 POWER = 0.80
 LESS = 0.10
-"""What a point is wanted to do: fail one in a hundred equal submissions, and four in five that need 10 % less."""
+"""Requirements on a point: fail one in a hundred equal submissions, and four in five that need 10 % less."""
 
 MOST_RUNS = 1000
-"""Runs that a search for the number of further runs goes to."""
+"""Limit of the search for the number of further runs."""
 
 OFF_THE_LAW = 2.0
-"""Stated deviations from the law of the other points beyond which a point is named."""
+"""Stated deviations from the law of the other points beyond which a point is an outlier."""
 
 EARLIER = 0.95
 ENTRIES = 3
 SHARE = 0.8
-"""Points are suspicious if at least three published entries of two submitters are beside them, converge by 5 % or more
+"""Points are suspicious if at least three published entries of two submitters exist, converge by 5 % or more
 earlier in the median, and at most one in five of them does not. Of the points of rounds 1.0 to 4.1 none are."""
 
 _SIMULATIONS = 10_000
 _ENDLESS = 10**9
 _MOST_LEFT_OUT = 0.9
-_ATOMS = 2_000  # runs that make up the distribution of the reference
+_ATOMS = 2_000  # runs that represent the distribution of the reference
 _SEED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certainty:
-    """Of one point.
+    """Certainty of one point.
 
     standard_error  of the mean, in the benchmark's unit
     bound           the lowest mean of a submission that passes
-    used            whether the judge compares with the point, or with what its neighbours interpolate
+    used            whether the judge compares with the point, or with the interpolation of its neighbours
     false_alarm     probability that an equal submission fails
-    smallest_caught the least part of training that a submission leaves out and fails for with a probability of 80 %;
+    smallest_caught the smallest saved part of training that is detected with a power of 80 %;
                     None above 90 %
-    power           probability that a submission fails that leaves out `less`
-    endless_false_alarm, endless_caught, endless_power  the same with endlessly many reference runs
+    power           probability that a submission that saves `less` of training fails
+    endless_false_alarm, endless_caught, endless_power  the same with infinitely many reference runs
     more_for_false_alarm  further reference runs until the false alarm is at most 1 %; None where 1000 are not enough
     more_for_power  further reference runs until `power` is 80 %; None where 1000 are not enough
     """
@@ -93,8 +93,7 @@ class Certainty:
 def certainty_of_point(
     points: Sequence[Point], rules: BenchmarkRules, batch_size: int, less: float = LESS
 ) -> Certainty:
-    """How sure the point at a batch size is; `less` is the part of training that a submission leaves out which it is
-    to catch."""
+    """Certainty of the point at a batch size; `less` is the saved part of training whose power is computed."""
     if not 0 < less < 0.9:
         raise RequestError(f"less is {less:g}; give a part of training between 0 and 0.9, such as 0.1.")
     point = next((point for point in points if point.batch_size == batch_size), None)
@@ -134,8 +133,9 @@ def certainty_of_point(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
-    """Submissions against a point, over and over: what is known of the reference, the factor that its true mean has in
-    each simulation, and where the runs of each submission would reach the target without leaving anything out."""
+    """Repeated submissions against a point: the reference's distribution, the factor of its true mean in each
+    simulation, and the positions at which the runs of each submission would reach the target without saving any
+    training."""
 
     point: Point
     rules: BenchmarkRules
@@ -145,7 +145,7 @@ class _Trial:
 
     @classmethod
     def of(cls, points: Sequence[Point], point: Point, rules: BenchmarkRules) -> _Trial:
-        """All randomness but that of further reference runs, so that answers can be compared with each other."""
+        """Draw everything random but further reference runs (common random numbers), so that results are comparable."""
         rng = np.random.default_rng(_SEED)
         expected = samples.expect(points, rules, point.batch_size)
         start = expected.schedule.start
@@ -168,8 +168,8 @@ class _Trial:
         )
 
     def fails(self, more: int | None) -> Callable[[float], float]:
-        """With so many further reference runs (None: endlessly many), from the part of training that submissions leave
-        out to the probability that one fails."""
+        """Probability of failure as a function of the saved part of training, with so many further reference runs
+        (None: infinitely many)."""
         bounds = self._endless_bounds() if more is None else self._bounds(more)
         drop = self.rules.drop
 
@@ -180,7 +180,7 @@ class _Trial:
         return probability
 
     def _bounds(self, more: int) -> NDArray[np.float64]:
-        """The lowest mean that passes, in each simulation: further runs differ."""
+        """Lowest mean that passes, in each simulation: further runs differ."""
         drop, of_point = self.rules.drop, np.array(self.point.values, dtype=float)
         if not more:
             return np.array([rcp.lowest_mean(self.point, len(of_point) - 2 * drop, self.rules)])
@@ -190,7 +190,7 @@ class _Trial:
         return self._lowest(_olympic(runs, drop), runs.std(axis=1), runs.shape[1] - 2 * drop)
 
     def _endless_bounds(self) -> NDArray[np.float64]:
-        """With endlessly many runs mean and deviation are those of the distribution itself, in each simulation."""
+        """The same with infinitely many runs: mean and deviation of the distribution itself, in each simulation."""
         rng = np.random.default_rng(_SEED + 1)
         factors = np.quantile(self.factors, np.linspace(0, 1, 65))[:, None]
         seen = self._seen(_needed(self.of_reference, rng, (1, _ATOMS)) * factors)
@@ -202,7 +202,7 @@ class _Trial:
     def _lowest(
         self, means: NDArray[np.float64], deviations: NDArray[np.float64], n_reference: int
     ) -> NDArray[np.float64]:
-        """The test of the judge, which is linear in mean and deviation."""
+        """RCP test of the judge, which is linear in mean and deviation."""
         at_0, at_1 = (
             rcp.lowest_mean(replace(self.point, mean=0.0, deviation=deviation), n_reference, self.rules)
             for deviation in (0.0, 1.0)
@@ -210,26 +210,26 @@ class _Trial:
         return means + (at_1 - at_0) * deviations + at_0
 
     def _seen(self, needed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The evaluations at which runs end that need so much training."""
+        """Evaluations at which runs that need so much training end."""
         schedule = self.of_reference.schedule
         return samples.next_evaluation(schedule, schedule.start + needed)
 
 
 def _needed(expected: Samples, rng: np.random.Generator, size: tuple[int, int]) -> NDArray[np.float64]:
-    """Training that runs of the reference need, without its evaluations and the error of its mean."""
+    """Training that runs of the reference need, before rounding to evaluations and without the error of the mean."""
     places = expected.values[rng.integers(len(expected.values), size=size)]
     return places + (rng.random(size) - 0.5) * expected.resolution - expected.schedule.start
 
 
 def _olympic(runs: NDArray[np.float64], drop: int) -> NDArray[np.float64]:
-    """The mean of each row without the `drop` lowest and highest."""
+    """Olympic mean of each row: without the `drop` lowest and highest."""
     ordered = np.partition(runs, (drop, runs.shape[1] - drop - 1), axis=1)
     means: NDArray[np.float64] = ordered[:, drop : runs.shape[1] - drop].mean(axis=1)
     return means
 
 
 def _least(fails: Callable[[float], float]) -> float | None:
-    """The least part of training that is caught with a probability of 80 %, to a thousandth."""
+    """Smallest saved part of training with a power of 80 %, to a thousandth."""
     low, high = 0.0, _MOST_LEFT_OUT
     if fails(high) < POWER:
         return None
@@ -240,7 +240,7 @@ def _least(fails: Callable[[float], float]) -> float | None:
 
 
 def _fewest(enough: Callable[[int], bool], with_endless: bool) -> int | None:
-    """The fewest further runs that are enough, by doubling and bisection; None where 1000 are not."""
+    """Smallest sufficient number of further runs, by doubling and bisection; None if 1000 are not enough."""
     if enough(0):
         return 0
     low, high = 0, 1
@@ -256,10 +256,10 @@ def _fewest(enough: Callable[[int], bool], with_endless: bool) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """A point beside the law of the other points of its benchmark.
+    """A point compared with the law of the other points of its benchmark.
 
     ratio      of the point's mean to that of the law
-    tolerated  the lowest and the highest ratio of a point that lies on it: two deviations, of the law at this batch
+    tolerated  lowest and highest ratio within two deviations, of the law at this batch
                size and of the point's mean
     """
 
@@ -269,7 +269,7 @@ class Against:
 
     @property
     def off(self) -> bool:
-        """Whether the point does not lie on the law."""
+        """True if the point is an outlier from the law."""
         return not self.tolerated[0] <= self.ratio <= self.tolerated[1]
 
     def as_json(self) -> dict[str, Any]:
@@ -278,7 +278,7 @@ class Against:
 
 
 def against_the_law(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Against, ...]:
-    """Each point beside the law of the others; empty where others have not two batch sizes."""
+    """Each point compared with the law of the others; empty if the others have fewer than two batch sizes."""
     compared = []
     for point in points:
         others = [other for other in points if other.batch_size != point.batch_size]
@@ -296,9 +296,9 @@ def against_the_law(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Aga
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedComparison:
-    """The published entries of a round beside its points, each by the ratio of its samples to what the points let
-    expect at its batch size: the lowest, the median and the highest ratio, of how many entries and submitters, and how
-    many of the entries converge earlier than the points."""
+    """Published entries of a round compared with its points, each by the ratio of its samples to the expectation at its
+    batch size: lowest, median and highest ratio, the number of entries and submitters, and the number of entries that
+    converge earlier than the points."""
 
     lowest: float
     median: float
@@ -309,7 +309,7 @@ class PublishedComparison:
 
     @property
     def suspicious(self) -> bool:
-        """Whether the points are: entries converge earlier, and by more than points are wrong otherwise."""
+        """True if the points are suspicious: entries converge earlier, by more than the usual error of points."""
         enough = self.entries >= ENTRIES and self.submitters >= 2
         return enough and self.median <= EARLIER and self.earlier >= SHARE * self.entries
 
@@ -321,7 +321,7 @@ class PublishedComparison:
 def compare_with_published(
     points: Sequence[Point], rules: BenchmarkRules, entries: Iterable[Entry]
 ) -> PublishedComparison | None:
-    """The closed entries of the points' benchmark and round, at and between their batch sizes; None without any."""
+    """Closed entries of the points' benchmark and round, at and between their batch sizes; None without any."""
     unit = published_entries.samples_per_unit(rules)
     if unit is None or not points:
         return None
@@ -360,7 +360,7 @@ def describe(
     less: float = LESS,
     batch_size: int | None = None,
 ) -> dict[str, Any]:
-    """All of this about a benchmark's points, or about that at one batch size, as plain data."""
+    """Plain data of all this for a benchmark's points, or for that at one batch size."""
     if not points:
         raise RequestError(
             f"{rules.name} of {rules.ruleset} has no reference convergence points; make some with train-bench rcp "

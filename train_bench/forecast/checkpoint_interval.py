@@ -1,5 +1,5 @@
-"""How long training takes on a machine that fails, and how often a checkpoint pays, by the formulas of Young (1974) and
-Daly (2006), "A higher order estimate of the optimum checkpoint interval for restart dumps". Times in seconds.
+"""Checkpoint interval and expected time on a machine that fails, by the formulas of Young (1974) and Daly (2006), "A
+higher order estimate of the optimum checkpoint interval for restart dumps". Times in seconds.
 
     M  mean time between failures, which come after exponentially distributed times (a Poisson process)
     C  writing a checkpoint
@@ -33,14 +33,14 @@ def daly_interval(mtbf: float, checkpoint: float) -> float:
 
 
 def young_time(training: float, interval: float, *, mtbf: float, checkpoint: float, restart: float) -> float:
-    """The expected time to first order: T (1 + C / t) for training and checkpoints, and for each of the T / M failures
-    half an interval that is lost, and R."""
+    """Expected time to first order: T (1 + C / t) for training and checkpoints, and for each of the T / M failures half
+    a lost interval, and R."""
     failures = training / mtbf
     return training * (1 + checkpoint / interval) + failures * (interval / 2 + restart)
 
 
 def daly_time(training: float, interval: float, *, mtbf: float, checkpoint: float, restart: float) -> float:
-    """Daly's complete expected time, M e^(R / M) (e^((t + C) / M) - 1) T / t; infinite where that is beyond numbers."""
+    """Daly's complete expected time, M e^(R / M) (e^((t + C) / M) - 1) T / t; infinite on overflow."""
     try:
         once = math.exp(restart / mtbf) * math.expm1((interval + checkpoint) / mtbf)
     except OverflowError:
@@ -49,8 +49,8 @@ def daly_time(training: float, interval: float, *, mtbf: float, checkpoint: floa
 
 
 def expected(measured: Restarts, mtbf: float) -> dict[str, Any] | None:
-    """What the formulas say for the measured costs of a run: the best intervals, and the times for the interval that it
-    had; None where it had no checkpoint or no training."""
+    """Expected values for the measured costs of a run: the best intervals, and the times for its own interval; None
+    without checkpoints or training."""
     told = measured.as_json()
     training, interval, checkpoint = (told[name] for name in ("useful_seconds", "interval", "checkpoint"))
     if not interval or interval <= 0 or training <= 0 or checkpoint < 0 or mtbf <= 0:

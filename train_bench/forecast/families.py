@@ -5,10 +5,10 @@ its smallest system:
 
     t(B, p) = a ((b / b_0)^g + k + c log2(p / p_0))
 
-`a` is the step of the smallest system, `g` says how well small local batches fill an accelerator, `k` what a step costs
-whatever its size, and `c` what each doubling of the accelerators adds. Published families have two to six sizes,
-which cannot tell three shapes, so shapes are drawn from what other families have (empirical Bayes: `learn`) and weighed
-by how well they meet the sizes that are known. The same draws give the interval.
+`a` is the step of the smallest system, `g` the utilisation of an accelerator by small local batches, `k` the constant
+cost of a step, and `c` the cost of each doubling of the accelerators. Published families have two to six sizes, too few
+to fit three shapes, so shapes are drawn from the prior of other families (empirical Bayes: `learn`) and weighted by
+their likelihood at the known sizes. The same draws give the interval.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ KNOWN_ERROR = 0.06
 """Standard deviation of ln(published step time / model) for the sizes that a family is fitted to."""
 
 ASKED_ERROR = 0.04
-"""The same for a size that is asked for, beside what the shapes leave open. These deviations were chosen by the errors
-and the coverage that bench/forecast_published.py prints."""
+"""The same for a forecast size, in addition to the uncertainty of the shapes. These deviations were chosen by the
+errors and the coverage that bench/forecast_published.py prints."""
 
 SAMPLES_ERROR = 0.04
-"""Standard deviation of ln(samples to the target) between families and between sizes of one, where the reference needs
-the same."""
+"""Standard deviation of ln(samples to the target) between families and between sizes of one, at equal samples of the
+reference."""
 
 _OTHER_UNIT = math.log(3)
-"""No entry trains so much more or less than the reference: where it seems to, the two are counted in other units."""
+"""Largest ln ratio of an entry's training to the reference's: beyond it the two are counted in different units."""
 
 _DRAWS = 1000
-"""Of the shapes, for each family that is learned from; and twenty times as many for one that is asked."""
+"""Draws of the shapes for each family that is learned from; twenty times as many for a forecast."""
 
 _ROUNDS = 6
 
@@ -71,7 +71,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What shapes are like before a family says anything: normal in (ln k, ln c, logit g)."""
+    """Prior of the shapes: normal in (ln k, ln c, logit g)."""
 
     mean: Array
     covariance: Array
@@ -88,8 +88,8 @@ to the local batch; all within a factor of four either way."""
 
 
 def families(entries: Iterable[Entry], needed: Callable[[Entry], float | None]) -> list[Family]:
-    """The families of closed entries that have at least two different sizes. `needed` gives the samples to the target
-    that the reference needs at an entry's batch size; entries without are left out."""
+    """Families of closed entries with at least two different sizes. `needed` gives the samples to the target that the
+    reference needs at an entry's batch size; entries without are left out."""
     of_family: dict[tuple[str, str, str, str], list[Size]] = defaultdict(list)
     for entry in entries:
         size = size_of(entry, needed(entry)) if entry.division in (None, "closed") else None
@@ -114,7 +114,7 @@ def families(entries: Iterable[Entry], needed: Callable[[Entry], float | None]) 
 
 
 def size_of(entry: Entry, needed: float | None) -> Size | None:
-    """What an entry says of its step; None where it does not say enough."""
+    """Size of an entry's system and its step; None if the entry lacks them."""
     samples = entry.samples_to_target
     if not (needed and samples and entry.minutes and entry.accelerators and entry.global_batch):
         return None
@@ -128,7 +128,7 @@ def size_of(entry: Entry, needed: float | None) -> Size | None:
 
 def samples_beside_reference(sizes: Sequence[Size]) -> tuple[float, float]:
     """Mean and standard deviation of ln(samples to the target / those of the reference) at another size of a family,
-    from those that are known."""
+    from the known sizes."""
     count = len(sizes)
     mean = sum(size.log_samples for size in sizes) / count
     if abs(mean) > _OTHER_UNIT:
@@ -138,15 +138,15 @@ def samples_beside_reference(sizes: Sequence[Size]) -> tuple[float, float]:
 
 
 def learn(known: Sequence[Family], benchmark: str | None = None) -> Prior:
-    """The shapes of families: of all, and from there of those of one benchmark, which counts as much as it has
-    families against twenty of the others."""
+    """Prior of all families, and from there of those of one benchmark, weighted by its number of families against
+    twenty of the others."""
     prior = _learned(known, VAGUE, weight=2)
     same = [family for family in known if family.benchmark == benchmark]
     return _learned(same, prior, weight=20) if same else prior
 
 
 def _learned(known: Sequence[Family], before: Prior, *, weight: int) -> Prior:
-    """Expectation maximisation with `before` as `weight` families that were seen already."""
+    """Expectation maximisation with the prior `before` as `weight` earlier families."""
     prior = before
     for _ in range(_ROUNDS if known else 0):
         means, spreads = [], []
@@ -184,13 +184,13 @@ class StepTimes:
 
 
 def fit(sizes: Sequence[Size], prior: Prior) -> StepTimes:
-    """The step times of a family from at least one known size."""
+    """Fit the step times of a family to at least one known size."""
     ordered = sorted(sizes, key=lambda size: (size.accelerators, size.batch_size))
     shapes, weights, scales = _weighed(prior, ordered, 20 * _DRAWS)
-    # As many draws as there were, each as often as its weight says.
+    # Resample as many draws by weight.
     at = (np.arange(4 * _DRAWS) + 0.5) / (4 * _DRAWS)
     chosen = np.minimum(np.searchsorted(np.cumsum(weights), at), len(weights) - 1)
-    chosen = np.random.default_rng(19700101).permutation(chosen)  # no order of one draw in those of another
+    chosen = np.random.default_rng(19700101).permutation(chosen)  # breaks any order between the draws
     return StepTimes(
         scales=scales[chosen],
         shapes=shapes[chosen],
@@ -201,7 +201,7 @@ def fit(sizes: Sequence[Size], prior: Prior) -> StepTimes:
 
 
 def _weighed(prior: Prior, sizes: Sequence[Size], count: int) -> tuple[Array, Array, Array]:
-    """Shapes of the prior, how likely the sizes make each, and the scale ln a that goes with it."""
+    """Shapes of the prior, the likelihood of the sizes for each, and its scale ln a."""
     shapes = prior.draw(count)
     off = np.array([size.log_step for size in sizes]) - _relative(shapes, sizes, sizes[0])
     scales = off.mean(axis=1)

@@ -1,7 +1,7 @@
-"""How the training that a benchmark needs grows with the batch size: E(B) = E_min (1 + B / B_crit).
+"""Batch size law of convergence: E(B) = E_min (1 + B / B_crit).
 
-Two constants, fitted to reference convergence points: E_min is what a very small batch needs, and at B_crit a run
-needs twice that. The steps of a run are E(B) / B, so beyond B_crit more than half of the samples buy no time.
+Two constants, fitted to reference convergence points: E_min is the training of a very small batch, and at B_crit a run
+needs twice that. The steps of a run are E(B) / B, so beyond B_crit more than half of the samples save no time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules
 
 TYPICAL_ERROR = 0.08
-"""Standard deviation of ln(truth / law) that is expected before a set of points says anything: the root mean square
-error of inner points of the official sets by the law of the others, of which half are below 4.4 %. With it the largest
-point of an official set is 1.1 of the stated deviations from the law of the others, by root mean square."""
+"""Standard deviation of ln(truth / law) before any points: the root mean square error of inner points of the official
+sets by the law of the others, of which half are below 4.4 %. With it the largest point of an official set is 1.1 of the
+stated deviations from the law of the others, by root mean square."""
 
-_EXPECTED_BEFORE = 2  # as many deviations of TYPICAL_ERROR stand beside those of a set's own points
+_EXPECTED_BEFORE = 2  # prior weight: deviations of TYPICAL_ERROR besides those of a set's own points
 _BOUNDS = 1e-3, 1e3  # of B_crit, as multiples of the smallest and of the largest batch size
 _CANDIDATES = 60  # values of B_crit that are tried at a time
 _REFINEMENTS = 6
@@ -31,10 +31,10 @@ _REFINEMENTS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """`e_min` in the benchmark's unit (training done, without what the log says before any), `b_crit` in samples of a
-    batch, `batch_sizes` those of the points, `log_residual` the standard deviation of ln(point / law), with two degrees
-    of freedom less than points (0 for two points), and `leave_one_out` for each point ln(point / law fitted to
-    the others), empty for two points. Where a benchmark counts steps, `e_min` is in samples and `in_steps` true."""
+    """`e_min` in the benchmark's unit (training done, without the log's initial value), `b_crit` in samples of a batch,
+    `batch_sizes` those of the points, `log_residual` the standard deviation of ln(point / law), with two degrees of
+    freedom less than points (0 for two points), and `leave_one_out` for each point ln(point / law fitted to the
+    others), empty for two points. Where a benchmark counts steps, `e_min` is in samples and `in_steps` true."""
 
     e_min: float
     b_crit: float
@@ -44,7 +44,7 @@ class Law:
     in_steps: bool = False
 
     def at(self, batch_size: float) -> float:
-        """The training that a run needs at a batch size, in the benchmark's unit."""
+        """Training of a run at a batch size, in the benchmark's unit."""
         needed = self.e_min * (1 + batch_size / self.b_crit)
         return needed / batch_size if self.in_steps else needed
 
@@ -58,7 +58,7 @@ class Law:
 
     def log_error(self, batch_size: float) -> float:
         """Standard deviation of ln(truth / law) at a batch size: the deviation of a point from the law and that of the
-        two constants, by linear propagation, so that it grows with the distance from the points."""
+        two constants, by linear error propagation, so that it grows with the distance from the points."""
         freedom = len(self.batch_sizes) - 2
         square = (freedom * self.log_residual**2 + _EXPECTED_BEFORE * TYPICAL_ERROR**2) / (
             freedom + _EXPECTED_BEFORE
@@ -75,7 +75,7 @@ def of(points: Sequence[Point], rules: BenchmarkRules) -> Law:
 
 
 def fit(points: Sequence[Point], start: float = 0.0, *, in_steps: bool = False) -> Law:
-    """The law of at least two batch sizes; `start` is what the benchmark's log says before any training."""
+    """Fit the law to at least two batch sizes; `start` is the benchmark's logged value before any training."""
     sizes = np.array([point.batch_size for point in points], dtype=float)
     if len(set(sizes)) < 2:
         given = ", ".join(f"{size:g}" for size in sorted(set(sizes))) or "none"
@@ -110,8 +110,8 @@ def _left_out(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[fl
 
 
 def _fitted(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[float, float]:
-    """E_min and B_crit with the least sum of soft-L1 losses of the logarithms: B_crit by ever finer search, E_min in
-    closed form but for its weights."""
+    """E_min and B_crit with the least sum of soft-L1 losses of the logarithms: B_crit by a refined grid search, E_min
+    in closed form up to its weights."""
     low, high = np.log(_BOUNDS[0] * sizes.min()), np.log(_BOUNDS[1] * sizes.max())
     for _ in range(_REFINEMENTS):
         candidates = np.linspace(low, high, _CANDIDATES)
@@ -123,7 +123,7 @@ def _fitted(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[floa
 
 
 def _levels(differences: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each row the number with the least sum of 2 (sqrt(1 + r^2) - 1) to its values, and that sum."""
+    """Minimiser of the sum of 2 (sqrt(1 + r^2) - 1) to the values of each row, and that sum."""
     level = differences.mean(axis=1)
     for _ in range(4):
         weights = 1 / np.sqrt(1 + (differences - level[:, None]) ** 2)
@@ -133,5 +133,5 @@ def _levels(differences: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
 
 
 def _slopes(sizes: NDArray[np.float64], b_crit: float) -> NDArray[np.float64]:
-    """Derivatives of ln E by ln E_min and by ln B_crit, one row for each batch size."""
+    """Derivatives of ln E with respect to ln E_min and ln B_crit, one row for each batch size."""
     return np.stack([np.ones_like(sizes), -sizes / (b_crit + sizes)], axis=1)

@@ -1,10 +1,10 @@
-"""When a run that goes on reaches the target, and when its campaign ends: from the evaluations so far, the runs of the
-campaign that are finished, and what the reference needs.
+"""Live forecast: end of the current run and of its campaign, from the evaluations so far, the finished runs of the
+campaign, and the reference.
 
-A run needs as much training as the reference does, times a factor of the campaign that is not known: the finished runs,
-and that the current one has not reached the target yet, say which factors are likely. Training is turned into time by
-the pace of the evaluations, in which those of other runs count as far as runs agree. The curve of the quality is not
-looked at. All of it takes a few milliseconds, in the launching process, at events that come seconds apart.
+A run needs as much training as the reference, times an unknown factor of the campaign: the finished runs, and the fact
+that the current one has not reached the target yet, give the likelihood of each factor. The pace of the evaluations
+converts training to time; the pace of other runs counts as far as runs agree. The quality curve is not used. All of it
+takes a few milliseconds, in the launching process, at events that come seconds apart.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ Array = NDArray[np.float64]
 SIMULATIONS = 1000
 
 LOW, HIGH = 0.1, 0.9
-"""The interval that is told holds 80 %."""
+"""The printed interval is the 80 % interval."""
 
 # Standard deviations of logarithms.
-OF_CAMPAIGNS = 0.03  # of what campaigns need, against the reference: 5 % hold 80 % of published entries
+OF_CAMPAIGNS = 0.03  # of training of campaigns over the reference: 5 % cover 80 % of published entries
 OF_OTHERS = 0.15  # of the same, for one campaign in ten
-OF_SEEDS = 0.1  # of what runs need, where there are no points; counts as two runs
+OF_SEEDS = 0.1  # of training of runs, without points; counts as two runs
 OF_PACE = 0.015  # of the time from one evaluation to the next; counts as two of them
 OF_RUNS = 0.02  # of the pace of runs in a campaign; counts as two runs
 OF_FIRST = 0.1  # of the pace until the first evaluation, in which the data are opened
-OF_TIMES = 0.002  # of what remains of a run, however even its pace is
+OF_TIMES = 0.002  # of the remaining time of a run, however even its pace is
 
 FROM_THE_TAIL = 0.1
-"""Share of runs that need what no run of the reference did."""
+"""Share of runs that need an amount of training outside the reference's distribution."""
 
 ODD = 0.02
-"""Share of runs that tell nothing of others: mostly such as never reach the target."""
+"""Share of runs that are no evidence about others: mostly runs that never reach the target."""
 
 
 class Interval(NamedTuple):
-    """The median and the 80 % interval, in milliseconds since the epoch or in minutes."""
+    """Median and 80 % interval, in milliseconds since the epoch or in minutes."""
 
     expected: float
     low: float
@@ -58,8 +58,8 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """When the current run and the campaign end, in milliseconds since the epoch, and the chance that its reference
-    check passes; None where there is no current run, or no check to come."""
+    """End of the current run and of the campaign, in milliseconds since the epoch, and the probability that its RCP
+    check passes; None without a current run, or without a check to come."""
 
     run: Interval | None
     campaign: Interval
@@ -68,8 +68,8 @@ class Forecast:
 
 @dataclass(slots=True, kw_only=True)
 class ObservedRun:
-    """What the log of one run has told so far; `positions` and `times_ms` are of its evaluations, `first_ms` is
-    when its first line was written."""
+    """Log of one run so far; `positions` and `times_ms` are of its evaluations, `first_ms` is the time of its first
+    line."""
 
     schedule: EvalSchedule
     counted: str
@@ -81,7 +81,7 @@ class ObservedRun:
     times_ms: list[int] = field(default_factory=list)
 
     def event(self, event: Event) -> None:
-        """The next line."""
+        """Add the next line."""
         if self.first_ms is None:
             self.first_ms = event.time_ms
         if event.key == "run_start":
@@ -104,7 +104,7 @@ class ObservedRun:
 
     @property
     def seconds(self) -> Array:
-        """From the start of the clock to each evaluation."""
+        """Seconds from the start of the clock to each evaluation."""
         return (np.array(self.times_ms, dtype=float) - (self.started_ms or 0)) / 1000
 
     def paces(self) -> tuple[float, float] | None:
@@ -119,14 +119,14 @@ class ObservedRun:
         return math.log(pace), spread / len(gaps)
 
     def opening(self, pace: float) -> float:
-        """Seconds until the first evaluation beyond what its training takes at that pace; less than none where
-        evaluations come more often later."""
+        """Seconds until the first evaluation beyond its training at that pace; negative if evaluations come more often
+        later."""
         return float(self.seconds[0]) - (self.positions[0] - self.schedule.start) * pace
 
 
 class Crossing:
-    """How likely a run has not reached the target by a position, given the campaign's factor on what the reference
-    needs, exp(shift). `spread` is of the tails, `common` of the shift, both standard deviations of logarithms."""
+    """Survival function of the target position, given the campaign's factor on the reference's training, exp(shift).
+    `spread` is the standard deviation of the tails, `common` of the shift, both of logarithms."""
 
     def __init__(
         self, values: Array, width: float, spread: float, common: float, *, tail: float = FROM_THE_TAIL
@@ -146,31 +146,32 @@ class Crossing:
         self.weights = 0.9 * usual + 0.1 * other
 
     def surviving(self, trained: float, shifts: Array) -> Array:
-        """The share of runs that have not reached the target after so much training."""
+        """Share of runs that have not reached the target after so much training."""
         at = math.log(max(trained, 1e-300)) - shifts
         surviving: Array = np.interp(at, self._at, self._surviving, left=1.0)
         return surviving
 
     def told(self, before: float, after: float | None) -> None:
-        """A run has not reached the target before, and has after; None: nobody knows when."""
+        """Update with a run: not at the target at `before`, at the target at `after` (None: unknown)."""
         until = 0.0 if after is None else self.surviving(after, self.shifts)
         self.weights = self.weights * (self.surviving(before, self.shifts) - until + ODD)
 
     def likely_shifts(self, count: int) -> Array:
-        """So many, each as often as it is likely."""
+        """`count` shifts, distributed by likelihood."""
         cumulated = np.cumsum(self.weights) / self.weights.sum()
         at = np.searchsorted(cumulated, (np.arange(count) + 0.5) / count)
         return self.shifts[at]
 
     def draw(self, uniform: Array, shifts: Array, beyond: float = 0.0) -> Array:
-        """Where runs reach the target that have not `beyond` a position, one for each number between 0 and 1."""
+        """Positions at which runs that have not reached the target by `beyond` reach it, one for each number between 0
+        and 1."""
         surviving = uniform * self.surviving(beyond, shifts)
         trained = np.exp(np.interp(surviving, self._surviving[::-1], self._at[::-1]) + shifts)
         return np.maximum(trained, beyond)
 
 
 class Campaign:
-    """What is known of a campaign while it goes on; `finished` are its runs that have ended, well or not."""
+    """State of a campaign that goes on; `finished` are its ended runs, successful or not."""
 
     def __init__(
         self,
@@ -190,15 +191,14 @@ class Campaign:
         self._bound = rcp.verdict(points, rules, batch_size, [1e30] * rules.runs).bound if points else None
 
     def seen(self) -> ObservedRun:
-        """Of a run that begins."""
+        """Empty record of a run that begins."""
         return ObservedRun(schedule=self.schedule, counted=self._rules.counted)
 
     def forecast(
         self, now_ms: int, current: ObservedRun | None, *, to_do: int, around_seconds: float = 0.0
     ) -> Forecast | None:
-        """When it all ends, with `to_do` runs to come after the current one, each of which takes `around_seconds`
-        besides its clock. `current` has not stopped. None while nothing says how fast runs are, or how much training
-        they need."""
+        """End of the campaign, with `to_do` runs after the current one, each of which takes `around_seconds` besides
+        its clock. `current` has not stopped. None while the pace or the needed training is unknown."""
         crossing, pace = self._crossing(), self._pace(current)
         if crossing is None or pace is None or (current is None and to_do == 0):
             return None
@@ -247,7 +247,7 @@ class Campaign:
         return Forecast(run=run, campaign=_interval(at_usual_pace, end_ms), passes=self._passing(ends))
 
     def _crossing(self) -> Crossing | None:
-        """From the points, corrected by the finished runs; without points from the finished runs alone."""
+        """Crossing from the points, corrected by the finished runs; without points from the finished runs alone."""
         start, period = self.schedule.start, self.schedule.period
         if self._samples is not None:
             values = self._samples.values - start
@@ -269,8 +269,8 @@ class Campaign:
         return Crossing(center, period, spread, spread / math.sqrt(len(logs)), tail=1.0)
 
     def _pace(self, current: ObservedRun | None) -> tuple[_Normal, _Normal, float] | None:
-        """ln of the seconds per unit, of runs of this campaign and of the current one, and the seconds that a run
-        takes before it trains."""
+        """ln of the seconds per unit, of this campaign's runs and of the current one, and the seconds before a run
+        trains."""
         others = [(seen, pace) for seen in self.finished if (pace := seen.paces()) is not None]
         of_campaign = opening = None
         if others:
@@ -308,7 +308,7 @@ class Campaign:
         )
 
     def _evaluation(self, positions: Array, last: float | None) -> tuple[Array, NDArray[np.bool_]]:
-        """The evaluation that finds the target reached, after the `last`; and whether the schedule ends before."""
+        """Evaluation at which the target is found reached, after the `last`; and whether the schedule ends before."""
         schedule = self.schedule
         first = schedule.first if last is None else last + schedule.period
         steps = np.maximum(np.ceil((positions - first) / schedule.period - 1e-9), 0.0)
@@ -317,7 +317,7 @@ class Campaign:
         return np.minimum(found, end), found > end + 1e-6 * schedule.period
 
     def _passing(self, ends: Sequence[Array]) -> float | None:
-        """The share of simulations in which the campaign's runs pass the reference check."""
+        """Share of simulations in which the campaign's runs pass the RCP check."""
         rules = self._rules
         known = [
             seen.positions[-1] if seen.reached and seen.positions else math.inf for seen in self.finished
@@ -337,7 +337,7 @@ class _Normal:
     variance: float
 
     def and_also(self, other: _Normal) -> _Normal:
-        """Two independent estimates as one."""
+        """Combine two independent estimates."""
         total = 1 / self.variance + 1 / other.variance
         mean = (self.mean / self.variance + other.mean / other.variance) / total
         return _Normal(mean, 1 / total)
@@ -349,13 +349,12 @@ class _Normal:
 def _expected(points: Sequence[rcp.Point], rules: BenchmarkRules, batch_size: int) -> Samples | None:
     try:
         return expect(points, rules, batch_size)
-    except RequestError:  # without points the finished runs tell
+    except RequestError:  # without points from the finished runs
         return None
 
 
 def _interval(at_usual_pace: Array, values: Array) -> Interval:
-    """The median at the pace that is most likely, on an evaluation where it is that of one run; the interval with all
-    that is not known."""
+    """Median at the most likely pace, on an evaluation if it is that of one run; the interval with all uncertainty."""
     expected = float(np.quantile(at_usual_pace, 0.5, method="inverted_cdf"))
     low, high = (float(value) for value in np.quantile(values, (LOW, HIGH)))
     return Interval(expected, min(low, expected), max(high, expected))

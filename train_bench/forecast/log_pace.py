@@ -1,4 +1,4 @@
-"""The pace of a machine from logs: of a few blocks that were run to find out, or of whole runs."""
+"""Pace of a machine from logs: of a probe of a few blocks, or of whole runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
 UNSTEADY = 0.12
-"""Standard deviation of ln(time of a block) that is expected before anything is measured, and that counts as one block:
-virtual machines have 0.04 to 0.2, also between runs; accelerators of one's own a hundredth of it."""
+"""Standard deviation of ln(time of a block) before any measurement, which counts as one block: virtual machines have
+0.04 to 0.2, also between runs; dedicated accelerators a hundredth of it."""
 
 _DRAWS = 1000
 
@@ -28,8 +28,8 @@ _BLOCKS = ("block_start", "epoch_start")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one log says, in seconds: before the first block, of a unit in each stretch from one evaluation to the
-    next, and of each evaluation that the log gives a time for."""
+    """Timings of one log, in seconds: before the first block, of a unit in each interval between evaluations, and of
+    each timed evaluation."""
 
     opening: float
     units: tuple[float, ...]
@@ -62,8 +62,8 @@ def measure(record: RunRecord, log: Log, rules: BenchmarkRules) -> Measured:
 
 
 def pace(measured: Sequence[Measured], source: str, what: str) -> Pace:
-    """The pace of one or more runs; `what` says where they are from. The first stretch of a run, which may start
-    loaders, counts only where there is no other."""
+    """Pace of one or more runs; `what` names their source. The first interval of a run, which may start loaders, counts
+    only if there is no other."""
     of_runs = [statistics.median(one.units[1:] or one.units) for one in measured]
     unit = statistics.fmean(of_runs)
     if unit <= 0:
@@ -91,7 +91,7 @@ def pace(measured: Sequence[Measured], source: str, what: str) -> Pace:
 
 
 def stated(samples_per_second: float, evaluation_seconds: float | None, samples_per_unit: float) -> Pace:
-    """The pace that somebody states, taken as it is."""
+    """Pace that a user states, taken as it is."""
     for name, value in (
         ("throughput", samples_per_second),
         ("evaluation seconds", evaluation_seconds or 0.0),
@@ -130,7 +130,7 @@ def _inside(span: tuple[int, int], since: int, until: int) -> float:
 
 
 def _spread(groups: Sequence[Sequence[float]]) -> float:
-    """Standard deviation of the logarithms about the mean of each group, with what is expected as one value more."""
+    """Standard deviation of the logarithms about the mean of each group, with the prior as one more value."""
     square, freedom = UNSTEADY**2, 1
     for group in groups:
         logs = [math.log(max(value, 1e-9)) for value in group]

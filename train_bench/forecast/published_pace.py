@@ -1,4 +1,4 @@
-"""The pace of systems that nobody has at hand, from published entries of their family."""
+"""Pace of systems that are not at hand, from published entries of their family."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 @cache
 def expected(published_in: str, benchmark: str, batch_size: int) -> Samples | None:
-    """What the reference needs by the points of a round such as `v1.1`; None where there are none."""
+    """Expected training of the reference by the points of a round such as `v1.1`; None without points."""
     try:
         rules = rules_of(published_in, benchmark)
         return samples.expect(rcp.official(rules), rules, batch_size)
@@ -32,7 +32,7 @@ def expected(published_in: str, benchmark: str, batch_size: int) -> Samples | No
 
 def needed(entry: Entry) -> float | None:
     """Samples to the target that the reference needs at an entry's batch size: until the evaluation that ends a run.
-    None where no points say it."""
+    None if no points give it."""
     if not entry.global_batch:
         return None
     of_reference = expected(entry.round, entry.benchmark, entry.global_batch)
@@ -48,8 +48,8 @@ def to_the_target(of_reference: Samples) -> float:
 
 
 def unit(published_in: str, benchmark: str, batch_size: int) -> float:
-    """Samples of what a benchmark counts its progress in; 1 where only its logs say it, so that a family's own entries
-    have to."""
+    """Samples per unit of a benchmark's progress; 1 if only its logs define it, so that a family's own entries have
+    to."""
     rules = rules_of(published_in, benchmark)
     return float(batch_size) if rules.unit is Unit.STEP else published_entries.samples_per_unit(rules) or 1.0
 
@@ -62,8 +62,7 @@ def rules_of(published_in: str, benchmark: str) -> BenchmarkRules:
 def family(
     known: Sequence[Family], benchmark: str, submitter: str, accelerator: str, ruleset_name: str | None
 ) -> Family:
-    """The one that is named, of the last round that has it where no ruleset says which. Raises `RequestError` where
-    there is none."""
+    """Find the named family, in its last round unless a ruleset is given. Raises `RequestError` if there is none."""
     of_benchmark = [one for one in known if one.benchmark == benchmark]
     if ruleset_name is not None:
         number = ruleset.full_name(ruleset_name).rpartition("-")[2].rpartition(".")[0]
@@ -79,8 +78,8 @@ def family(
 
 
 def pace(asked: Family, times: StepTimes, fitted: Sequence[Size], accelerators: int, batch_size: int) -> Pace:
-    """Of a family at a size, from the step times that were fitted to some of its sizes. How much more than the
-    reference it trains is part of the time of a unit, and evaluations are part of the published steps."""
+    """Pace of a family at a size, from the step times fitted to some of its sizes. Its surplus of training over the
+    reference is part of the time of a unit, and evaluations are part of the published steps."""
     mean, deviation = families.samples_beside_reference(fitted)
     steps = times.log_seconds(accelerators, batch_size)
     more = mean + deviation * np.random.default_rng(20170706).standard_normal(len(steps))

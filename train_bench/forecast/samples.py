@@ -1,9 +1,9 @@
-"""How much training the reference needs at a batch size, as a distribution over seeds.
+"""Samples to the target of the reference at a batch size, as a distribution over seeds.
 
-A point holds the evaluations at which its runs were seen at the target; each reached it at some place since the
-evaluation before. So values are moved back by half of the point's own period, spread over one period when they are
-drawn, and only then taken to the next evaluation of the schedule that is asked for. A mean that is rounded up to an
-evaluation is biased by as much as 11 %.
+A point holds the evaluations at which its runs reached the target; each reached it at some position since the previous
+evaluation. So values are moved back by half of the point's own period, spread over one period when they are drawn, and
+only then rounded up to the next evaluation of the requested schedule. A mean that is rounded up to an evaluation is
+biased by as much as 11 %.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MISPRINT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """What single runs of the reference need at a batch size.
+    """Distribution of single runs of the reference at a batch size.
 
     values       where runs reach the target, as the log counts (DLRM from epoch 1), not on any evaluation: each is the
                  middle of the `resolution` within which it is not known
@@ -54,7 +54,7 @@ class Samples:
     log_error: float
 
     def mean(self) -> float:
-        """Expected training to the target, before it is noticed by an evaluation."""
+        """Expected training to the target, before rounding to an evaluation."""
         return float(self.values.mean())
 
     def draw(self, rng: np.random.Generator, simulations: int, runs: int) -> NDArray[np.float64]:
@@ -70,7 +70,7 @@ class Samples:
 
 
 def next_evaluation(schedule: EvalSchedule, positions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The first evaluation at or after each position; infinite beyond the last."""
+    """First evaluation at or after each position; infinite beyond the last."""
     index = np.ceil((positions - schedule.first) / schedule.period - 1e-9)
     at = schedule.first + np.maximum(index, 0.0) * schedule.period
     if math.isfinite(schedule.until):
@@ -80,7 +80,7 @@ def next_evaluation(schedule: EvalSchedule, positions: NDArray[np.float64]) -> N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AtPoint:
-    """A point without its evaluations: sorted values, and the period that they were seen with."""
+    """A point without its evaluations: sorted values, and their evaluation period."""
 
     batch_size: int
     values: NDArray[np.float64]
@@ -94,8 +94,8 @@ class _AtPoint:
 
 
 def expect(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> Samples:
-    """What the reference convergence points of a benchmark say of a batch size. Raises `RequestError` where they say
-    nothing."""
+    """Distribution at a batch size, by the reference convergence points of a benchmark. Raises `RequestError` if the
+    points do not give one."""
     usable = sorted((point for point in points if point.values), key=lambda point: point.batch_size)
     if batch_size < 1:
         raise RequestError(f"The batch size is {batch_size}; give a whole number of at least 1.")
@@ -140,7 +140,7 @@ def _from_points(usable: Sequence[Point], rules: BenchmarkRules, batch_size: int
 
 
 def _by_law(usable: Sequence[Point], rules: BenchmarkRules, batch_size: int, start: float) -> Samples:
-    """The runs of the largest point, moved to the mean that the law of all points gives for a batch size."""
+    """Runs of the largest point, scaled to the mean that the law of all points gives for a batch size."""
     largest = usable[-1].batch_size
     try:
         fitted = law.of(usable, rules)
@@ -177,7 +177,7 @@ def _samples(at: _AtPoint, start: float, source: str, message: str) -> Samples:
 
 
 def _at(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> _AtPoint:
-    """All that the points say of one batch size."""
+    """All values of the points at one batch size."""
     of_size = [value for point in points if point.batch_size == batch_size for value in point.values]
     seen = np.sort(np.array(of_size, dtype=float))
     kept = seen[(seen != FAILED) & (seen <= _MISPRINT * np.median(seen))]
@@ -193,9 +193,9 @@ def _at(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> _AtP
 def _resolution(
     values: NDArray[np.float64], rules: BenchmarkRules, batch_size: int, points: Sequence[Point]
 ) -> float:
-    """The period of evaluation that a point was made with: the smallest distance of two of its values, and no more
-    than the rules' period. Points are often made with a shorter one than the rules ask for. Where all values are equal
-    and the rules have no period, the smallest distance to those of other points."""
+    """Evaluation period of a point: the smallest distance of two of its values, at most the rules' period. Points are
+    often made with a shorter period than the rules require. If all values are equal and the rules have no period, the
+    smallest distance to values of other points."""
     rule = rules.schedule_at(batch_size)
     distances = [rule.period] if rule else []
     distances += _distances(values)

@@ -1,4 +1,4 @@
-"""Samples to the target and pace, put together: minutes of a run and of the score, as a distribution.
+"""Monte Carlo forecast of the minutes of a run and of the score, from samples to the target and pace.
 
     minutes = opening + units trained x time of a unit + evaluations x time of an evaluation
 
@@ -28,15 +28,15 @@ LEVELS = (0.8, 0.95)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Seconds of training, as equally likely draws of what the machine does: arrays of one length.
+    """Seconds of training, as equally likely draws: arrays of one length.
 
     opening      before the first block begins
     unit         of a unit of the benchmark's progress
     evaluation   of each evaluation
     between_runs standard deviation of ln(time of one run / that of another) at the same pace
     source       `probe`, `log`, `published` or `stated`
-    message      where it is from, as a sentence
-    notes        what has to be known of it besides
+    message      its source, as a sentence
+    notes        remarks
     """
 
     opening: Array
@@ -56,7 +56,7 @@ class Interval:
     within: Mapping[float, tuple[float, float]]
 
     def times(self, factor: float) -> Interval:
-        """In another unit."""
+        """Convert to another unit."""
         within = {level: (factor * low, factor * high) for level, (low, high) in self.within.items()}
         return Interval(median=factor * self.median, within=within)
 
@@ -68,11 +68,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a campaign will need.
+    """Forecast of a campaign.
 
     score       minutes: mean of `runs` runs without the `drop` lowest and highest
     run         minutes of one of them
-    position    where a run is stopped, as the log counts
+    position    position at which a run stops, as the log counts
     evaluations median number of evaluations of a run
     shares      of a run's time, by part: opening, training, evaluation
     unfinished  share of runs that the schedule ends before they reach the target
@@ -138,7 +138,7 @@ def simulate(samples: Samples, pace: Pace, *, runs: int, drop: int, seed: int = 
 
 
 def olympic(values: Array, drop: int) -> Array:
-    """The olympic mean of each row (rules, "Benchmark results"); of all values where too few are left."""
+    """Olympic mean of each row (rules, "Benchmark results"); of all values if too few are left."""
     runs = values.shape[1]
     kept = np.sort(values, axis=1)[:, drop : runs - drop] if runs > 2 * drop else values
     return np.asarray(kept.mean(axis=1))

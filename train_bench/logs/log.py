@@ -1,7 +1,7 @@
-"""A result file -> events. One parser for all rounds; whatever a file holds, it is data.
+"""MLLOG parser: a result file -> events. One parser for all rounds; the content is untrusted data.
 
-A line is `:::MLLOG {json}`, text before the token is somebody's prefix. What cannot be read becomes a
-`Problem`, never an exception, so that one broken line hides no other.
+A line is `:::MLLOG {json}`, with an optional prefix before the token. An unreadable line becomes a `Problem`, never an
+exception, so that one broken line hides no other.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
 
 PLAIN = bytes(byte for byte in range(32, 127) if byte != ord("\\")) + b"\r\n"
-"""What means itself, so that the text of a file with nothing else can be told as it is."""
+"""Bytes without JSON escapes: text of nothing else is taken as it is."""
 
 HEAD_BYTES = 2**16
-"""Where the first lines of a log are, which say what it is of."""
+"""Size of the head of a log, whose lines identify it."""
 
 LARGEST_BYTES = 2**28
-"""Of one log; far more than any that was published."""
+"""Size limit of one log; far above every published one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """What a result file says, what of it cannot be read, and the digest of its content."""
+    """Events of a result file, its unreadable lines, and the digest of its content."""
 
     path: Path
     events: tuple[Event, ...]
@@ -52,7 +52,7 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """Read a result file. One that cannot be read has no events and a problem on line 0."""
+    """Read a result file. An unreadable one has no events and a problem on line 0."""
     try:
         content = files.read_bytes(path, largest=LARGEST_BYTES)
     except OSError as error:
@@ -83,7 +83,7 @@ def _lines(content: bytes) -> list[bytes]:
 
 
 def first_value(path: Path, key: str) -> Any:
-    """The value of the first line of `key`, found without reading the others; None where there is none."""
+    """Value of the first line of `key`, found without reading the others; None if there is none."""
     try:
         with files.opened(path) as file:
             head = file.read(HEAD_BYTES)
@@ -110,8 +110,8 @@ def _first(content: bytes, key: str) -> Event | None:
 
 
 def parse_line(text: str, line: int, *, is_plain: bool = False) -> Event | Problem | None:
-    """One line of a result: an event, a problem, or None for a line without the token. `is_plain` says that it has
-    nothing but `PLAIN` bytes."""
+    """Parse one line: an event, a problem, or None for a line without the token. `is_plain` states that it has only
+    `PLAIN` bytes."""
     _, token, rest = text.rpartition(TOKEN)
     if not token:
         return None

@@ -1,4 +1,4 @@
-"""Events of one run -> a record: `record_N.json`, always rebuildable from the log."""
+"""Run record of a log: `record_N.json`, always rebuildable from the log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """What the log of one run says.
+    """Record of one run, from its log.
 
     announced    the values of the `submission_*` keys by key
     accelerators `number_of_nodes` times `accelerators_per_node` (of a node without any: 1), as HPC rounds log them
@@ -51,11 +51,11 @@ class RunRecord:
     status       `success` or `aborted` as `run_stop` has it; `died` if there is no `run_stop`
     minutes      from `run_start` to `run_stop` (rules, "Run results"); None if either is missing
     convergence  position of the evaluation that ended a successful run, to three decimals
-    counted      where `convergence` was read: the key of the evaluation's metadata, or `train_samples`
+    counted      source of `convergence`: the key of the evaluation's metadata, or `train_samples`
     samples      training samples to the target; samples / samples_per_second is the time in seconds
     quality      value of the last evaluation
-    processor_lost  share of the processor time that ranks wanted and others had; None where it is not recorded, 0 for
-                    a run that is too short to tell
+    processor_lost  share of the processor time that ranks were denied by other load; None if it is not recorded, 0 for
+                    a run that is too short to measure
     deaths       how processes of this run ended, where the campaign saw them die
     """
 
@@ -93,21 +93,21 @@ class RunRecord:
 
 
 def read_record(path: Path, rules: BenchmarkRules) -> tuple[RunRecord, Log]:
-    """Read `result_N.txt` and, where a campaign left it, how the run's processes ended. Work that failures destroyed is
-    left out."""
+    """Read `result_N.txt` and, if a campaign left it, how the run's processes ended. Work lost to failures is left
+    out."""
     read = without_lost_work(log.read(path))
     index = number_of(path)
     return make_record(read, index=index, rules=rules, deaths=_deaths(path, index)), read
 
 
 def number_of(path: Path) -> int:
-    """N of `result_N.txt`; 0 where there is no number."""
+    """N of `result_N.txt`; 0 without a number."""
     return int("0" + "".join(char for char in path.stem.rpartition("_")[2] if char.isdecimal()))
 
 
 def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[str, ...] = ()) -> RunRecord:
-    """The facts of a run. Odd values (wrong types, several stops) become None or the first one; whether
-    they are allowed is for the rules to say."""
+    """Make the record of a run. Invalid values (wrong types, several stops) become None or the first one; the rules
+    decide whether they are allowed."""
     first = _first_of_each(read.events)
     seeds = _seeds(read.events)
     stop = first.get("run_stop")
@@ -162,13 +162,14 @@ def _first_of_each(events: tuple[Event, ...]) -> dict[str, Event]:
 
 
 def _last_before(events: tuple[Event, ...], key: str, stop: Event | None) -> Event | None:
-    """A run that was started twice in one log is timed from the later start, as official summaries do."""
+    """Last event of `key` before the stop: a run that was started twice in one log is timed from the later start, as
+    official summaries do."""
     last_line = stop.line if stop else math.inf
     return next((event for event in reversed(events) if event.key == key and event.line < last_line), None)
 
 
 def _evaluations(events: tuple[Event, ...], stop: Event | None, counted: str) -> tuple[Evaluated, ...]:
-    """Metrics that are logged one by one (the line says which) are one evaluation where they have one
+    """Evaluations of a run. Metrics on separate lines (the line names each) are one evaluation if they share a
     position."""
     last_line = stop.line if stop else math.inf
     evaluations: list[Evaluated] = []
@@ -193,7 +194,7 @@ def _evaluations(events: tuple[Event, ...], stop: Event | None, counted: str) ->
 def _deciding(
     evaluations: tuple[Evaluated, ...], rules: BenchmarkRules, events: tuple[Event, ...]
 ) -> Evaluated | None:
-    """The last evaluation; where metrics are logged one by one, and late, the first that reached the
+    """Deciding evaluation: the last; if metrics are logged on separate lines, and late, the first that reached the
     target."""
     if any(event.key in EVALUATION and "metric" in event.metadata for event in events):
         for item in evaluations:
@@ -203,8 +204,8 @@ def _deciding(
 
 
 def _convergence(last: Evaluated | None, trained: Event | None, counted: str) -> tuple[float | None, str]:
-    """Where training got to, and where that was read. A line of `train_samples` after the last evaluation says
-    what was really used; before it, it is a limit that was set beforehand."""
+    """Position at the end of training, and its source. A line of `train_samples` after the last evaluation states what
+    was really used; before it, it is a limit that was set beforehand."""
     if counted != TRAIN_SAMPLES:
         position = last.position if last else None
         return (None if position is None else round(position, 3)), counted
@@ -226,7 +227,7 @@ def _seeds(events: tuple[Event, ...]) -> tuple[tuple[str, int, int], ...]:
 
 
 def _seed_of(event: Event) -> int | None:
-    """A number, or a text of one (the seed checker takes what can be converted)."""
+    """Seed as a number, or from a text of one (the seed checker takes what can be converted)."""
     if isinstance(event.value, str) and re.fullmatch(r"\s*[+-]?\d{1,100}\s*", event.value):
         return int(event.value)
     return _integer(event)
@@ -253,14 +254,14 @@ def _between(start: Event | None, stop: Event | None) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """A number that products and sums of a few like it stay finite with."""
+    """A number whose products and sums with a few others stay finite."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     return value if abs(value) < LARGEST else None
 
 
 def _finite(value: Any) -> Any:
-    """Values for strict JSON: what is not a finite number or an object of such is None."""
+    """Values for strict JSON: None for everything but finite numbers and objects of such."""
     if isinstance(value, Mapping):
         return {str(name): _number(item) for name, item in value.items()}
     return _number(value)

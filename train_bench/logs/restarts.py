@@ -1,8 +1,8 @@
-"""What the log of a run says of its failures, which of its work was lost by them, and what they cost.
+"""Failures of a run in its log: lost work, and the costs of failures, restarts and checkpoints.
 
 A run that writes checkpoints (`checkpoint_seconds`) and whose processes died goes on in the same log, whose clock has
-not stopped. `run_failed` says how and when they died, `run_restored` after how many evaluations training goes on; what
-was said of blocks and evaluations between those and this line is work that was lost.
+not stopped. `run_failed` has cause and time of the death, `run_restored` the number of evaluations after which training
+goes on; the blocks and evaluations logged between those and this line are lost work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OWN = frozenset({FAILED, RESTORED, SAVING, SAVED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
-    """Of so many `runs` together, in seconds on their clocks.
+    """Totals of `runs` runs, in seconds on their clocks.
 
     seconds             from run_start to run_stop
     lost_seconds        training that failures destroyed
@@ -43,8 +43,8 @@ class Restarts:
     interval_seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for strict JSON: counts of all runs, the mean seconds of a run, and what one checkpoint, one
-        interval and one restart took."""
+        """Plain data for strict JSON: counts of all runs, the mean seconds of a run, and the cost of one checkpoint,
+        one interval and one restart."""
         useful = self.seconds - self.lost_seconds - self.restart_seconds - self.checkpoint_seconds
         return {
             "runs": self.runs,
@@ -63,11 +63,11 @@ class Restarts:
 
 
 def without_lost_work(read: Log) -> Log:
-    """The log without what was said of work that was lost; as it is where nothing was."""
+    """The log without its lost work; unchanged if there is none."""
     if not any(event.key == RESTORED for event in read.events):
         return read
     kept: list[Event] = []
-    ends: list[int] = []  # how much of `kept` there was at the start of the clock, and after each evaluation
+    ends: list[int] = []  # length of `kept` at the start of the clock, and after each evaluation
     for event in read.events:
         evaluations = _whole(event.value, "evaluations") if event.key == RESTORED else None
         if evaluations is not None and evaluations < len(ends):
@@ -82,7 +82,7 @@ def without_lost_work(read: Log) -> Log:
 
 
 def restarts_of(read: Log) -> Restarts | None:
-    """What failures and checkpoints of a run cost; None where it had neither, or has no end."""
+    """Costs of failures and checkpoints of a run; None if it had neither, or has no end."""
     if OWN.isdisjoint(event.key for event in read.events):
         return None
     ends = ("run_start", "run_stop")
@@ -126,7 +126,7 @@ def restarts_of(read: Log) -> Restarts | None:
 
 
 def together(runs: Iterable[Restarts | None]) -> Restarts | None:
-    """Those of runs that have any; None where none has."""
+    """Sum over the runs that have any; None if none has."""
     known = [asdict(run) for run in runs if run is not None]
     return Restarts(**{name: sum(run[name] for run in known) for name in known[0]}) if known else None
 

@@ -1,4 +1,4 @@
-"""The timeline of a run, which its record has not: where the time went, the values logged, the lines findings cite."""
+"""Timeline of a run beyond its record: time by phase, the logged values, the lines that findings cite."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LONGEST = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
-    """Where the time of a run went, in minutes. `init` lies before the clock; the other four add up to the
-    time from `run_start` to `run_stop` (to the last line of a log without an end).
+    """Minutes of a run by phase. `init` lies before the clock; the other four add up to the time from `run_start` to
+    `run_stop` (to the last line of a log without an end).
 
     init        from the first `init_start` to `run_start`
     data        from `run_start` to the first block, epoch or evaluation
@@ -37,8 +37,8 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """`phases` is None for a log whose clock never started. `values` holds the distinct values of each key that
-    has any as text, `lines` the lines that were asked for, cut to `LONGEST` characters."""
+    """`phases` is None for a log whose clock never started. `values` holds the distinct values of each key that has any
+    as text, `lines` the requested lines, cut to `LONGEST` characters."""
 
     phases: Phases | None
     values: Mapping[str, tuple[str, ...]]
@@ -46,7 +46,7 @@ class Timeline:
 
 
 def read_timeline(record: RunRecord, content: bytes, cited: Collection[int]) -> Timeline:
-    """Read the log of `record` again; its `cited` lines are kept. Whatever it holds, it is data."""
+    """Read the log of `record` again; keep its `cited` lines. The content is untrusted data."""
     events: list[Event] = []
     lines: dict[int, str] = {}
     token = TOKEN.encode()
@@ -61,7 +61,7 @@ def read_timeline(record: RunRecord, content: bytes, cited: Collection[int]) -> 
 
 
 def as_text(value: object) -> str:
-    """Somebody's JSON value for people: a text as it is, anything else as JSON, cut to `LONGEST` characters."""
+    """A JSON value for people: a text as it is, anything else as JSON, cut to `LONGEST` characters."""
     if isinstance(value, str):
         return value[:LONGEST]
     try:
@@ -79,7 +79,7 @@ def _values(events: Iterable[Event]) -> dict[str, tuple[str, ...]]:
 
 
 def phases_of(record: RunRecord, events: Sequence[Event]) -> Phases | None:
-    """None for a log whose clock never started."""
+    """Phases of a log; None if its clock never started."""
     begin = record.started_ms
     if begin is None:
         return None
@@ -100,7 +100,7 @@ def phases_of(record: RunRecord, events: Sequence[Event]) -> Phases | None:
 
 
 def _spans(events: Iterable[Event], kind: str, begin: int, end: int) -> list[Span]:
-    """From each start to the next stop, as far as it lies inside the clock. What is left open ends with it."""
+    """Intervals from each start to the next stop, clipped to the clock. An open one ends with it."""
     spans: list[Span] = []
     opened: int | None = None
     for event in events:
@@ -116,7 +116,7 @@ def _spans(events: Iterable[Event], kind: str, begin: int, end: int) -> list[Spa
 
 
 def _length(spans: Iterable[Span]) -> int:
-    """Of the union."""
+    """Length of the union."""
     total, reached = 0, None
     for start, stop in sorted(spans):
         start = start if reached is None else max(start, reached)

@@ -1,4 +1,4 @@
-"""Across ranks: who arrives last, and what of communication is waiting for it."""
+"""Imbalance across ranks: last arrivals, and the share of communication that is waiting for them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _mean_of(one: Raw, phases: Sequence[str]) -> float:
 
 
 def _used(one: Raw) -> float | None:
-    """Of the time that it computed, the share in which its training thread had a processor."""
+    """Share of computing time in which the training thread had a processor."""
     steps = [step for taken in one["rounds"][1] for step in taken["steps"]]
     passed = sum(step["phases"].get(phase, 0.0) for step in steps for phase in ("forward", "backward"))
     used = sum(step["processor"].get(phase, 0.0) for step in steps for phase in ("forward", "backward"))

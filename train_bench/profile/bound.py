@@ -1,6 +1,6 @@
-"""A lower bound of a step: its bricks, each at the best of the layouts and libraries that torch offers here, one after
-the other, with the input and the communication that it cannot do without; and in parallel, where only those wait for
-each other that need what others have computed. What is between operators is left out."""
+"""Lower bound of a step: its operators in sequence, each with the fastest layout and library that torch offers here,
+plus unavoidable input and communication; and the critical path through the graph of dependencies. Time between
+operators is left out."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from train_bench.profile.bricks import Brick, CallRecorder, TensorSpec
 from train_bench.profile.graph import Graph
 
 LONGEST_SECONDS = 120.0
-"""Bricks that are not measured by then count nothing: those that move most come first."""
+"""Time limit: operators that are not measured by then count as zero; those that move most bytes come first."""
 
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 CHOOSING = ("matrix", "convolution")
-"""Classes that oneDNN has kernels for, and lower precision is for."""
+"""Classes with oneDNN kernels, for which lower precision is an option."""
 
 LOWER = "products and convolutions in bf16"
-"""Not part of the bound: the numbers are others."""
+"""Not part of the bound: results differ."""
 
 COMPUTING = ("forward", "backward", "optimizer")
-"""Phases that consist of bricks."""
+"""Phases that consist of operators."""
 
 DIVIDED = ("input", "forward", "backward", "own work")
-"""Phases that take less where a rank has fewer samples; the optimizer updates as many weights."""
+"""Phases that take less time with fewer samples per rank; the optimizer updates as many weights."""
 
 MORE_RANKS = (2, 4, 8)
-"""How many times as many as there are."""
+"""Multiples of the present number of ranks."""
 
 TIMES = 5
-"""A sum over ranks is taken, of which the fastest counts."""
+"""Repetitions of the all-reduce, of which the fastest counts."""
 
 Raw = Mapping[str, Any]
 
@@ -48,8 +48,8 @@ Raw = Mapping[str, Any]
 def measure(
     calls: CallRecorder, graph: Graph, steps: int, device: torch.device, precision: Precision
 ) -> dict[str, Any]:
-    """Of a step: seconds at best by whose bricks they are and phase, those of the longest way through the graph by
-    phase, what another choice for all bricks would save, and by how much two measurements differ."""
+    """Bound of a step: best seconds by module and phase, those of the critical path by phase, the saving of each
+    alternative for all operators, and the relative difference of two measurements."""
     nothing = bricks.measure(bricks.NOTHING, device)
     call = 0.0 if nothing is None else nothing.least
     counts: Counter[str] = sum(calls.of.values(), Counter())
@@ -90,7 +90,7 @@ def measure(
 
 
 def _choices(brick: Brick, device: torch.device, precision: Precision, *, layouts: bool) -> dict[str, Brick]:
-    """The same brick otherwise; layouts matter to a step that has convolutions."""
+    """Alternatives of an operator; layouts matter to a step with convolutions."""
     choices = {}
     if layouts:
         for name, last in (("all in channels_last", True), ("all contiguous", False)):
@@ -114,7 +114,7 @@ def _in_bf16(tensor: TensorSpec) -> TensorSpec:
 
 
 def communication(parallel: Any, gradients: int, device: torch.device) -> float:
-    """Seconds of a sum over ranks of as many numbers as there are gradients."""
+    """Seconds of an all-reduce of as many numbers as there are gradients."""
     if parallel.size == 1:
         return 0.0
     numbers, fastest = torch.zeros(gradients, device=device), float("inf")
@@ -129,8 +129,8 @@ def communication(parallel: Any, gradients: int, device: torch.device) -> float:
 
 
 def bound_of_ranks(measured: Sequence[Raw | None]) -> dict[str, Any] | None:
-    """What `measure` and `communication` told on each rank, as one: means over ranks, because what is compared with it
-    is a mean, too; of the errors the largest. None where a rank has none."""
+    """Merge `measure` and `communication` of all ranks: means over ranks, like the measured times; of the errors the
+    largest. None if a rank has none."""
     ranks = [one for one in measured if one is not None]
     if not ranks or len(ranks) < len(measured):
         return None
@@ -158,9 +158,9 @@ def bound_of_ranks(measured: Sequence[Raw | None]) -> dict[str, Any] | None:
 
 
 def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[str, Any] | None:
-    """What `profile.json` says of the bound of a step; `steps` are those of level 1. Input takes what it took in the
-    fastest of them; communication is hidden by the backward pass as far as that lasts; work of the benchmark's own is
-    not bounded, so it counts as it is. In parallel the longest way through the graph takes the place of all bricks."""
+    """Bound of a step for `profile.json`; `steps` are those of level 1. Input takes its time in the fastest of them;
+    communication is hidden by the backward pass as far as that lasts; the benchmark's own work is not bounded, so it
+    counts as it is. In parallel the critical path takes the place of all operators."""
     per_window = content["window"]["steps"]
     if measured is None or not per_window or not steps:
         return None
@@ -172,7 +172,7 @@ def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[
         for phase, seconds in phases.items():
             least[phase] = least.get(phase, 0.0) + seconds
     least["input"] = min(step["phases"].get("input", 0.0) for step in steps)
-    # the way leads through some of the same calls, so no phase takes longer on it but by rounding
+    # the critical path has a subset of the calls, so no phase is longer on it except by rounding
     path = least | {
         phase: min(value, measured["path"].get(phase, 0.0))
         for phase, value in least.items()
@@ -217,9 +217,9 @@ def described(measured: Raw | None, content: Raw, steps: Sequence[Raw]) -> dict[
 def _with_more_ranks(
     communication: float, content: Raw, took: Mapping[str, float]
 ) -> Iterator[tuple[str, float]]:
-    """What a step would save whose samples more ranks of the same kind divide. Operators take time by their samples;
-    what lies between them stays. A sum over n ranks sends (n - 1) / n of the numbers twice, as a ring does; as much of
-    it is hidden as is now, by a backward pass that is shorter."""
+    """Saving of a step whose samples are divided among more ranks of the same kind. Operators scale with their samples;
+    the time between them stays. An all-reduce over n ranks sends (n - 1) / n of the numbers twice, as a ring does; as
+    much of it is hidden as is now, by a backward pass that is shorter."""
     ranks, batch = content["ranks"], content["global_batch_size"]
     between: dict[str, float] = defaultdict(float)
     for row in content["classes"]:
@@ -239,7 +239,7 @@ def _with_more_ranks(
 
 
 def bound_of_layer(measured: Raw | None, owner: str) -> dict[str, float] | None:
-    """Of a module, seconds of a step at best by phase."""
+    """Lower bound of a module: seconds of a step by phase."""
     if measured is None:
         return None
     return dict(measured["layers"].get(owner, {}))

@@ -1,6 +1,6 @@
-"""Bricks: the unique operators of a step, by what they are given (shapes, layouts, types, parameters), each measured
-alone. Operators are what autograd leaves of modules, so a layer's forward and backward pass and an optimizer's update
-are bricks alike, and one that two models share is measured once.
+"""Operator benchmarks: the unique operators of a step, by signature (shapes, layouts, types, parameters), each measured
+alone. Operators are recorded below autograd, so forward and backward passes of layers and optimizer updates are alike,
+and one that two models share is measured once.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ WITHOUT_TIME = ("views, allocation", "communication", "synchronisation")
 """Classes whose operators compute nothing."""
 
 SECONDS, CALLS, FEWEST = 0.02, 50, 4
-"""A brick is called until either is reached, and at least so often."""
+"""An operator is called until either limit is reached, and at least so often."""
 
 CALLS_IN_A_STEP, BETWEEN_BYTES = 6, 2**20
-"""Of a brick that is called as a step would call it, if they take less than `SECONDS`; before each, so much passes
-through the caches."""
+"""Calls of an operator under the conditions of a step, if they take less than `SECONDS`; before each, so many bytes
+pass through the caches."""
 
 CACHE_BYTES, COPIES = 2**26, 8
-"""No cache holds more than this, and small values are no further away in more copies than these."""
+"""Upper bounds of cache size, and of copies of small values."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor without its values."""
+    """Signature of a tensor: its shape, stride and type without values."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -49,7 +49,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Brick:
-    """An operator and what it is given, tensors without values. `library` says whether oneDNN may be used."""
+    """An operator and the signature of its arguments. `library` says whether oneDNN may be used."""
 
     operator: Any
     args: tuple[Any, ...]
@@ -58,23 +58,23 @@ class Brick:
 
     @property
     def kind(self) -> str:
-        """Its class."""
+        """Operator class."""
         return class_of(self.operator.overloadpacket.__name__)
 
     @property
     def key(self) -> str:
-        """What tells it from others. A number with a fraction is any: rates change with each step."""
+        """Unique key. All fractional numbers are alike: rates change with each step."""
         spelled = tree_map(_spelled, (self.args, dict(self.kwargs)))
         return f"{self.operator} {spelled}{'' if self.library else ' without oneDNN'}"
 
     @property
     def bytes(self) -> int:
-        """Of all that it is given."""
+        """Bytes of all arguments."""
         given = [one for one in tree_leaves((self.args, dict(self.kwargs))) if isinstance(one, TensorSpec)]
         return sum(math.prod(one.shape) * one.dtype.itemsize for one in given)
 
     def with_spec(self, change: Callable[[TensorSpec], TensorSpec]) -> Brick:
-        """With other tensors."""
+        """Copy with other tensor signatures."""
 
         def changed(value: Any) -> Any:
             return change(value) if isinstance(value, TensorSpec) else value
@@ -83,7 +83,7 @@ class Brick:
 
 
 NOTHING = Brick(torch.ops.aten.alias.default, (TensorSpec((1,), (1,), torch.float32),), {})
-"""What it takes to call anything."""
+"""Overhead of any call."""
 
 
 def _spelled(value: Any) -> str:
@@ -93,8 +93,8 @@ def _spelled(value: Any) -> str:
 
 
 class CallRecorder:
-    """Which bricks a step is made of: how often each is called, by whose it is and phase. `operators` counts those
-    that compute nothing, too."""
+    """Recorder of a step's operators: calls of each by module and phase. `operators` also counts those that compute
+    nothing."""
 
     def __init__(self) -> None:
         self.operators: Counter[str] = Counter()
@@ -102,8 +102,8 @@ class CallRecorder:
         self.of: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
     def add(self, owner: str, phase: str, operator: Any, args: Any, kwargs: Any) -> str | None:
-        """An operator is called; what the profiler and tensors without memory call besides is none. The brick's key,
-        or None for what computes nothing."""
+        """Count a call; calls of the profiler and of meta tensors are ignored. Returns the operator's key, or None if
+        it computes nothing."""
         if operator.namespace in ("prim", "profiler"):
             return None
         self.operators[phase] += 1
@@ -132,12 +132,12 @@ class Measured:
 
     @property
     def least(self) -> float:
-        """Of the call that nobody disturbed."""
+        """Seconds of the undisturbed call."""
         return min(self.fastest)
 
 
 def measure(brick: Brick, device: torch.device) -> Measured | None:
-    """Call it time after time on values that are made up; None for what cannot be called so."""
+    """Benchmark an operator on random values; None if it cannot be called."""
     with _callable(brick, device) as called:
         if called is None:
             return None
@@ -150,8 +150,8 @@ def measure(brick: Brick, device: torch.device) -> Measured | None:
 
 
 def measure_in_a_step(brick: Brick, device: torch.device, copies: int) -> float | None:
-    """Seconds of a call, the median of some with one of the `copies` of its values after the other (`copies_of`); None
-    for what cannot be called."""
+    """Seconds of a call under the conditions of a step: the median of some calls that cycle through `copies` of its
+    values (`copies_of`); None if it cannot be called."""
     with _callable(brick, device, copies, kept=copies) as called:
         if called is None:
             return None
@@ -164,8 +164,8 @@ def measure_in_a_step(brick: Brick, device: torch.device, copies: int) -> float 
 
 
 def copies_of(brick: Brick, footprint: int, calls: float) -> int:
-    """How many copies of a brick's values fill the caches as a step of `footprint` bytes does between two of its calls:
-    its code is at hand then, and its values have left the caches as far as they have in the step."""
+    """Number of copies of an operator's values that fill the caches as a step of `footprint` bytes does between two of
+    its calls: its code is cached, and its values have left the caches as far as they have in the step."""
     passing = min(footprint / calls, CACHE_BYTES)
     return max(1, min(COPIES, round(passing / max(1, brick.bytes))))
 
@@ -174,8 +174,8 @@ def copies_of(brick: Brick, footprint: int, calls: float) -> int:
 def _callable(
     brick: Brick, device: torch.device, copies: int = 1, kept: int = 0
 ) -> Iterator[Callable[[], float] | None]:
-    """What calls it, with one copy of its values after the other, and says how many seconds that took. The last `kept`
-    answers stay, so that the next is written to memory that the caches have as little of as of the values."""
+    """Context: a timed call that cycles through the copies of its values and returns seconds. The last `kept` results
+    stay allocated, so that the next one is written to memory as cold as the values."""
     with torch.no_grad(), _library(brick.library):
         try:
             values = cycle([_with_values(brick, device) for _ in range(copies)])
@@ -207,7 +207,7 @@ def _wait(device: torch.device) -> None:
 
 @contextmanager
 def _library(enabled: bool) -> Iterator[None]:
-    """With oneDNN or without it, as before afterwards."""
+    """Context: oneDNN on or off."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(before and enabled)
     try:
@@ -240,7 +240,7 @@ def _with_values(brick: Brick, device: torch.device) -> Any:
 
 
 def _values(brick: Brick) -> int:
-    """How many places an index may name; only the first where it is not known what it is an index of."""
+    """Range of index values; 1 if the indexed dimension is not known."""
     name, args = brick.operator.overloadpacket.__name__.removesuffix("_"), brick.args
     if name == "embedding_dense_backward":
         return int(args[2])

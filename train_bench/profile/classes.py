@@ -1,4 +1,4 @@
-"""Operators by the classes of Fathom (Adolf et al., 2016), with those that networks of today have besides."""
+"""Operator classes of Fathom (Adolf et al., 2016), with additions for recent networks."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ CLASSES: dict[str, str] = {
     r"|huber\w*|smooth_l1\w*|mse\w*|cumulative\w*|cross|cdist\w*|_cdist\w*|deg2rad|rad2deg|signbit|copysign|xlogy"
     r"|diff|sparse_\w+|_fft\w*|fft_\w+|stft|istft|hann_window|_weight_norm\w*|cov|gcd|lcm",
 }
-"""Names without namespace and overload; the first class that matches counts, with or without the underscore of an
-operator in place."""
+"""Operator names without namespace and overload; the first matching class counts, with or without the underscore of an
+in-place operator."""
 
 FRAMEWORK = "framework"
-"""What is recorded besides operators: nodes of autograd, annotations."""
+"""Recorded events that are no operators: autograd nodes, annotations."""
 
 OWN = "own code"
-"""Functions of a benchmark's own that autograd knows by their classes."""
+"""A benchmark's own functions that autograd knows by their classes."""
 
 UNKNOWN = "unknown"
 
@@ -71,7 +71,7 @@ _KNOWN: dict[str, str] = {}
 
 
 def class_of(name: str) -> str:
-    """The class of an operator by the name that the profiler or the dispatcher gives it."""
+    """Class of an operator by its profiler or dispatcher name."""
     known = _KNOWN.get(name)
     if known is None:
         known = _KNOWN[name] = _class_of(name)

@@ -1,4 +1,4 @@
-"""Two profiles: what got slower."""
+"""Difference of two profiles: which parts of a step got slower."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from train_bench.errors import LogError, RequestError
 from train_bench.profile.document import VERSION
 
 SAME = 0.05
-"""A change of less than this of the window is not told."""
+"""Smallest reported change, as a share of the window."""
 
 MOST = 20
 
@@ -36,7 +36,7 @@ FIELDS: dict[str, Any] = {
     "bound": (dict, type(None)),
     "notes": [TEXT],
 }
-"""Of a `profile.json`, what is read of it again: types of a value, fields of an object, what a list consists of."""
+"""Schema of the fields of `profile.json` that are read: types of a value, fields of an object, items of a list."""
 
 PREDICTED: dict[str, Any] = {
     "answer": {"sentence": TEXT},
@@ -45,11 +45,11 @@ PREDICTED: dict[str, Any] = {
     "dearest": [{"seconds": NUMBER, "calls": NUMBER, "brick": TEXT}],
     "not_measured": [TEXT],
 }
-"""The same of a prediction."""
+"""The same for a prediction."""
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A `profile.json` of steps that were trained. Raises `LogError` for what is none, or one of another version."""
+    """Read a `profile.json` of trained steps. Raises `LogError` for anything else, or another version."""
     content = read_any(path)
     if content["of"] == "bricks":
         raise LogError(
@@ -60,8 +60,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def read_any(path: Path) -> dict[str, Any]:
-    """A `profile.json` of trained steps (`of` is `ranks`) or of a prediction (`bricks`). Raises `LogError` for what is
-    neither, is damaged, or has another version."""
+    """Read a `profile.json` of trained steps (`of` is `ranks`) or of a prediction (`bricks`). Raises `LogError` for
+    anything else, a damaged file, or another version."""
     if not path.is_file():
         raise RequestError(f"There is no {path}; give a folder that train-bench profile has written.")
     content = files.read_json(path)
@@ -78,7 +78,7 @@ def read_any(path: Path) -> dict[str, Any]:
 
 
 def _wrong(value: Any, expected: Any, name: str = "") -> str | None:
-    """The first field that is missing or is not what is expected there; None if all are."""
+    """First field that is missing or invalid; None if all are valid."""
     if isinstance(expected, tuple):
         return None if isinstance(value, expected) else name
     if not isinstance(value, type(expected)):
@@ -93,7 +93,7 @@ def _wrong(value: Any, expected: Any, name: str = "") -> str | None:
 
 
 def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds of a step, before and after, in all, by part of the waterfall, module and operator; what grew most comes
+    """Seconds of a step, before and after, in total, by part of the waterfall, module and operator; the largest growth
     first."""
     sides = (before, after)
     steps = [side["window"]["seconds"] / side["window"]["steps"] for side in sides]
@@ -127,7 +127,7 @@ def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
 
 
 def _rows(sides: Any, seconds_of: Any) -> list[dict[str, Any]]:
-    """By name the seconds of a step on either side, and by how much they grew."""
+    """Seconds of a step by name on either side, and the growth."""
     one, other = (
         {name: seconds / side["window"]["steps"] for name, seconds in seconds_of(side).items()}
         for side in sides

@@ -1,7 +1,7 @@
-"""What ranks have measured -> `profile.json`, which docs/profile.md describes.
+"""`profile.json` from the measurements of the ranks; docs/profile.md describes it.
 
-Shares come from the level that measures them right: phases from level 1; what phases consist of from levels 2 and 3,
-scaled to the seconds of level 1, because looking closer takes time itself.
+Shares come from the level with the least overhead: phases from level 1; their contents from levels 2 and 3, scaled to
+the seconds of level 1, because deeper levels have more overhead.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ VERSION = 1
 
 LEVELS = ("campaign", "step", "layer", "operator")
 LABELLED = 0.05
-"""An overhead above this is told beside every number that comes from the level."""
+"""Overhead above which every number of the level carries a remark."""
 
 DISTURBED = 0.9
-"""Of the time that threads compute, the share below which they had no processor to tell that others have it."""
+"""Share of computing time on a processor below which other load is reported."""
 
 Raw = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ def profile(job: Job, ranks: Sequence[Raw]) -> dict[str, Any]:
 
 
 def described(job: Job, ranks: Sequence[Raw]) -> dict[str, Any]:
-    """All but the answer."""
+    """All but the verdict."""
     first = ranks[0]
     together = across.ranks(ranks)
     steps = [step for taken in first["rounds"][1] for step in taken["steps"]]
@@ -106,7 +106,7 @@ def described(job: Job, ranks: Sequence[Raw]) -> dict[str, Any]:
 
 
 def _steps_of(ranks: Sequence[Raw]) -> list[Raw]:
-    """The steps of level 1; of each the phases, mean over ranks."""
+    """Steps of level 1; of each the phases, mean over ranks."""
     rows: list[Raw] = []
     for taken in zip(*(one["rounds"][1] for one in ranks), strict=True):
         for same in zip(*(one["steps"] for one in taken), strict=False):
@@ -119,8 +119,8 @@ def _steps_of(ranks: Sequence[Raw]) -> list[Raw]:
 
 
 def _phases(ranks: Sequence[Raw], together: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of all steps of level 1 and of what came after them, mean over ranks; what a rank waited for others is
-    told from what is transferred."""
+    """Seconds of all steps of level 1 and of what came after them, mean over ranks; waiting for other ranks is separate
+    from transfer."""
     sums: dict[str, float] = defaultdict(float)
     for one in ranks:
         for taken in one["rounds"][1]:
@@ -134,8 +134,8 @@ def _phases(ranks: Sequence[Raw], together: Mapping[str, Any]) -> dict[str, floa
 
 
 def _phase_rows(ranks: Sequence[Raw], seconds: Mapping[str, float], window: float) -> list[dict[str, Any]]:
-    """With the share of its time in which the training thread had a processor and used it, and of that in which it
-    could have run and had none."""
+    """Phases with the share of their time in which the training thread had a processor and used it, and the share in
+    which it was runnable without one."""
     used: dict[str, float] = defaultdict(float)
     waited: dict[str, float] = defaultdict(float)
     passed: dict[str, float] = defaultdict(float)
@@ -160,10 +160,10 @@ def _phase_rows(ranks: Sequence[Raw], seconds: Mapping[str, float], window: floa
 
 
 def _classes(first: Raw, seconds: Mapping[str, float], steps: float) -> list[dict[str, Any]]:
-    """Operators by phase and class: seconds of the window, and what they would take at the measured peaks.
+    """Operators by phase and class: seconds of the window, and seconds at the measured peaks.
 
-    A phase's seconds are divided as level 3 saw it; what no operator took of it there is the framework's, but for what
-    the profiler adds, which it does between operators, to each of them alike.
+    A phase's seconds are divided as in level 3; time outside of operators is the framework's, except for the profiler's
+    overhead, which lies between operators, equally for each.
     """
     taken = [step for one in first["rounds"][3] for step in one["steps"]]
     of_level: dict[str, float] = defaultdict(float)
@@ -202,14 +202,14 @@ def _median_step(rounds: Sequence[Raw]) -> float:
 
 
 def _kind(row: Mapping[str, Any]) -> str:
-    """All that an optimizer does is its own class."""
+    """Class of an operator; all operators of an optimizer are one class."""
     return "optimizer" if row["phase"] == "optimizer" else str(row["class"])
 
 
 def _waterfall(
     seconds: Mapping[str, float], classes: Sequence[Mapping[str, Any]], window: float
 ) -> list[dict[str, Any]]:
-    """From what computing takes at the measured peaks to the whole window. The parts add up to it."""
+    """Waterfall from computing at the measured peaks to the whole window. The parts add up to it."""
     parts: list[tuple[str, str, float]] = [
         ("compute at peak", "bound", sum(row["ideal_seconds"] for row in classes))
     ]
@@ -248,9 +248,9 @@ def _stationarity(rounds: Sequence[Raw]) -> float | None:
 
 
 def _levels(rounds: Sequence[Sequence[Raw]]) -> list[dict[str, Any]]:
-    """What each level adds to the time of the same steps at the one above: the median over rounds, and the smallest
-    and largest; between these the true median lies with a probability of 1 - 2^(1 - rounds). What it adds to the
-    processor time of the process is less disturbed by others."""
+    """Overhead of each level over the one above, for the same steps: the median over rounds, and the smallest and
+    largest, which contain the true median with a probability of 1 - 2^(1 - rounds). The overhead in processor time of
+    the process is less disturbed by others."""
     rows = []
     for level, name in enumerate(LEVELS):
         row: dict[str, Any] = {"level": level, "name": name, "overhead": None, "labelled": False}
@@ -303,8 +303,8 @@ def _scaled_operators(operators: Sequence[Raw], classes: Sequence[Mapping[str, A
 
 
 def _compute(flop: float, step_seconds: float, peak: Raw, *, padded: bool) -> dict[str, Any]:
-    """FLOP of a step of one rank against the peak. What is computed of padding is no use of it, so a benchmark that
-    pads gets the share of the hardware and no MFU."""
+    """FLOP of a step of one rank against the peak. Computing padding is no model FLOP, so a benchmark that pads gets
+    the hardware utilisation and no MFU."""
     share = flop / (step_seconds * peak["flop_per_second"]) if step_seconds else None
     return {
         "flop_of_step": flop,
@@ -316,7 +316,7 @@ def _compute(flop: float, step_seconds: float, peak: Raw, *, padded: bool) -> di
 
 
 def _processor_use(first: Raw) -> float | None:
-    """Of the threads that a rank may use, the share that ran."""
+    """Share of a rank's allowed threads that ran."""
     seconds = sum(taken["seconds"] for taken in first["rounds"][1])
     used = sum(taken["processor"] for taken in first["rounds"][1])
     return used / (seconds * first["threads"]) if seconds else None

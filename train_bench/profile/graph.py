@@ -1,7 +1,7 @@
-"""Which operators wait for which: the graph of the steps that were recorded, and the longest way through it.
+"""Dependency graph of the recorded steps' operators, and its critical path.
 
-An operator waits for those that wrote the memory that it is given, and one that writes into memory also for those that
-read it before. Memory counts as a whole, so views of one tensor are not told apart.
+An operator depends on those that wrote its inputs, and one that writes into memory also on those that read it before.
+Memory counts as a whole, so views of one tensor are not distinguished.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A call: in which phase, of which brick (None for what computes nothing), and which earlier calls it waits for."""
+    """A call: its phase, its operator key (None if it computes nothing), and the earlier calls that it depends on."""
 
     phase: str
     brick: str | None
@@ -27,7 +27,7 @@ class Node:
 
 
 class Graph:
-    """Calls in their order, so whom one waits for stands before it."""
+    """Calls in topological order."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -35,8 +35,8 @@ class Graph:
         self._readers: dict[StorageWeakRef, set[int]] = defaultdict(set)
 
     def add(self, phase: str, brick: str | None, operator: Any, given: tuple[Any, Any], result: Any) -> None:
-        """An operator was called with arguments and named arguments. What has no memory of its own to compare (sparse
-        tensors) makes nobody wait."""
+        """Add a call with positional and named arguments. Arguments without memory to compare (sparse tensors) make no
+        dependency."""
         args, kwargs = given
         here, before = len(self.nodes), _memory((args, kwargs))
         writes = _written(operator, args, kwargs or {})
@@ -50,8 +50,8 @@ class Graph:
             self._readers.pop(one, None)
 
     def longest(self, seconds: Mapping[str, float]) -> dict[str, float]:
-        """Seconds by phase on the way that takes longest, where a call takes what its brick takes; a brick that is not
-        named takes nothing. All steps are one graph, as each needs the weights of the one before."""
+        """Seconds by phase on the critical path, where a call takes the time of its operator; an unknown operator takes
+        none. All steps are one graph, as each needs the weights of the previous one."""
         ends: list[float] = []
         came_from: list[int | None] = []
         for node in self.nodes:
@@ -67,7 +67,7 @@ class Graph:
 
 
 def _memory(values: Any) -> set[StorageWeakRef]:
-    """Of all tensors among these. A weak reference keeps its number from being given to other memory."""
+    """Storages of all tensors among these. A weak reference keeps its number from being reused."""
     return {
         StorageWeakRef(one.untyped_storage())
         for one in tree_leaves(values)
@@ -76,7 +76,7 @@ def _memory(values: Any) -> set[StorageWeakRef]:
 
 
 def _written(operator: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> set[StorageWeakRef]:
-    """Memory that an operator writes into, by its schema; the schemas of collectives do not say so."""
+    """Storages that an operator writes to, by its schema; the schemas of collectives do not have them."""
     if operator.namespace == "c10d":
         return _memory((args, kwargs))
     parameters = operator._schema.arguments

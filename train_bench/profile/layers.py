@@ -1,8 +1,8 @@
-"""Level 2: forward and backward time of every module by its qualified name, and what its step is made of.
+"""Level 2: forward and backward time of every module by its qualified name, and its operators.
 
-Forward passes are seen by hooks of modules. For backward passes the nodes that a module's forward pass has added to the
-graph are told, before they run, whose they are: the graph stays as it is, which hooks of torch for backward passes
-would change. What the hooks themselves take is charged to nobody.
+Hooks of modules time forward passes. For backward passes the autograd nodes that a module's forward pass added are
+assigned to it before they run: the graph stays as it is, which torch's backward hooks would change. The time of the
+hooks themselves is charged to nobody.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from train_bench.profile.graph import Graph
 from train_bench.profile.peak import Peak
 
 OUTSIDE = ""
-"""The name of what belongs to no module: losses, and what is computed around the model."""
+"""Name of everything outside the modules: losses, and computation around the model."""
 
 MODEL = "(model)"
-"""The outermost module, which has no name of its own."""
+"""Name of the outermost module, which has none of its own."""
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 """Nodes that outlive a step."""
@@ -37,7 +37,7 @@ MOST_SIGNATURES = 20
 
 @dataclass(slots=True)
 class Layer:
-    """Seconds and calls of a module without those below it."""
+    """Seconds and calls of a module without its submodules."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -46,9 +46,9 @@ class Layer:
 
 @dataclass(slots=True)
 class Content:
-    """What a module computes, without those below it: FLOP (a multiplication and an addition are two), seconds that its
-    operators would take at the measured peaks, by phase and class, bytes of what it returns and of what it keeps for
-    its backward pass, whether anything is in double precision, and by signature (its inputs) how often it was called.
+    """Computation of a module without its submodules: FLOP (a multiply-add is two), seconds of its operators at the
+    measured peaks by phase and class, bytes of its outputs and of what it keeps for its backward pass, whether anything
+    is in double precision, and calls by signature (its inputs).
     """
 
     flop: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -60,7 +60,7 @@ class Content:
 
 
 class Layers:
-    """Hooks on a model, as long as they are there. `content` is told of calls and results while it is not None."""
+    """Hooks on a model, as long as they are installed. `content` gets calls and results while it is not None."""
 
     def __init__(self, model: nn.Module, *, contents: Contents | None = None) -> None:
         self.layers: dict[str, Layer] = defaultdict(Layer)
@@ -78,7 +78,7 @@ class Layers:
             ]
 
     def remove(self) -> None:
-        """No more hooks."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
 
@@ -93,7 +93,7 @@ class Layers:
         self._become(OUTSIDE)
 
     def phase_ends(self, phase: str) -> None:
-        """Whose work was going on is no longer."""
+        """The work in progress belongs to nobody from here on."""
         self._charge()
         if phase == "backward" and self._contents is not None:
             self._contents.freed()
@@ -103,7 +103,7 @@ class Layers:
             self._contents.phase_ends()
 
     def step_ended(self) -> None:
-        """Nothing to do."""
+        """No-op."""
 
     def _charge(self) -> None:
         passed = time.perf_counter() - self._since
@@ -146,7 +146,7 @@ class Layers:
         return leave
 
     def _mark(self, tensors: list[Any], name: str) -> None:
-        """The nodes from these tensors back to those that are known belong to a module."""
+        """Assign the nodes from these tensors back to the known ones to a module."""
         nodes = [one.grad_fn for one in tensors if isinstance(one, Tensor) and one.grad_fn is not None]
         while nodes:
             node = nodes.pop()
@@ -167,13 +167,13 @@ class Layers:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """What is expanded counts once, and of a larger memory only what is this tensor's."""
+    """Bytes of a tensor: an expanded dimension counts once, and of larger memory only its own part."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
 def _moved(kind: str, tensors: list[Tensor], result: Any) -> int:
-    """Bytes that an operator reads and writes at least: all there is of its tensors, but of a table no more than is
-    looked up."""
+    """Minimum bytes that an operator reads and writes: its whole tensors, but of a table no more than the rows looked
+    up."""
     sizes = [_bytes(one) for one in tensors if one.layout is torch.strided]
     if kind == "embedding and index":
         found = [one.numel() * one.element_size() for one in tree_leaves(result) if isinstance(one, Tensor)]
@@ -182,11 +182,11 @@ def _moved(kind: str, tensors: list[Tensor], result: Any) -> int:
 
 
 OWNER = "module"
-"""Under which key a node of the graph knows whose it is."""
+"""Metadata key of a graph node's module."""
 
 
 class Contents(TorchDispatchMode):
-    """What the operators of a few steps are, seen from below autograd; such steps are not timed."""
+    """Operators of a few steps, recorded below autograd; such steps are not timed."""
 
     def __init__(self, peak: Peak, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -201,7 +201,7 @@ class Contents(TorchDispatchMode):
         self._depth = 0
 
     def phase_begins(self) -> None:
-        """Operators between phases (self-play) are not looked at; a backward pass lies within a forward pass."""
+        """Operators between phases (self-play) are not recorded; a backward pass lies within a forward pass."""
         if self._depth == 0:
             self.__enter__()  # type: ignore[no-untyped-call]
         self._depth += 1
@@ -213,7 +213,7 @@ class Contents(TorchDispatchMode):
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def called(self, name: str, args: Any, kwargs: Any) -> None:
-        """A module is called with these."""
+        """Record a module's call with its arguments."""
         inputs = [
             {
                 "shape": list(one.shape),
@@ -231,13 +231,13 @@ class Contents(TorchDispatchMode):
             known[key] = {"inputs": inputs, "calls": 1}
 
     def returned(self, name: str, result: Any) -> None:
-        """And returned this."""
+        """Record a module's return with its result."""
         self.of[name].output_bytes += sum(
             one.numel() * one.element_size() for one in tree_leaves(result) if isinstance(one, Tensor)
         )
 
     def saved(self, tensor: Tensor) -> Tensor:
-        """A hook of autograd: this is kept for the backward pass. A weight is kept anyway."""
+        """Autograd hook: a tensor is saved for the backward pass. A weight is kept anyway."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self._saved | self._weights:
             self._saved.add(storage._cdata)
@@ -245,7 +245,7 @@ class Contents(TorchDispatchMode):
         return tensor
 
     def freed(self) -> None:
-        """After a backward pass nothing is kept any more, and other tensors take the same memory."""
+        """After a backward pass nothing is saved any more, and other tensors take the same memory."""
         self.backward_passes += 1
         self._saved.clear()
 

@@ -1,4 +1,4 @@
-"""Level 0: where the time of runs went, from their logs alone, of any round."""
+"""Level 0: time of runs by phase, from their logs alone, of any round."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NEXT = {
 
 
 def profile(path: Path, ruleset_name: str | None) -> dict[str, Any]:
-    """What the entries below a path say. Raises `LogError` where no clock of theirs has run."""
+    """Profile of the entries below a path. Raises `LogError` if no clock of theirs has run."""
     entries = [_entry(location) for location in locate.find(path, ruleset_name).locations]
     told = [entry for entry in entries if entry is not None]
     if not told:
@@ -76,7 +76,7 @@ def _minutes(phases: Phases, part: str) -> float:
 
 
 def _sentence(entries: list[dict[str, Any]]) -> str:
-    """Of the entry that spends the largest share beside training."""
+    """Sentence on the entry with the largest share of time outside training."""
     worst = max(entries, key=lambda entry: 1 - entry["shares"]["train"])
     shares: Mapping[str, float] = worst["shares"]
     part = max(("data", "evaluation", "other"), key=shares.__getitem__)

@@ -1,4 +1,4 @@
-"""A `Parallel` that is watched: all that a reference says to it tells where a step is (level 1)."""
+"""Instrumented `Parallel`: its calls mark the phases of a step (level 1)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from train_bench.parallel import Parallel
 from train_bench.profile.timeline import Timeline
 
 PHASES = ("input", "forward", "backward", "communication", "optimizer", "own work", "rest")
-"""What a training stretch is divided into. Input is what lies between a step's end and the next forward pass, own work
-what a benchmark infers besides (self-play), communication collectives that the training thread waits for."""
+"""Phases of a training stretch. Input lies between a step's end and the next forward pass, own work is a benchmark's
+inference in training (self-play), communication are collectives that the training thread waits for."""
 
 COLLECTIVES = ("sync_buffers", "sum", "mean", "gather_objects", "from_rank_zero", "barrier")
 
@@ -23,7 +23,7 @@ DIRECT = ("all_reduce", "all_to_all_single", "all_gather", "all_gather_into_tens
 
 
 class Deeper(Protocol):
-    """What looks closer than phases."""
+    """Interface of observers of deeper levels."""
 
     def phase_begins(self, phase: str, loss: torch.Tensor | None = None) -> None: ...
     def phase_ends(self, phase: str) -> None: ...
@@ -31,11 +31,11 @@ class Deeper(Protocol):
 
 
 class Observed:
-    """Stands for a `Parallel`; attributes are its own, verbs are told to a timeline while there is one.
+    """Proxy of a `Parallel`; attributes are its own, method calls are reported to a timeline while there is one.
 
-    model, optimizer  what was wrapped
+    model, optimizer  the wrapped ones
     shared            weights whose gradients ranks average
-    wrapped           what its forward is called of
+    wrapped           the objects whose forward is called
     """
 
     def __init__(self, parallel: Parallel) -> None:
@@ -56,7 +56,7 @@ class Observed:
 
     @contextmanager
     def recorded(self, timeline: Timeline | None, deeper: Deeper | None = None) -> Iterator[None]:
-        """All verbs are told to `timeline` until it ends, and to what looks deeper."""
+        """Context: report all calls to `timeline` until it ends, and to the deeper observers."""
         if timeline is None:
             yield
             return
@@ -75,7 +75,7 @@ class Observed:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Find out whose gradient comes last."""
+        """Context: detect the last gradient."""
         self._order = []
         try:
             yield
@@ -91,7 +91,7 @@ class Observed:
         gradient_accumulation_steps: int = 1,
         local_params: Iterable[torch.nn.Parameter] = (),
     ) -> torch.nn.Module:
-        """As it is, with an eye on the gradients where others wait for them."""
+        """Wrap the model, with hooks on the gradients if other ranks wait for them."""
         self.model, self.optimizer = model, optimizer
         local = list(local_params)
         known = {id(weight) for weight in local}
@@ -119,7 +119,7 @@ class Observed:
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
-        """What lies before it is input, or work of the benchmark's own after an inference."""
+        """The time before is input, or the benchmark's own work after an inference."""
         self._gap("own work" if self._before == "inference" else "input", "forward")
         self._reduces = last_microbatch
         self._begin("forward")
@@ -138,7 +138,7 @@ class Observed:
         self._before = "inference"
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Up to the last gradient; then it is communication that nothing hides."""
+        """Up to the last gradient; the rest is exposed communication."""
         timeline = self._timeline
         if timeline is None:
             self._parallel.backward(loss)
@@ -152,7 +152,7 @@ class Observed:
         self._inside = "rest"
 
     def step(self, *, clip_norm: float | None = None) -> bool:
-        """Ends a step."""
+        """End of a step."""
         self._gap("rest", "optimizer")
         self._begin("optimizer")
         stepped = self._parallel.step(clip_norm=clip_norm)
@@ -166,7 +166,7 @@ class Observed:
         return stepped
 
     def _gap(self, was: str, now: str) -> None:
-        """What lies behind was `was`, and from here on it is `now`."""
+        """The interval before was `was`, the one after is `now`."""
         if self._timeline is not None:
             self._timeline.charge(was)
             self._inside = now

@@ -1,4 +1,4 @@
-"""Levels 3 and 4: operators, and on a GPU the kernels that they start, as torch's profiler sees them."""
+"""Levels 3 and 4: operators, and on a GPU their kernels, as recorded by torch's profiler."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Phases:
         self._open: list[Any] = []
 
     def phase_begins(self, phase: str, loss: torch.Tensor | None = None) -> None:
-        """From here on."""
+        """Start of a phase."""
         annotation = record_function(f"{PHASE}{phase}")
         annotation.__enter__()
         self._open.append(annotation)
 
     def phase_ends(self, phase: str) -> None:
-        """Up to here."""
+        """End of a phase."""
         if self._open:
             self._open.pop().__exit__(None, None, None)
 
     def step_ended(self) -> None:
-        """Nothing to do."""
+        """No-op."""
 
 
 class Operators(Phases):
-    """Adds up what the profiler recorded of the phases of a few stretches. On a CPU it rests between them, where a
-    benchmark that plays games against itself calls more operators than in all its steps."""
+    """Sums over the profiler's events of a few stretches, by phase. On a CPU recording pauses between phases, where a
+    benchmark with self-play calls more operators than in all its steps."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
@@ -56,20 +56,20 @@ class Operators(Phases):
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """A stretch, under the profiler."""
+        """Context: a stretch under the profiler."""
         with _quiet(), profile(activities=_activities(self._cuda), acc_events=True) as self._profiler:
             self._collect(False)
             yield
         self._add(self._profiler.events() or ())
 
     def phase_begins(self, phase: str, loss: torch.Tensor | None = None) -> None:
-        """From here on, operators are recorded."""
+        """Start recording operators."""
         if not self._open:
             self._collect(True)
         super().phase_begins(phase, loss)
 
     def phase_ends(self, phase: str) -> None:
-        """Up to here, unless it lies within another."""
+        """Stop recording, unless the phase lies within another."""
         super().phase_ends(phase)
         if not self._open:
             self._collect(False)
@@ -79,8 +79,8 @@ class Operators(Phases):
             self._profiler.toggle_collection_dynamic(wanted, _activities(cuda=False))
 
     def _add(self, events: Any) -> None:
-        """An operator counts in the innermost phase that it ran in, with what it did itself: on a CPU its time without
-        that of operators which it called, on a GPU the time of its kernels."""
+        """Count an operator in its innermost phase with its self time: on a CPU without the operators that it called,
+        on a GPU the time of its kernels."""
         for event in events:
             if event.device_type != CPU:
                 self._kernels[event.name].append(event.device_time_total / 1e6)
@@ -96,8 +96,8 @@ class Operators(Phases):
             self._calls[phase, event.name] += 1
 
     def table(self, steps: int) -> list[dict[str, Any]]:
-        """By what they take of a step, the median of all steps, dearest first. What the profiler tells besides
-        operators is left out: it is the framework's own time."""
+        """Operators by median time per step over all steps, the slowest first. Profiler events other than operators are
+        left out: they are the framework's own time."""
         rows = [
             {
                 "name": name,
@@ -112,7 +112,7 @@ class Operators(Phases):
         return sorted(kept, key=lambda row: -row["seconds"])
 
     def kernels(self, steps: int) -> list[dict[str, Any]]:
-        """By name, what they take of a step; none on a CPU."""
+        """Kernels by name with their time per step; none on a CPU."""
         rows = [
             {"name": name, "seconds": sum(times) / steps, "calls": len(times) / steps}
             for name, times in self._kernels.items()
@@ -121,8 +121,8 @@ class Operators(Phases):
 
 
 class OneStep(Phases):
-    """Exports the first step from its first forward pass to its end: a Chrome trace, and the host trace that Chakra's
-    tools read. What is larger than it may be goes, and is told."""
+    """Export of the first step from its first forward pass to its end: a Chrome trace, and the host trace that Chakra's
+    tools read. Traces above the size limit are deleted, with a remark."""
 
     def __init__(self, folder: Path, rank: int, device: torch.device) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class OneStep(Phases):
         self._over = False
 
     def phase_begins(self, phase: str, loss: torch.Tensor | None = None) -> None:
-        """The first forward pass begins it all."""
+        """The first forward pass starts the export."""
         if self._profiler is None and not self._over and phase == "forward":
             observer = ExecutionTraceObserver().register_callback(str(self._chakra))
             self._profiler = profile(activities=self._activities, execution_trace_observer=observer)
@@ -142,7 +142,7 @@ class OneStep(Phases):
         super().phase_begins(phase, loss)
 
     def step_ended(self) -> None:
-        """And the first step's end ends it."""
+        """The first step's end ends it."""
         if self._profiler is not None:
             with _quiet():
                 self._profiler.__exit__(None, None, None)
@@ -150,7 +150,7 @@ class OneStep(Phases):
             self._profiler, self._over = None, True
 
     def written(self) -> dict[str, str]:
-        """Which files there are by what they are, or why not."""
+        """Exported files by kind, or the reason for none."""
         told = {}
         for what, path in {"chrome_trace": self._chrome, "chakra_host_trace": self._chakra}.items():
             size = path.stat().st_size if path.is_file() else 0
@@ -168,7 +168,7 @@ def _activities(cuda: bool) -> list[ProfilerActivity]:
 
 
 def _phase(event: Any) -> str | None:
-    """The innermost phase around an event; None outside of all."""
+    """Innermost phase around an event; None outside of all."""
     while event is not None and not event.name.startswith(PHASE):
         event = event.cpu_parent
     return None if event is None else str(event.name.removeprefix(PHASE))
@@ -176,7 +176,7 @@ def _phase(event: Any) -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the profiler's library prints where there is no GPU."""
+    """Context: suppress output of the profiler's library without a GPU."""
     before = os.environ.get("KINETO_LOG_LEVEL")
     os.environ["KINETO_LOG_LEVEL"] = "99"
     try:

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured by the ranks all at once: a product of matrices, and memory."""
+"""Measured peak performance of this machine, by all ranks at once: matrix product and memory bandwidth."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from train_bench.core.job import Precision
 
 SIDES = (256, 512, 1024, 2048)
 SECONDS = 0.05
-"""Of each size. A product that takes longer is the last."""
+"""Seconds per size. The sweep ends after a product that takes longer."""
 
 TRIAD_BYTES = (2**18, 2**20, 2**22, 2**24, 2**26)
-"""Of each of its three arrays: from what caches hold to more."""
+"""Bytes of each of the triad's three arrays: from cache size to more."""
 
 DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Of one rank: FLOP a second of the best square product of matrices, and by the bytes that it moves those a second
-    of a triad (two arrays read, one written). `source` says where the first is from."""
+    """Peak of one rank: FLOP/s of the best square matrix product, and the bytes/s of a triad (two arrays read, one
+    written) by its size in bytes. `source` is the origin of the first."""
 
     flop_per_second: float
     bytes_per_second: Mapping[int, float]
     source: str
 
     def moving(self, moved: float) -> float:
-        """Seconds that it takes at least to move so many bytes: at the best rate of a triad of this size or more."""
+        """Minimum seconds to move so many bytes: at the best rate of a triad of this size or more."""
         rates = [rate for size, rate in self.bytes_per_second.items() if size >= moved]
         return moved / (max(rates) if rates else self.bytes_per_second[max(self.bytes_per_second)])
 
 
 def measure(device: torch.device, precision: Precision, stated_tflops: float | None) -> Peak:
-    """The best of a sweep, or what is stated instead."""
+    """Measure the peak with a sweep, unless it is stated."""
     dtype = DTYPES.get(precision, torch.float32)
     best, at = (stated_tflops or 0.0) * 1e12, 0
     for side in SIDES if stated_tflops is None else ():
@@ -60,7 +60,7 @@ def _triad(size: int, device: torch.device) -> Callable[[], object]:
 
 
 def _per_second(work: Callable[[], object], device: torch.device) -> float:
-    """Of the fastest of several runs, which is the one that nobody disturbed."""
+    """Rate of the fastest of several repetitions, which is the undisturbed one."""
     work()
     fastest, until = float("inf"), time.perf_counter() + SECONDS
     while True:

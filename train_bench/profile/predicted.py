@@ -1,5 +1,5 @@
-"""How long a step will take on this machine, from its bricks: nothing is trained, no data are read, and the network
-need not fit. What bricks take is kept from one time to the next, and shared by all benchmarks."""
+"""Predicted step time on this machine, from operator benchmarks: nothing is trained, no data are read, and the network
+need not fit. Operator times are cached on disk and shared by all benchmarks."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ PHASES = {"forward": "forward", "backward": "backward", "update": "optimizer", "
 WITHOUT_WORK = "operators that compute nothing"
 
 ROOM = 4
-"""What a brick is given, times this, has to be free: what it returns, twice, and what its kernel needs is not known
-before."""
+"""Multiple of an operator's input bytes that has to be free: its output, twice, and the kernel's workspace are not
+known before."""
 
 ROUNDS, ROUNDS_SECONDS = 8, 10.0
-"""Bricks are measured in turn, so often or until so much time has passed, and the fastest round of each counts: where
-others have the processor, too, they have it for seconds at a time."""
+"""Operators are measured in rounds, up to a number or a time limit, and the fastest round of each counts: other load
+has the processor for seconds at a time."""
 
 DEAREST = 20
 
 
 class Known:
-    """Seconds of a call in a step, by brick and copies of its values (`bricks.copies_of`), of one kind of machine with
-    one torch, in a file below `folder`."""
+    """Cache of seconds of a call in a step, by operator and copies of its values (`bricks.copies_of`), for one kind of
+    machine with one torch, in a file below `folder`."""
 
     def __init__(self, folder: Path, machine: Mapping[str, Any]) -> None:
         digest = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
@@ -56,11 +56,11 @@ class Known:
             pass  # there is none yet, or it is damaged and written anew
 
     def seconds(self, brick: Brick, copies: int) -> float | None:
-        """Of a call, if it was measured."""
+        """Seconds of a call, if measured."""
         return self._seconds.get(_key(brick, copies))
 
     def measure(self, wanted: Iterable[tuple[Brick, int]], device: torch.device) -> int:
-        """Bricks with their copies, those that are not known. How many were."""
+        """Measure the operators that are not known, with their copies. Returns their number."""
         wanted = list(wanted)
         new = [one for one in wanted if self.seconds(*one) is None]
         fitting = [
@@ -80,7 +80,7 @@ class Known:
         return len(wanted) - len(new)
 
     def write(self) -> None:
-        """For the next time; where that cannot be, it is measured anew."""
+        """Write the cache; if that fails, the next prediction measures again."""
         with suppress(WriteError):
             files.write_json(self._path, {"machine": self._machine, "bricks": self._seconds})
 
@@ -90,7 +90,7 @@ def _key(brick: Brick, copies: int) -> str:
 
 
 def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
-    """What `profile.json` says."""
+    """Prediction for `profile.json`."""
     described = system.describe()
     machine = {name: described[name] for name in ("processor", "cores", "accelerators")}
     machine |= {"torch": torch.__version__, "threads": torch.get_num_threads(), "ranks": parallel.size}
@@ -167,7 +167,7 @@ def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
 
 
 def _copies(calls: CallRecorder, step: Step) -> dict[str, int]:
-    """By key of a brick."""
+    """Copies by operator key."""
     counts: Counter[str] = sum(calls.of.values(), Counter())
     footprint = sum(step.peak.values()) * min(step.micro_batches, MICRO_BATCHES)
     return {key: bricks.copies_of(brick, footprint, counts[key]) for key, brick in calls.bricks.items()}

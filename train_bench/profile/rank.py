@@ -1,7 +1,7 @@
-"""What a rank does for `train-bench profile`: `python -m train_bench.profile.rank PLAN.json INDEX`.
+"""Profiling rank of `train-bench profile`: `python -m train_bench.profile.rank PLAN.json INDEX`.
 
 The same steps are trained from the same state once for each level and round, in turns: without an observer (level 0),
-with phases (1), modules (2) and operators (3). Nothing of this is under a clock that counts.
+with phases (1), modules (2) and operators (3). None of this is under a clock that counts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COUNTED_IN_SAMPLES = (Unit.EPOCH, Unit.SAMPLE)
 
 
 def profiled(job: Job, task: Task, parallel: Parallel) -> None:
-    """Measure, and write what all ranks have seen as `profile.json`; or only predict, with nothing trained."""
+    """Measure, and write the merged observations of all ranks as `profile.json`; or only predict, without training."""
     if job.work_options["bricks"] is not None:
         content = predicted.predicted(job, task, parallel)
         if parallel.rank == 0:
@@ -50,7 +50,7 @@ def profiled(job: Job, task: Task, parallel: Parallel) -> None:
 
 
 def measure(job: Job, task: Task, parallel: Parallel) -> dict[str, Any]:
-    """All that this rank has seen."""
+    """All measurements of this rank."""
     options = job.work_options
     observed = Observed(parallel)
     rank_peak = _peak(job, parallel)
@@ -90,7 +90,7 @@ def measure(job: Job, task: Task, parallel: Parallel) -> dict[str, Any]:
 class _Rounds:
     """Stretches of the same steps from the same state.
 
-    taken            of each level, the rounds as the timeline saw them
+    taken            of each level, the timelines of its rounds
     steps_of_window  steps from one evaluation to the next in a run
     """
 
@@ -114,7 +114,7 @@ class _Rounds:
 
     @contextmanager
     def state(self) -> Iterator[None]:
-        """While all rounds are taken, the state that they start from lies in a file, which all ranks read."""
+        """Context: the common start state of all rounds in a file, which all ranks read."""
         self._task.save(self._folder)
         try:
             yield
@@ -123,7 +123,7 @@ class _Rounds:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def _begin(self) -> None:
-        """The state of the beginning, and a step that starts loaders and fills what is allocated once."""
+        """Set the start state, and train a step that starts loaders and allocates memory."""
         torch.manual_seed(derive(self._job.seed, "profile"))
         self._task.load(self._folder)
         if self._lead:
@@ -134,7 +134,7 @@ class _Rounds:
         self._task.train_until(Mark(count=count, epoch_num=count, first_epoch_num=count, epoch_count=count))
 
     def contents(self, rank_peak: Peak) -> Contents:
-        """What the steps are made of, and whose gradient comes last; not timed."""
+        """Operators of the steps, and the last gradient; not timed."""
         contents = Contents(rank_peak, self._observed.model)
         layers = Layers(self._observed.model, contents=contents)
         self._begin()
@@ -150,7 +150,7 @@ class _Rounds:
         return contents
 
     def export(self) -> dict[str, str]:
-        """One step as files for other programs."""
+        """Export one step as files for other programs."""
         one_step = OneStep(self._job.folder, self._observed.rank, self._observed.device)
         self._begin()
         with self._observed.recorded(Timeline(self._observed.device), one_step):
@@ -158,7 +158,7 @@ class _Rounds:
         return one_step.written()
 
     def take(self, level: int) -> None:
-        """A round of a level."""
+        """Run one round of a level."""
         observed = self._observed
         layers = Layers(observed.model) if level == 2 else None
         deeper = (None, None, layers, self.operators)[level]
@@ -200,13 +200,13 @@ class _Rounds:
 
 
 def _peak(job: Job, parallel: Parallel) -> Peak:
-    """That of this rank while all others measure theirs, or the one that is stated."""
+    """Peak of this rank while all others measure theirs, or the stated one."""
     parallel.barrier()
     return peak.measure(parallel.device, job.precision, job.work_options["peak_tflops"])
 
 
 def _bound(job: Job, observed: Observed, contents: Contents, steps: int) -> dict[str, Any]:
-    """Bricks while all ranks measure theirs, as they train together, and then what they exchange."""
+    """Operator times while all ranks measure theirs, as they train together, and then the communication."""
     observed.barrier()
     measured = bound.measure(contents.calls, contents.graph, steps, observed.device, job.precision)
     gradients = sum(weight.numel() for weight in observed.shared if weight.requires_grad)
@@ -221,7 +221,7 @@ def _layers(
     steps_of_contents: int,
     bounded: dict[str, Any] | None,
 ) -> list[dict[str, Any]]:
-    """A record for each module that was called, in the model's order; what is outside has none of its own type."""
+    """A record for each called module, in the model's order; everything outside has no type."""
     modules = {name or "(model)": module for name, module in observed.model.named_modules()}
     rows = []
     for name in ["", *modules]:
@@ -255,7 +255,7 @@ def _layers(
 
 
 def _ideal(content: Content, steps: int) -> dict[str, dict[str, float]]:
-    """By phase and class."""
+    """Seconds at the peaks by phase and class."""
     told: dict[str, dict[str, float]] = {}
     for (phase, kind), seconds in content.ideal.items():
         told.setdefault(phase, {})[kind] = seconds / steps
@@ -263,8 +263,8 @@ def _ideal(content: Content, steps: int) -> dict[str, dict[str, float]]:
 
 
 def _memory(observed: Observed, contents: Contents) -> dict[str, float | None]:
-    """Bytes by kind; activations are those of a micro-batch, as the next one takes their place. What a kernel needs
-    while it runs is known of a GPU only, whose allocator tells its most."""
+    """Bytes by kind; activations are those of a micro-batch, as the next one takes their place. Kernel workspace is
+    known of a GPU only, whose allocator reports its maximum."""
     weights = list(observed.model.parameters())
     kinds: dict[str, float | None] = {
         "weights": _bytes([*weights, *observed.model.buffers()]),
@@ -284,13 +284,13 @@ def _memory(observed: Observed, contents: Contents) -> dict[str, float | None]:
 
 
 def _bytes(values: Sequence[Any]) -> int:
-    """Of tensors among them, this rank's part of those that are divided."""
+    """Bytes of tensors, with this rank's part of the sharded ones."""
     parts = [own_part(one) for one in values if isinstance(one, torch.Tensor)]
     return sum(one.numel() * one.element_size() for one in parts)
 
 
 def _overlap(observed: Observed) -> dict[str, Any] | None:
-    """What torch's DistributedDataParallel says of its own communication; None where something else communicates."""
+    """Communication statistics of torch's DistributedDataParallel; None if something else communicates."""
     told: dict[str, Any] = getattr(observed.wrapped, "_get_ddp_logging_data", dict)()
     names = ("avg_backward_comm_time", "avg_backward_compute_comm_overlap_time")
     communication, overlapped = (told.get(name) for name in names)

@@ -1,5 +1,5 @@
-"""Three profiles or more beside each other (Adolf et al., "Fathom", 2016): how few types of operators hold the time,
-which are alike, whether their steps stay the same, and what more threads change."""
+"""Comparison of three profiles or more (Adolf et al., "Fathom", 2016): dominance of operator types, similarity of
+benchmarks, stationarity of steps, and speed-up by threads."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from train_bench.errors import LogError
 from train_bench.profile.document import VERSION
 
 HELD = 0.9
-"""Of the operators' time, the share whose types are counted."""
+"""Share of the operators' time whose types are counted."""
 
 ALIKE = ("benchmark", "launcher", "ranks", "device", "precision", "global_batch_size", "workers")
-"""What has to be the same where threads are compared."""
+"""Properties that have to be equal for a comparison of threads."""
 
 Content = Mapping[str, Any]
 
 
 def side_by_side(profiles: Sequence[Content]) -> dict[str, Any]:
-    """What `docs/profile.md` describes of several profiles, each the content of a `profile.json`."""
+    """Comparison of several profiles, each the content of a `profile.json`; `docs/profile.md` describes it."""
     names = _names(profiles)
     shares = [_shares(content) for content in profiles]
     for name, content, row in zip(names, profiles, shares, strict=True):
@@ -64,7 +64,7 @@ def side_by_side(profiles: Sequence[Content]) -> dict[str, Any]:
 
 
 def _names(profiles: Sequence[Content]) -> list[str]:
-    """Benchmark, ranks and threads of each; a number where that is not enough."""
+    """Benchmark, ranks and threads of each; numbered if that is ambiguous."""
     names: list[str] = []
     for content in profiles:
         name = f"{content['benchmark']} {content['ranks']}x{content['threads_per_rank']}"
@@ -74,7 +74,7 @@ def _names(profiles: Sequence[Content]) -> list[str]:
 
 
 def _shares(content: Content) -> dict[str, float]:
-    """Of the time that operators take, by class."""
+    """Share of operator time by class."""
     seconds: dict[str, float] = defaultdict(float)
     for row in content["classes"]:
         if row["class"] != "framework":
@@ -88,7 +88,7 @@ def _normalised(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def _dominance(content: Content) -> list[dict[str, Any]]:
-    """Types of operators from the dearest on, each with its share and that of all up to it."""
+    """Operator types from the slowest on, each with its share and the cumulative share."""
     seconds: dict[str, float] = defaultdict(float)
     for row in content["operators"]:
         seconds[row["name"]] += row["window_seconds"]
@@ -102,8 +102,8 @@ def _dominance(content: Content) -> list[dict[str, Any]]:
 def _similarity(
     shares: Sequence[Sequence[float]],
 ) -> tuple[list[list[float]], list[dict[str, Any]], list[int]]:
-    """Cosine distances; which profiles or groups of them join, the nearest first, by the mean distance of their
-    members; and the order in which a tree of them crosses nothing."""
+    """Cosine distances; hierarchical clustering by average linkage, the nearest first; and a leaf order in which the
+    tree has no crossings."""
     from scipy.cluster.hierarchy import average, leaves_list
     from scipy.spatial.distance import pdist, squareform
 
@@ -118,8 +118,8 @@ def _similarity(
 
 
 def _threads(profiles: Sequence[Content]) -> list[dict[str, Any]]:
-    """Of each benchmark that was profiled with different numbers of threads and alike in all else: seconds of a step
-    by class with the fewest and with the most, and how many times faster the latter are."""
+    """Thread scaling of each benchmark with profiles at different numbers of threads, all else equal: seconds of a
+    step by class with the fewest and with the most threads, and the speed-up."""
     alike: dict[tuple[Any, ...], dict[int, Content]] = defaultdict(dict)
     for content in profiles:
         key = tuple(content[name] for name in ALIKE)
@@ -149,7 +149,7 @@ def _threads(profiles: Sequence[Content]) -> list[dict[str, Any]]:
 
 
 def _by_class(content: Content) -> dict[str, float]:
-    """Seconds of a step: in all, and of each class and the framework."""
+    """Seconds of a step: in total, and of each class and the framework."""
     seconds: dict[str, float] = defaultdict(float, {"step": content["step"]["seconds"]})
     for row in content["classes"]:
         seconds[row["class"]] += row["seconds"] / (content["window"]["steps"] or 1.0)
@@ -173,5 +173,5 @@ def _sentence(rows: Sequence[Content], joins: Sequence[Content]) -> str:
 
 
 def _members(at: int, joins: Sequence[Content], rows: Sequence[Content]) -> list[str]:
-    """Of what a join joins: a profile by its number, and from their number on the joins before it."""
+    """Members of a join: a profile by its number, and from their number on the joins before it."""
     return [rows[at]["name"]] if at < len(rows) else joins[at - len(rows)]["of"]

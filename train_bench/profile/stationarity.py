@@ -1,4 +1,4 @@
-"""Whether steps stay the same: shares of phases in the first and in the last third of a round's steps."""
+"""Stationarity of steps: shares of phases in the first and in the last third of a round's steps."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MOVED = 0.02
-"""Of a step: a phase whose share moves by less is said to stay the same."""
+"""Share of a step: a phase whose share moves by less is stationary."""
 
 
 def thirds(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of each phase its share in the first third and in the last, medians over rounds, and how much it moved between
-    them. It `changes` where it moved by `MOVED`, and in the same direction in every round; all rounds agree by chance
-    with a probability of 2^(1 - rounds). Empty where a round has fewer than three steps."""
+    """Share of each phase in the first third and in the last, medians over rounds, and the change between them. It
+    `changes` if it moved by `MOVED`, and in the same direction in every round; all rounds agree by chance with a
+    probability of 2^(1 - rounds). Empty if a round has fewer than three steps."""
     if min((len(taken["steps"]) for taken in rounds), default=0) < 3:
         return []
     rows = []

@@ -1,4 +1,4 @@
-"""What a rank's training thread was doing, as a list of moments: each ends what was going on before it."""
+"""Timeline of a rank's training thread: a list of moments, each of which ends the phase before it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ STEP_ENDS = "step ends"
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """One step of the global batch, from the end of the one before. Seconds, of the clock and of the training thread's
-    processor, and those that the thread waited for one that others had, by phase. `arrived` is when the last gradient
-    was there, from which on a rank can only wait for others; None where nobody is waited for."""
+    """One step of the global batch, from the end of the previous one. Seconds by phase of wall time, of the training
+    thread's processor time, and of time that it was runnable without a processor. `arrived` is when the last gradient
+    was there, from which on a rank can only wait for others; None without other ranks to wait for."""
 
     began: float
     seconds: float = 0.0
@@ -27,32 +27,32 @@ class Step:
 
 
 class Timeline:
-    """Moments of one stretch of training. On a GPU they are events of its stream, so that what it waits for counts and
-    not what has been enqueued; nothing waits for them before the stretch is over."""
+    """Moments of one stretch of training. On a GPU they are events of its stream, so that they time execution and not
+    enqueueing; nothing waits for them before the stretch is over."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._moments: list[tuple[str, Any, float, float]] = []
         self.arrivals: set[int] = set()
-        """Which moments were the last gradients'."""
+        """Moments of the last gradients."""
 
     def begin(self) -> None:
-        """The stretch begins, on this thread; the device is idle."""
+        """Start the stretch on this thread; the device is idle."""
         self._schedule = _open_schedule()
         self._origin = time.perf_counter()
         self.charge("")
 
     def charge(self, phase: str) -> None:
-        """What has passed since the moment before was `phase`."""
+        """Charge the time since the previous moment to `phase`."""
         self._moments.append((phase, self._moment(), time.thread_time(), self._waited()))
 
     def arrive(self) -> None:
-        """All gradients of this rank are there: what has passed was its backward pass."""
+        """All gradients of this rank are there: the time before was its backward pass."""
         self.arrivals.add(len(self._moments))
         self.charge("backward")
 
     def end_step(self) -> None:
-        """A step has ended with the moment before."""
+        """End a step at the previous moment."""
         self._moments.append((STEP_ENDS, *self._moments[-1][1:]))
 
     def _moment(self) -> Any:
@@ -63,13 +63,13 @@ class Timeline:
         return event
 
     def _waited(self) -> float:
-        """Seconds that this thread could have run and had no processor, so far; 0 where the kernel does not count."""
+        """Seconds so far that this thread was runnable without a processor; 0 if the kernel does not count."""
         if self._schedule is None:
             return 0.0
         return int(os.pread(self._schedule, 64, 0).split()[1]) / 1e9
 
     def steps(self) -> tuple[list[Step], Step]:
-        """The steps of the stretch, which is over, and what came after the last one."""
+        """Steps of the finished stretch, and the time after the last one."""
         if self._schedule is not None:
             os.close(self._schedule)
             self._schedule = None
@@ -99,7 +99,8 @@ class Timeline:
 
 
 def _open_schedule() -> int | None:
-    """What the kernel tells of this thread's turns on processors (`schedstat`: nanoseconds on one and without)."""
+    """The kernel's scheduling statistics of this thread (`schedstat`: nanoseconds on a processor and waiting for
+    one)."""
     try:
         return os.open("/proc/thread-self/schedstat", os.O_RDONLY)
     except OSError:

@@ -1,8 +1,9 @@
-"""The answer: what costs most of the window beside computing, with evidence and a next step, by rules with thresholds.
+"""Diagnosis of a profile: the largest cost of the window besides computing, with evidence and a next step, by rules
+with thresholds.
 
-Each rule reads a profile's content and finds something or nothing. What takes less than `DEADBAND` of the window is not
-told; above `WARNING` and `CRITICAL` it is called so (the thresholds of TraceML). An operator that makes the host wait
-for its device in each step is told whatever it costs here, behind what costs something.
+Each rule reads a profile's content and returns a finding or nothing. A cost below `DEADBAND` of the window is not
+reported; above `WARNING` and `CRITICAL` it gets that severity (the thresholds of TraceML). An operator that
+synchronises host and device in each step is reported whatever it costs here, after the findings with a cost.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from typing import Any
 DEADBAND, WARNING, CRITICAL = 0.05, 0.10, 0.20
 
 OFTEN_LAST = 0.7
-"""Of the steps in which a rank has to be last to be named."""
+"""Share of the steps in which a rank has to be last to be named."""
 
 STARVED = 0.75
-"""A rank that had a processor for less of the time that it computed than this part of what others had shares it."""
+"""A rank shares its processor if it had one for less of its computing time than this part of the others' share."""
 
 BUSY = 0.5
-"""A thread that was at work for more of its input's time than this makes the data itself. Time in which others had its
-processor is left out, here and in what its input is said to cost."""
+"""A thread that worked for more of its input time than this makes the data itself. Time without a processor is left
+out, here and in the cost of its input."""
 
 COPIES = 0.10
-"""Of the window, above which data movement is told."""
+"""Share of the window above which data movement is reported."""
 
 NATURE = ("own work", "evaluation", "framework")
-"""What lies in a benchmark and its sizes more than in anything that somebody did: told behind the rest."""
+"""Findings inherent to a benchmark and its sizes: reported last."""
 
 Content = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`share` is what of the window is expected to be saved at most; None where it is not a matter of time here."""
+    """`share` is the largest expected saving as a share of the window; None if time is not the issue here."""
 
     name: str
     share: float | None
@@ -46,12 +47,13 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """All in one."""
+        """The finding as one sentence."""
         return f"{self.what} ({self.severity}): {self.evidence}; {self.next_step}."
 
 
 def answer(content: Content) -> dict[str, Any]:
-    """The findings, dearest first, and the sentence of the first, or what the time is spent on if there is none."""
+    """Findings, the most expensive first, and the sentence of the first, or the main use of the time if there is
+    none."""
     found = [one for rule in RULES for one in [rule(content)] if one is not None]
     found.sort(key=lambda one: (one.name in NATURE, -(one.share or 0.0)))
     first = found[0].sentence if found else _computing(content)
@@ -63,7 +65,7 @@ def answer(content: Content) -> dict[str, Any]:
 
 
 def severity(share: float) -> str:
-    """By the share of the window."""
+    """Severity by the share of the window."""
     return "critical" if share >= CRITICAL else "warning" if share >= WARNING else "note"
 
 
@@ -113,8 +115,7 @@ def _input(content: Content) -> Finding | None:
 
 
 def cpu_share(content: Content) -> float:
-    """Of the time that the training threads computed, the share in which no others had their processor; 1 where it is
-    not the training thread that computes."""
+    """Share of the training threads' computing time in which they had a processor; 1 if another thread computes."""
     rows = [row for row in content["phases"] if row["name"] in ("forward", "backward")]
     passed = sum(row["seconds"] for row in rows)
     waited = sum(row["seconds"] * (row["thread_waited_for_one"] or 0.0) for row in rows)
@@ -178,7 +179,7 @@ def _evaluation(content: Content) -> Finding | None:
 
 
 def _double(content: Content) -> Finding | None:
-    """A layer in twice the precision that was asked for takes at least twice the time."""
+    """A layer in twice the requested precision takes at least twice the time."""
     slow = [layer for layer in content["layers"] if layer["double"] and layer["type"] is not None]
     if not slow:
         return None
@@ -217,7 +218,7 @@ def _copies(content: Content) -> Finding | None:
 
 
 def _where(content: Content, kind: str, phase: str) -> str:
-    """The module whose operators of a class would take longest at the peak."""
+    """Module whose operators of a class would take longest at the peak."""
     least = {
         layer["name"]: layer["ideal_seconds"].get(phase, {}).get(kind, 0.0) for layer in content["layers"]
     }
@@ -226,7 +227,7 @@ def _where(content: Content, kind: str, phase: str) -> str:
 
 
 def _synchronisation(content: Content) -> Finding | None:
-    """The host asks for a number: on a GPU it waits for all that was enqueued."""
+    """A value read by the host: on a GPU it waits for all enqueued work."""
     calls: dict[str, float] = defaultdict(float)
     for row in content["operators"]:
         if row["name"] == "aten::item" and row["phase"] != "optimizer":

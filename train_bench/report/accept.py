@@ -1,4 +1,4 @@
-"""A fleet that was checked, for a terminal. Takes the object that `accept --json` prints, computes nothing."""
+"""Acceptance of a fleet, for a terminal. Takes the object that `accept --json` prints, computes nothing."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ SUMMARY = {
 
 
 def show(told: Mapping[str, Any], console: Console) -> None:
-    """One row for each node in the order in which they were named, then what is wrong, cannot be told, and should be
-    known."""
+    """One row for each node in the order of the command line, then defects, undecidable questions and remarks."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in HEADINGS:
         table.add_column(
@@ -40,7 +39,7 @@ def show(told: Mapping[str, Any], console: Console) -> None:
 
 
 def row(node: Mapping[str, Any]) -> list[str]:
-    """What was measured of one node: the shortest of its trainings, the most that it waited."""
+    """Measurements of one node: the shortest of its trainings, the longest wait."""
     trainings, ahead = node["trainings"], node["ahead"]
     waited = [one["waited"] for one in trainings if one["waited"] is not None]
     return [
@@ -55,5 +54,5 @@ def row(node: Mapping[str, Any]) -> list[str]:
 
 
 def longer(one: Mapping[str, Any]) -> str:
-    """How much more time than usual a node, or nodes together, took."""
+    """Slow-down of a node or node group, against the usual time."""
     return "-" if one["longer"] is None else f"{round(one['longer'], 3) + 0.0:+.1%}"

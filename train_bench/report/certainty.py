@@ -1,4 +1,4 @@
-"""How sure reference convergence points are, for a terminal. Takes the object that `rcp --certainty --json` prints,
+"""Certainty of reference convergence points, for a terminal. Takes the object that `rcp --certainty --json` prints,
 computes nothing."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rich.table import Table
 
 
 def show(described: Mapping[str, Any], console: Console) -> None:
-    """A row for each point, what its columns mean, then the law and the published entries."""
+    """A row for each point, a legend, then the law and the published entries."""
     unit, points = described["unit"], described["points"]
     less = f"{100 * points[0]['less']:g} %"
     _say(
@@ -35,7 +35,7 @@ def show(described: Mapping[str, Any], console: Console) -> None:
 
 
 def sentence(point: Mapping[str, Any], benchmark: str) -> str:
-    """The most of it about a point that was made."""
+    """Main result on a measured point, as a sentence."""
     return (
         f"Against it, a submission that is equal to the reference fails with a probability of "
         f"{_percent(point['false_alarm'])}, and one that leaves out {_percent(point['smallest_caught'])} of the "
@@ -75,7 +75,7 @@ def _table(points: list[Mapping[str, Any]], unit: str, less: str) -> Table:
 
 
 def _limits(described: Mapping[str, Any], less: str) -> Iterator[str]:
-    """Where no number of reference runs is enough."""
+    """Remarks where no number of reference runs is enough."""
     few = f"as a submission has {described['runs']} runs"
     alarms = [point for point in described["points"] if not _alarm_reachable(point)]
     if alarms:

@@ -1,4 +1,4 @@
-"""Comparisons for a terminal: a table and the answer in words. Takes the object of `compare --json`."""
+"""Comparisons for a terminal: a table and the verdict in words. Takes the object of `compare --json`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.table import Table
 
 
 def in_sentences(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """A comparison with the answer in words, in which the first campaign is A and that of the comparison `number`,
-    from 1, is B, C, ...: paths are long, and alike where they are read first."""
+    """A comparison with the verdict in words, in which the first campaign is A and that of the comparison `number`,
+    from 1, is B, C, ...: paths are long and have a common prefix."""
     other = chr(ord("A") + number) if number < 26 else f"campaign {number + 1}"
     named = {
         **compared,
@@ -23,7 +23,7 @@ def in_sentences(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:
-    """For each comparison: both sides, the answer, and where the difference comes from."""
+    """For each comparison: both sides, the verdict, and the source of the difference."""
     for compared in content["comparisons"]:
         table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
         table.add_column("", no_wrap=True)
@@ -41,7 +41,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
 
 
 def sentence(compared: Mapping[str, Any]) -> str:
-    """The answer: who is faster and by how much, or how many more runs would tell."""
+    """Verdict: the faster side and the ratio, or the number of further runs that would decide."""
     a, b, speedup = compared["a"]["label"], compared["b"]["label"], compared["speedup"]
     value, low, high = speedup["value"], speedup["low"], speedup["high"]
     if low > 1:
@@ -60,7 +60,7 @@ def sentence(compared: Mapping[str, Any]) -> str:
 
 
 def explanation(compared: Mapping[str, Any]) -> list[str]:
-    """How it was compared, what throughput and convergence contribute, and what to keep in mind."""
+    """Method, contributions of throughput and convergence, and caveats."""
     lines = [
         "Runs with the same seed were compared with each other."
         if compared["paired"]

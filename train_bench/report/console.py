@@ -1,4 +1,4 @@
-"""The console that all text for people goes through: names and values of other people are text and nothing else."""
+"""Console for all human-readable text: names and values of other people are plain text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from train_bench.core.escape import plain
 
 
 class PlainConsole(Console):
-    """rich's console without its markup: `[/x]` in a path is three characters, and a control character that a
-    text brings along is written as an escape."""
+    """rich's console without its markup: `[/x]` in a path is three characters, and a control character in a text is
+    escaped."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, emoji=False, **options)

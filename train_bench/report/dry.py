@@ -1,4 +1,4 @@
-"""What a benchmark would take at full size, for a terminal. Takes the object that `plan --dry --json` prints."""
+"""Dry run of a benchmark at full size, for a terminal. Takes the object that `plan --dry --json` prints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BESIDES = {"besides": "kept besides", "optimizer": "optimizer's state"}
 
 
 def show(dry: Mapping[str, Any], console: Console) -> None:
-    """A line per fact, the parts of the model below the FLOP."""
+    """A line per fact, with the parts of the model below the FLOP."""
     for line in _lines(dry):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

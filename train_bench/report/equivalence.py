@@ -1,4 +1,4 @@
-"""What a comparison of two implementations says, for a terminal. Takes the object of `equivalent --json`."""
+"""Equivalence test of two implementations, for a terminal. Takes the object of `equivalent --json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOURS = {"equal": "green", "different": "bold red", "cannot tell": "yellow", "
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:
-    """A line a rung, then the conclusion."""
+    """A line per check, then the conclusion."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in ("rung", "verdict", "compared", "first difference", "apart", "allowed", ""):
         table.add_column(heading, justify="right" if heading in ("compared", "apart", "allowed") else "left")

@@ -1,4 +1,4 @@
-"""What the judge found, for a terminal. Takes the object that `judge --json` prints, computes nothing."""
+"""Findings of the judge, for a terminal. Takes the object that `judge --json` prints, computes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from train_bench.report.results import called
 from train_bench.report.table import origin_in_words, say, summary
 
-# How a finding of each grade is announced; broken rules first.
+# Label of each grade of finding; broken rules first.
 GRADES = {
     "breaks": "breaks a rule",
     "slow": "did not converge",
@@ -46,14 +46,14 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
 
 
 def _told_above(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What the summary leaves out because it stands among the findings."""
+    """Fields that the summary omits because they are among the findings."""
     peers = entry.get("peers")
     return {"warnings": (), "peers": None if peers is None or peers["outlier"] else peers}
 
 
 def once_each(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any], int]]:
-    """Findings that several logs share word for word, told once: the first log, its finding, and in how many logs
-    it is."""
+    """Deduplicate findings that several logs share word for word: the first log, its finding, and the number of
+    logs."""
     first: dict[tuple[str, str, str], tuple[str, Mapping[str, Any]]] = {}
     single: list[tuple[str, Mapping[str, Any], int]] = []
     files: dict[tuple[str, str, str], set[str]] = {}
@@ -101,7 +101,7 @@ def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:
 
 
 def _show_opinions(entry: Mapping[str, Any], console: Console) -> None:
-    """What the official checkers said, where they were asked."""
+    """Verdicts of the official checkers, if they ran."""
     for opinion in entry.get("official", ()):
         relation = {True: "agrees", False: "DISAGREES", None: "has no verdict of ours to compare"}[
             opinion["agrees"]

@@ -16,7 +16,7 @@ LEAST_SURE = {
 
 
 def show(forecast: Mapping[str, Any], console: Console) -> None:
-    """The answer, then where it is from and what it rests on."""
+    """The forecast, then its source and its assumptions."""
     for line in in_sentences(forecast):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if forecast["advice"] is not None:
@@ -24,7 +24,7 @@ def show(forecast: Mapping[str, Any], console: Console) -> None:
 
 
 def in_sentences(forecast: Mapping[str, Any]) -> Iterator[str]:
-    """The answer first."""
+    """Sentences, the forecast first."""
     unit, runs, dropped = forecast["unit"], forecast["runs"], forecast["drop"]
     score = _interval(forecast["score"], "min")
     where = "" if forecast["ranks"] is None else f" on {forecast['ranks']} rank(s)"

@@ -1,4 +1,4 @@
-"""What a gate answers, for a terminal. Takes the object of `compare --fail-if-slower --json`."""
+"""Verdict of a regression gate, for a terminal. Takes the object of `compare --fail-if-slower --json`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from train_bench.compare.gate import CANNOT_TELL, NOT_SLOWER, SLOWER
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:
-    """The answers, first of all that is printed."""
+    """Print the verdicts, before everything else."""
     for gate in content["gates"]:
         console.print(gate["sentence"], highlight=False, markup=False, soft_wrap=True)
 
 
 def sentence(gate: Mapping[str, Any], a: str, b: str) -> str:
-    """Whether `b` is slower than `a`, by which bounds, and what more would tell."""
+    """Verdict on `b` against `a`, its confidence bounds, and the further runs that would decide."""
     question = f"{b} is slower than {a} by more than {100 * gate['limit']:g} %"
     bounds = gate["bounds"]
     if bounds is None:

@@ -13,7 +13,7 @@ from train_bench.core.escape import plain
 from train_bench.report.results import FORMULA
 
 LINES, POINTS = 40, 20
-"""So many lines, and of each the last points, are shown; the other forms have all."""
+"""Lines, and last points of each, on a terminal; the other formats have all."""
 
 COLUMNS = (
     *(
@@ -46,7 +46,7 @@ COLUMNS = (
 
 
 def as_csv(history: Mapping[str, Any]) -> str:
-    """One row for each point. A point may say otherwise than its line what a line need not share."""
+    """One row for each point. A point may differ from its line in values that a line need not share."""
     rows = []
     for line in history["lines"]:
         for point in line["points"]:
@@ -77,19 +77,19 @@ def show(history: Mapping[str, Any], console: Console) -> None:
 
 
 def show_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], console: Console) -> None:
-    """The answer to a query, in columns."""
+    """Result of a query, in columns."""
     _say(console, _aligned([list(columns), *([_word(value) for value in row] for row in rows)]))
 
 
 def title(line: Mapping[str, Any]) -> str:
-    """What the results of a line share, as far as it is known."""
+    """Properties that the results of a line share, as far as they are known."""
     batch = f"batch size {line['batch_size']}" if line["batch_size"] else None
     parts = (line["variant"] or line["benchmark"], line["ruleset"], batch, system(line))
     return ", ".join(filter(None, parts))
 
 
 def system(line: Mapping[str, Any]) -> str:
-    """Whose system it is, and how it was used."""
+    """Submitter, system and its use."""
     ranks = f"{line['ranks']} rank(s)" if line["ranks"] else None
     size = f"{line['accelerators']} x {line['family']}" if line["family"] else line["system"]
     parts = (line["submitter"], size, line["launcher"], ranks, line["device"], line["precision"])
@@ -144,7 +144,7 @@ def _word(value: Any) -> str:
 
 
 def _cell(value: str | bool) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Cell text that no spreadsheet evaluates as a formula."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"'{value}" if value.startswith(FORMULA) else value

@@ -1,4 +1,4 @@
-"""What there is to choose from, for a terminal. Every name is whole; in a pipe each line is."""
+"""Benchmarks and launchers to choose from, for a terminal. Names are never cut; in a pipe no line is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 
 DURATION = re.compile(r": ([a-z ]+) on two CPU cores")
-"""How a benchmark's file says what a run takes."""
+"""Format of a run's duration in a benchmark's file."""
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:
-    """`benchmarks` by the reference that they belong to, then `launchers`. How long a run takes is what the last
-    campaign in `results/` took, else what the benchmark's file says of two processor cores. What a terminal has no
-    room for is cut at the end of the line, where nothing is that could be typed."""
+    """`benchmarks` by the reference that they belong to, then `launchers`. The duration of a run is that of the last
+    campaign in `results/`, else the one that the benchmark's file states for two processor cores. A terminal cuts the
+    end of a line, which nobody has to type."""
     benchmarks = sorted(content["benchmarks"], key=lambda one: (one["reference"], _scale(one), one["name"]))
     rows = [("benchmark=", "", "scale", "a run takes about", "data", "about"), *map(_benchmark, benchmarks)]
     _say(console, rows)

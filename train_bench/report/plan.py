@@ -1,5 +1,5 @@
-"""What a campaign will do, for a terminal. Takes the object that `plan --json` prints, computes nothing but what a
-reader would."""
+"""Plan of a campaign, for a terminal. Takes the object that `plan --json` prints; computes no more than its reader
+would."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 
 def show(plan: Mapping[str, Any], console: Console) -> None:
-    """A line per fact, then the exact commands, and behind these what programs of the user's own they start."""
+    """A line per fact, then the exact commands, the user's own programs that they start, and the files."""
     _say(console, f"{plan['variant']} under {plan['ruleset']}{': ' if plan['about'] else ''}{plan['about']}")
     for name, fact in _facts(plan):
         _say(console, f"{name:11} {fact}")

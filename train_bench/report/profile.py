@@ -11,27 +11,27 @@ Content = Mapping[str, Any]
 
 
 def show(content: Content, console: Console) -> None:
-    """The answer, then where it is from."""
+    """The verdict, then its evidence."""
     _print(in_sentences(content), console)
 
 
 def show_logs(content: Content, console: Console) -> None:
-    """The answer, then a line for each entry."""
+    """The verdict, then a line for each entry."""
     _print(_of_logs(content), console)
 
 
 def show_difference(content: Content, console: Console) -> None:
-    """The answer, then what changed most."""
+    """The verdict, then the largest changes."""
     _print(_of_difference(content), console)
 
 
 def show_several(content: Content, console: Console) -> None:
-    """The answer, then a line for each profile, each join and each comparison of threads."""
+    """The verdict, then a line for each profile, each join and each comparison of threads."""
     _print(profiles_in_sentences(content), console)
 
 
 def show_prediction(content: Content, console: Console) -> None:
-    """The answer, then what it is made of."""
+    """The prediction, then its parts."""
     _print(_of_prediction(content), console)
 
 
@@ -41,7 +41,7 @@ def _print(lines: Iterator[str], console: Console) -> None:
 
 
 def in_sentences(content: Content) -> Iterator[str]:
-    """The answer first."""
+    """Sentences, the verdict first."""
     yield content["answer"]["sentence"]
     for finding in content["answer"]["findings"][1:]:
         yield f"also        it {finding['sentence']}"
@@ -83,7 +83,7 @@ def _of_bound(bound: Content | None) -> Iterator[str]:
         f"{bound['ratio']:.0%} of the {_ms(bound['measured_seconds'])} that it took; "
         f"{bound['unique']} unique operators of {bound['calls']:,.0f} calls"
     )
-    if (parallel := bound.get("parallel_seconds")) is not None:  # profiles of before have none
+    if (parallel := bound.get("parallel_seconds")) is not None:  # older profiles have none
         yield f"  {_ms(parallel)} at least if all operators that do not need each other ran at once"
     for row in bound["phases"]:
         if row["measured_seconds"]:
@@ -139,7 +139,7 @@ def _of_difference(content: Content) -> Iterator[str]:
 
 
 def profiles_in_sentences(content: Content) -> Iterator[str]:
-    """The answer first."""
+    """Sentences, the verdict first."""
     yield content["answer"]["sentence"]
     for row in content["profiles"]:
         held = row["dominance"][: row["types_held"]]

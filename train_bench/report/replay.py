@@ -1,4 +1,4 @@
-"""What is the same and what differs from a file of `export`, for a terminal."""
+"""Differences between a replay and its export file, for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ORDER = ("differs and matters", "differs", "same")
 
 
 def show(rows: Sequence[tuple[str, str, str, str]], console: Console) -> None:
-    """Rows of what, then, now and verdict; those that matter first."""
+    """Rows of property, then, now and verdict; those that matter first."""
     table = Table("what", "then", "now", "verdict")
     for what, then, now, verdict in sorted(rows, key=lambda row: ORDER.index(row[3])):
         table.add_row(*map(plain, (what, then, "" if verdict == "same" else now, verdict)))

@@ -22,7 +22,7 @@ HEADINGS = (
     *("valid", "official_verdict"),
 )
 OF_CAMPAIGNS = frozenset({"folder", "created", "launcher", "ranks", "revision"})
-"""What tells the campaigns of one machine apart; where no entry is one, only the comma-separated table has them."""
+"""Columns that distinguish the campaigns of one machine; without any campaign only the CSV table has them."""
 
 ON_A_TERMINAL = {
     "ruleset": "round",
@@ -36,16 +36,16 @@ MAY_BE_EMPTY = {"normalised", "official_verdict"}
 NUMBERS = {"runs", "ranks", "olympic_minutes", "rcp_factor", "score_minutes", "normalised"}
 
 FORMULA = ("=", "+", "-", "@")
-"""What a formula begins with in a spreadsheet."""
+"""First characters of a spreadsheet formula."""
 
 
 def rows(results: Mapping[str, Any]) -> list[list[str]]:
-    """One row per entry, in the order of `HEADINGS`; what is not known is empty."""
+    """One row per entry, in the order of `HEADINGS`; unknown values are empty."""
     return [_row(entry) for entry in results["entries"]]
 
 
 def show(results: Mapping[str, Any], console: Console) -> None:
-    """For a terminal: the columns that fit, who and what in one of them."""
+    """Terminal table: the columns that fit, with submitter and system in one of them."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     table.add_column("entry", overflow="fold", min_width=20)
     shown = [name for name in ON_A_TERMINAL if name not in MAY_BE_EMPTY or any(_column(results, name))]
@@ -69,8 +69,8 @@ def _coloured(text: str) -> Text:
 
 
 def called(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Submitter, system and benchmark of each entry; of a campaign the benchmark and its folder, as far as folders
-    differ."""
+    """Submitter, system and benchmark of each entry; of a campaign the benchmark and the distinguishing part of its
+    folder."""
     folders = [str(entry.get("folder") or "") for entry in entries]
     above = os.path.commonpath(folders) if len(folders) > 1 and all(folders) else ""
     names = []
@@ -108,7 +108,7 @@ def as_markdown(results: Mapping[str, Any]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown takes for no column, link, code or HTML."""
+    """Text without Markdown syntax: column, link, code or HTML."""
     return re.sub(r"([\\|<\[`])", r"\\\1", text)
 
 
@@ -158,7 +158,7 @@ def _below(results: Mapping[str, Any]) -> list[str]:
 
 
 def _harmless(name: str, text: str) -> str:
-    """A cell that no spreadsheet takes for a formula."""
+    """Cell that no spreadsheet evaluates as a formula."""
     return f"'{text}" if name not in NUMBERS and text.startswith(FORMULA) else text
 
 

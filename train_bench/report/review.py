@@ -1,4 +1,4 @@
-"""A reviewed round for a terminal. Takes the object that `review --json` prints, computes nothing."""
+"""Review of a round, for a terminal. Takes the object that `review --json` prints, computes nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show(told: Mapping[str, Any], console: Console) -> None:
 
 
 def kind(question: Mapping[str, Any]) -> str:
-    """A question in a row: what it is about, and how many files have it."""
+    """A kind of question in a row: its subject, and the number of files."""
     key = question["key"]
     about = question["check"] if key in (None, question["check"]) else f"{question['check']} {key}"
     return f"{about} ({question['files']})" if question["files"] > 1 else about

@@ -1,4 +1,4 @@
-"""What a round allows, for a terminal. Takes the object that `rules --json` prints, computes nothing."""
+"""Rules of a round, for a terminal. Takes the object that `rules --json` prints, computes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show(described: Mapping[str, Any], console: Console) -> None:
 
 
 def _keys(described: Mapping[str, Any], *, beside: str) -> Table:
-    """Keys stay whole; `beside` stands between a key and the choice that its rule hangs on."""
+    """Keys without line breaks; `beside` stands between a key and the choice that its rule depends on."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in ("key", "occurs", "allowed", "reference"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "key")

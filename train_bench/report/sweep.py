@@ -1,4 +1,4 @@
-"""The table of a sweep. Takes what its jobs left, computes nothing."""
+"""Results table of a sweep. Takes the results of its jobs, computes nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ DISTURBED = (
 def show_sweep(
     jobs: Sequence[Mapping[str, Any]], folder: Path, console: Console, *, together: bool = False
 ) -> None:
-    """One line per job, with the options in which the jobs differ; then which was faster, and a line for each that
-    is no valid result, and why."""
+    """One line per job, with the options in which the jobs differ; then the faster job, and a line with the reason for
+    each invalid result."""
     shared = set.intersection(*(set(job["overrides"]) for job in jobs)) if len(jobs) > 1 else set()
     table = Table(
         title=f"{len(jobs)} job(s) in {folder}",
@@ -51,7 +51,7 @@ def show_sweep(
 
 
 def time_of(job: Mapping[str, Any]) -> float | None:
-    """The score; where there is none, the mean time of the runs that reached the target by the rules."""
+    """Score; without one, the mean time of the compliant runs that reached the target."""
     score = job["score"]
     if score is None:
         return None
@@ -63,7 +63,7 @@ def time_of(job: Mapping[str, Any]) -> float | None:
 
 
 def _below(jobs: Sequence[Mapping[str, Any]], *, together: bool) -> Iterator[str]:
-    """What the column of minutes is, and which job was faster where they can be compared."""
+    """Definition of the minutes, and the faster job if they are comparable."""
     timed = [(minutes, job) for job in jobs if (minutes := time_of(job)) is not None]
     if any(job["score"]["score_minutes"] is None for _, job in timed):
         yield "minutes: the score, or the mean of the runs that reached the target where there is no score"
@@ -90,7 +90,7 @@ def _short(word: str) -> str:
 
 
 def outcome(job: Mapping[str, Any]) -> str:
-    """One or two words for how a job ended."""
+    """Outcome of a job in one or two words."""
     code, score = job["exit_code"], job["score"]
     if code is None:
         return "lost"
@@ -106,7 +106,7 @@ def outcome(job: Mapping[str, Any]) -> str:
 
 
 def reason(job: Mapping[str, Any]) -> str:
-    """Why a job is no valid result."""
+    """Reason why a job has no valid result."""
     if job["score"] is not None:
         return " ".join(job["score"]["reasons"])
     return str(job["said"]).removeprefix("train-bench: ") or f"ended with exit code {job['exit_code']}"

@@ -16,7 +16,7 @@ from train_bench.report.console import PlainConsole
 
 
 def console() -> Console:
-    """For what a person reads. In a pipe no line is broken, so that everything can be searched for."""
+    """Console for human-readable output. In a pipe no line is wrapped, so that everything can be searched."""
     made = PlainConsole()
     return made if made.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=10_000)
 
@@ -31,7 +31,7 @@ def say(console: Console, text: str) -> None:
 
 
 def show_score(score: Mapping[str, Any], console: Console) -> None:
-    """One line per run, then the score, its two factors, the RCP verdict and whether it is valid."""
+    """One line per run, then the score, its two factors, the RCP verdict and validity."""
     table = Table(title=_title(score), title_justify="left", box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in ("run", "seed", "status", "minutes", "quality", score["unit"] + "s", "samples/s", ""):
         table.add_column(heading, justify="left" if heading in ("status", "") else "right", no_wrap=True)
@@ -58,7 +58,7 @@ def _title(score: Mapping[str, Any]) -> str:
 
 
 def origin_in_words(entry: Mapping[str, Any]) -> str:
-    """When, how and from which revision a campaign ran, as far as its plan says it; empty for other logs."""
+    """Date, launcher, ranks and revision of a campaign, as far as its plan has them; empty for other logs."""
     ranks = f"{entry['world_size']} rank(s)" if entry["world_size"] else ""
     revision = (entry.get("revision") or "").partition("+")
     short = f"revision {revision[0][:8]}{'+' + revision[2] if revision[2] else ''}" if revision[0] else ""
@@ -67,7 +67,7 @@ def origin_in_words(entry: Mapping[str, Any]) -> str:
 
 
 def summary(score: Mapping[str, Any]) -> list[str]:
-    """The lines below the table."""
+    """Lines below the table."""
     lines = []
     if score["olympic_minutes"] is not None:
         deviation = score["stdev_minutes"]
@@ -97,7 +97,7 @@ def summary(score: Mapping[str, Any]) -> list[str]:
 
 
 def runs_needed(score: Mapping[str, Any], percent: float) -> str:
-    """How many seeds make the interval as narrow as was asked, give or take so many per cent."""
+    """Number of seeds for a confidence interval of +- so many per cent."""
     needed, there = score["runs_for_half_width"], sum(run["converged"] for run in score["runs"])
     if there < 2:
         return (
@@ -114,7 +114,7 @@ def runs_needed(score: Mapping[str, Any], percent: float) -> str:
 
 
 def _verdict(score: Mapping[str, Any]) -> str:
-    """VALID, and what it does not say of the convergence and of the machine."""
+    """VALID, and what it does not cover: convergence and machine."""
     review = ["slower than the reference convergence points allow"] if score["rcp"]["slower"] else []
     review += ["disturbed machine"] if score["disturbed"] is not None else []
     if review:
@@ -125,7 +125,7 @@ def _verdict(score: Mapping[str, Any]) -> str:
 
 
 def _score(score: Mapping[str, Any]) -> str:
-    """Everything in minutes: the score, its interval, and the factor from the olympic mean to it."""
+    """Score in minutes, its confidence interval, and the factor from the olympic mean to it."""
     minutes, factor = score["score_minutes"], score["rcp"]["factor"] or 1
     applied = minutes / score["olympic_minutes"] if score["olympic_minutes"] else 1.0
     interval = ""
@@ -137,7 +137,7 @@ def _score(score: Mapping[str, Any]) -> str:
 
 
 def _energy(energy: Mapping[str, Any]) -> str:
-    """Joules to the target; of campaigns that read counters themselves, which."""
+    """Joules to the target; of campaigns with counters of their own, their sources."""
     above = "" if energy["above_idle"] is None else f", above idle {energy['above_idle']:.1f} J"
     sources = plain("; ".join(energy["sources"]))
     read = f"; read from {sources}, not a measurement of MLPerf power" if sources else ""
@@ -145,7 +145,7 @@ def _energy(energy: Mapping[str, Any]) -> str:
 
 
 def _restarts(restarts: Mapping[str, Any]) -> list[str]:
-    """What checkpoints and failures cost, and what formulas expect of them."""
+    """Costs of checkpoints and failures, and the formulas' expectation."""
     each = "" if restarts["restart"] is None else f" of {restarts['restart']:.2f} s"
     goodput = "-" if restarts["goodput"] is None else f"{restarts['goodput']:.1%}"
     lines = [

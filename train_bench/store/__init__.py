@@ -1,1 +1,1 @@
-"""What many campaigns and published entries came to, in one file that queries are asked of."""
+"""Results store: campaigns and published entries in one SQLite file, for queries."""

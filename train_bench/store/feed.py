@@ -1,4 +1,4 @@
-"""Judgements -> rows of the store. A folder of logs is one entry of it, written in one transaction."""
+"""Ingest: judgements -> rows of the store. A folder of logs is one entry, written in one transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from train_bench.store.schema import transaction
 CAMPAIGN, PUBLISHED, ALONE = "campaign", "published", "logs"
 
 LARGEST = 2**63 - 1
-"""Of a whole number in SQLite."""
+"""Largest SQLite integer."""
 
 TASK = (
     "benchmark",
@@ -54,17 +54,17 @@ LINE = (
     "device",
     "precision",
 )
-"""What the campaigns of one line of a history share; versions, revision and host may differ along it."""
+"""Properties that campaigns of one history line share; versions, revision and host may differ along it."""
 
 LINE_OF_PUBLISHED = ("kind", "benchmark", "target", "submitter", "division", "family", "accelerators")
-"""What the published entries of one line share. Rounds differ along it, in which the target was the same, and so do
-batch sizes, which submitters choose anew."""
+"""Properties that published entries of one line share. Along it rounds differ, with the same target, and batch sizes,
+which submitters choose anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestResult:
-    """How many entries and logs were put into the store, and what somebody should know, in sentences: logs that changed
-    since they were indexed, and entries whose logs are gone."""
+    """Number of ingested entries and logs, and warnings in sentences: logs that changed since they were indexed, and
+    entries whose logs are gone."""
 
     entries: int
     logs: int
@@ -79,8 +79,8 @@ def put_all(
     *,
     forget: bool = False,
 ) -> IngestResult:
-    """Put every judgement into the store, in place of what stood there of the same folder. `below` are folders of which
-    everything was judged: entries there that have no log any more are named, and removed if `forget`."""
+    """Upsert every judgement by its folder. `below` are folders that were judged completely: entries there that have no
+    log any more are named, and removed if `forget`."""
     folders: set[str] = set()
     changed: list[str] = []
     logs = 0
@@ -125,8 +125,8 @@ def _put(connection: sqlite3.Connection, judgement: Judgement) -> list[str]:
 
 
 def _stands_there(connection: sqlite3.Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether these rows of one folder are all that a table has of it. What does not change is not written, for which
-    the disk would be waited for."""
+    """True if a table has exactly these rows of one folder. Unchanged rows are not written, which saves waiting for the
+    disk."""
     if not rows:
         return False
     there = connection.execute(
@@ -150,7 +150,7 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[Mapping[s
 
 
 def _gone(connection: sqlite3.Connection, path: Path, judged: set[str]) -> list[str]:
-    """Entries in `path` or below it that were not judged just now and of which no log is left."""
+    """Entries in `path` or below it that were not judged now and have no log left."""
     top = _stored(path.resolve())
     above = "/" if top == "/" else f"{top}/"
     known = connection.execute(
@@ -166,7 +166,7 @@ def _gone(connection: sqlite3.Connection, path: Path, judged: set[str]) -> list[
 
 
 def _entry(judgement: Judgement) -> dict[str, Any]:
-    """The row of an entry. What a plan says may have been written by anybody: what is not of its type is not known."""
+    """Row of an entry. A plan is untrusted: a value of the wrong type is unknown."""
     location, score, energy = judgement.location, judgement.score, judgement.energy
     plan = location.plan_or_package
     job = next(iter(jobs_of(plan)), {})
@@ -222,7 +222,7 @@ def _entry(judgement: Judgement) -> dict[str, Any]:
 
 
 def comparable(judgement: Judgement) -> str:
-    """The digest of what entries of one gate share."""
+    """Digest of the properties that entries of one gate share."""
     return _digest_of(gate.task_and_system(judgement))
 
 
@@ -257,7 +257,7 @@ def _kinds(verdict: RunVerdict) -> list[list[Any]]:
 
 
 def _folder(judgement: Judgement) -> str:
-    """One name for a folder, whatever path led to it."""
+    """Canonical name of a folder, whatever path led to it."""
     return _stored(judgement.location.folder.resolve())
 
 
@@ -269,7 +269,8 @@ def _kind(location: Location, benchmark: str) -> str:
 
 
 def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """A published entry whose accelerators nobody describes shares its line with those of the same system."""
+    """Key of an entry's line. A published entry without a description of its accelerators shares its line with those of
+    the same system."""
     if row["kind"] != PUBLISHED:
         return LINE
     return LINE_OF_PUBLISHED if row["family"] and row["accelerators"] else (*LINE_OF_PUBLISHED, "system")
@@ -298,7 +299,7 @@ def _began(judgement: Judgement) -> str | None:
 
 
 def _sweep(folder: Path) -> tuple[str | None, int | None]:
-    """The sweep that a campaign is a job of, and its number there."""
+    """Sweep of a campaign's job, and the job's number in it."""
     of_sweep = re.fullmatch(r"\d{1,9}", folder.name) and (folder.parent / "sweep.json").is_file()
     return (str(folder.parent), int(folder.name)) if of_sweep else (None, None)
 
@@ -316,7 +317,7 @@ def _json(value: Any) -> str:
 
 
 def _value(value: Any) -> Any:
-    """What SQLite can keep of it."""
+    """Value that SQLite can store."""
     if isinstance(value, (bool, int)):
         return int(value) if abs(value) <= LARGEST else None
     if isinstance(value, (str, Path)):
@@ -325,7 +326,7 @@ def _value(value: Any) -> Any:
 
 
 def _stored(text: str | Path) -> str:
-    """Text that can be stored: names of files may hold bytes that are no text, and logs halves of surrogates."""
+    """Text that can be stored: file names may hold bytes that are no text, and logs halves of surrogates."""
     return str(text).encode("utf-8", errors="backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""What the store says: scores over dates and revisions, line by line, and the answer to a query of the user's."""
+"""History queries: scores over dates and revisions, line by line, and a user's own SELECT."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FILTERS: Mapping[str, str] = {
     "until": "substr(began, 1, length(?1)) <= ?1",
     "valid": "valid = (?1 = 'true')",
 }
-"""What a history can be of. `since` and `until` are dates such as 2026-11-22, or longer."""
+"""Filters of a history, as SQL. `since` and `until` are dates such as 2026-11-22, or longer."""
 
 OF_LINE = (
     *(
@@ -91,7 +91,7 @@ READING = frozenset(
 )
 
 STEPS = 100_000
-"""After so many steps of SQLite, whoever waits for a query may interrupt it."""
+"""Steps of SQLite after which a query can be interrupted."""
 
 
 def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
     by date.
 
     A point is `joined` with the others of its line unless it is not valid or has a log of another entry. Raises
-    `RequestError` for filters that are none.
+    `RequestError` for invalid filters.
     """
     conditions, values = _conditions(filters)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -114,7 +114,7 @@ def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
 
 
 def select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Columns and rows of one SELECT. Raises `RequestError` for wrong SQL and for what is no SELECT: nothing is
+    """Columns and rows of one SELECT. Raises `RequestError` for wrong SQL and for anything but a SELECT: nothing is
     written, and no other file is opened."""
     with to_read(path) as connection:
         connection.set_authorizer(_authorize)
@@ -136,7 +136,7 @@ OF_RUN = ("run", "file", "seed", "status", "minutes", "converged", "counted", "d
 
 
 def runs(path: Path, folders: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """The runs of each of these entries."""
+    """Runs of each of these entries."""
     query = f"SELECT {', '.join(OF_RUN)} FROM logs WHERE folder = ? ORDER BY run, file"
     with to_read(path) as connection:
         return [
@@ -147,7 +147,7 @@ def runs(path: Path, folders: Sequence[str]) -> list[list[dict[str, Any]]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """The runs of an entry, with what a gate asks of them; what a store does not keep is None."""
+    """Stored runs of an entry, with the fields that a gate needs; fields that a store does not keep are None."""
 
     runs: tuple[ScoredRun, ...]
 
@@ -198,7 +198,7 @@ def _authorize(action: int, argument: str | None, function: str | None, *_: str 
 
 
 def _plain_value(value: Any) -> Any:
-    """What strict JSON has a word for."""
+    """Value as strict JSON can hold it."""
     if isinstance(value, bytes):
         return value.hex()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -222,7 +222,7 @@ def _conditions(filters: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _line(rows: Sequence[Mapping[str, Any]], copies: Mapping[str, str]) -> dict[str, Any]:
-    """What all its points share; None where they differ."""
+    """Properties that all points of a line share; None where they differ."""
     rows = sorted(rows, key=lambda row: _round(row["ruleset"]))  # clocks of published logs may be wrong
     first = rows[0]
     shared = {
@@ -254,7 +254,7 @@ def _round(name: str) -> tuple[int, ...]:
 
 
 def _others(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Versions that changed since the last point that this one is joined with, in words."""
+    """Versions that changed since the previous joined point, in words."""
     if before == now:
         return []
     return [

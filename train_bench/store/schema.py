@@ -1,8 +1,8 @@
-"""The store: one SQLite file, derived from logs, and how it is opened.
+"""SQLite schema of the store: one file, derived from logs.
 
-Nothing stands in it that cannot be derived again: no date of indexing and no counter, so that two stores of the same
-logs have the same rows. One journal that SQLite makes and removes is used, and no write-ahead log: a store may lie on a
-file system of several hosts or be read where nothing may be written.
+Everything in it can be derived again: no date of indexing and no counter, so that two stores of the same logs have the
+same rows. One journal that SQLite makes and removes is used, and no write-ahead log: a store may lie on a file system
+of several hosts or be read where nothing may be written.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ APPLICATION = 0x74624853
 VERSION = 2
 
 WAIT_SECONDS = 60.0
-"""How long a writer waits for others; each holds the file for one campaign at a time."""
+"""Lock timeout of a writer; each holds the file for one campaign at a time."""
 
 SYNCHRONOUS = "NORMAL"
-"""How much is waited for the disk. A loss of power may damage the store, which can be made anew."""
+"""Synchronous mode. A loss of power may damage the store, which can be derived again."""
 
 ENTRIES = """\
 CREATE TABLE entries (
@@ -100,8 +100,8 @@ STATEMENTS = (
 
 @contextmanager
 def to_write(path: Path) -> Iterator[sqlite3.Connection]:
-    """The store, made where there is none. Raises `RequestError` for a file that is none, `WriteError` where it cannot
-    be written."""
+    """Open the store for writing; create it if there is none. Raises `RequestError` for a file that is no store,
+    `WriteError` if it cannot be written."""
     _require_file(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def to_write(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; others that write wait."""
+    """Context: one transaction; other writers wait."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -134,7 +134,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def to_read(path: Path) -> Iterator[sqlite3.Connection]:
-    """The store, of which nothing can be changed. Raises `RequestError` where there is none."""
+    """Open the store read-only. Raises `RequestError` if there is none."""
     if not path.exists():
         raise RequestError(
             f"There is no store {path}; `train-bench index DIR ... --store {path}` makes one, run store=FILE, too."

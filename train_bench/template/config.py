@@ -1,4 +1,4 @@
-"""What can be asked of this benchmark. Imports nothing heavy, so that listing and planning need no torch."""
+"""Configuration of this benchmark. Imports nothing heavy, so that listing and planning need no torch."""
 
 from __future__ import annotations
 

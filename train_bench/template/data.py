@@ -1,4 +1,4 @@
-"""Groups of noisy waves, generated: which of them is the fastest?"""
+"""Synthetic data: groups of noisy waves, labelled with the fastest one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from train_bench.references.parts import arrays
 from .config import Config
 
 WAVES, LENGTH = 4, 32
-"""In a group, and values of each."""
+"""Waves in a group, and values of each."""
 
 SLOWEST, FASTEST = 0.3, 1.5
 """Radians per step."""
@@ -20,8 +20,8 @@ NOISE = 0.3
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Everything that may be done to the data before any run. Called before every campaign: returns at once if
-    `folder` is complete. `source` is where the user has data sets that are distributed."""
+    """Prepare the data. Called before every campaign: returns at once if `folder` is complete. `source` is the user's
+    folder of distributed data sets."""
     if not arrays.is_written(config, folder):
         sizes = {"train": config.train_samples or 0, "val": config.eval_samples or 0}
         splits = {split: waves(samples, seed) for seed, (split, samples) in enumerate(sizes.items())}

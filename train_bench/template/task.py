@@ -1,4 +1,4 @@
-"""Train until the share of right answers on the evaluation set suffices."""
+"""Training task: until the accuracy on the evaluation set reaches the target."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Network(nn.Module):
 
 
 class Task(ArrayTask[Config]):
-    """What makes this benchmark; the rest is in `train_bench/references/parts/training.py`."""
+    """Task of this benchmark; the rest is in `train_bench/references/parts/training.py`."""
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         model = Network(self.config.model.channels).to(self._parallel.device)
@@ -59,7 +59,7 @@ class Task(ArrayTask[Config]):
         self._optimizer_step()
 
     def _measure(self, batch: Batch) -> Tensor:
-        """int64 (2,): right answers, and how many were asked for."""
+        """int64 (2,): correct predictions, and their total."""
         labels, waves = self._on_device(batch)
         with self._parallel.inference():
             right = self._forward(waves).argmax(dim=1) == labels

@@ -1,4 +1,4 @@
-"""The installed checkers beside the official verdict as we work it out: where they agree, disagree or crash."""
+"""Cross-check of the installed checkers against our official verdict: agree, disagree or crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from train_bench.rules.allowed import OPEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheck:
-    """What one checker says of an entry. `agrees` is None where we have no verdict to compare."""
+    """Verdict of one checker on an entry. `agrees` is None if we have no verdict to compare."""
 
     checker: str
     verdict: str
@@ -24,7 +24,7 @@ class CrossCheck:
 
 
 def compare(judgement: Judgement) -> list[dict[str, Any]]:
-    """The opinions of the compliance, RCP and seed checkers on an entry, as plain data."""
+    """Verdicts of the compliance, RCP and seed checkers on an entry, as plain data."""
     return [asdict(opinion) for opinion in _opinions(judgement)]
 
 
@@ -43,7 +43,7 @@ def _opinions(judgement: Judgement) -> Sequence[CrossCheck]:
 
 
 def _compliance(judgement: Judgement, number: str, usage: str) -> CrossCheck:
-    """Of every file; the verdict is the worst of them."""
+    """Worst verdict of the compliance checker over all files."""
     said = {
         file.name: installed_checkers.compliance(file, number, usage) for file in judgement.location.files
     }

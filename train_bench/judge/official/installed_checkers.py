@@ -1,9 +1,8 @@
-"""The checkers of the installed mlperf-logging package, asked for what they think.
+"""Adapter to the checkers of the installed mlperf-logging package.
 
-Only their last word counts, never an exit code or a returned value, for some of them return the same for good
-and bad. They keep state between files, change the logging of the whole process, print, and write and delete
-`scaling.json` where they look; so they run in one process of their own, and see links to the files in a folder
-that is thrown away.
+Only their printed verdict counts, never an exit code or a return value: some return the same for pass and fail.
+They keep state between files, change the logging of the whole process, print, and write and delete `scaling.json` in
+the folders they check; so they run in one process of their own, on links to the files in a temporary folder.
 """
 
 from __future__ import annotations
@@ -49,38 +48,38 @@ class RcpOpinion(Opinion):
 
 
 def compliance(file: Path, ruleset: str, usage: str = USAGES[0]) -> Opinion:
-    """What the compliance checker says of one log. `ruleset` is an official version such as `1.1.0`, of the training
-    rounds or of the HPC rounds (`usage`)."""
+    """Run the compliance checker on one log. `ruleset` is an official version such as `1.1.0`, of the training rounds
+    or of the HPC rounds (`usage`)."""
     return _opinion(_ask(_compliance, file.resolve(), ruleset, usage))
 
 
 def rcp(
     folder: Path, ruleset: str, usage: str = USAGES[0], *, bert_train_samples: bool = False
 ) -> RcpOpinion:
-    """What the RCP checker says of one folder of `result_*.txt`, compared with the pruned points.
-    `bert_train_samples`: a bert log counts its progress in `train_samples`."""
+    """Run the RCP checker on one folder of `result_*.txt`, with the pruned points. `bert_train_samples`: a bert log
+    counts its progress in `train_samples`."""
     verdict, message, factor = _ask(_rcp, folder.resolve(), ruleset, usage, bert_train_samples)
     return RcpOpinion(verdict=verdict, message=message, factor=factor)
 
 
 def seeds(folder: Path, ruleset: str) -> Opinion:
-    """What the seed checker says of one folder of `result_*.txt`."""
+    """Run the seed checker on one folder of `result_*.txt`."""
     return _opinion(_ask(_seeds, folder.resolve(), ruleset))
 
 
 def package(folder: Path, ruleset: str, *, bert_train_samples: bool = False) -> Opinion:
-    """What the package checker says of one submitter's folder (`systems/`, `results/`, `benchmarks/`).
-    Benchmarks whose names it does not know, it skips; the message then names them."""
+    """Run the package checker on one submitter's folder (`systems/`, `results/`, `benchmarks/`). It skips benchmarks
+    with unknown names; the message then names them."""
     return _opinion(_ask(_package, folder.resolve(), ruleset, bert_train_samples))
 
 
 def system_description(file: Path, ruleset: str) -> Opinion:
-    """What the system description checker says of one `systems/<system>.json`."""
+    """Run the system description checker on one `systems/<system>.json`."""
     return _opinion(_ask(_system_description, file.resolve(), ruleset))
 
 
 def repository(folder: Path, ruleset: str) -> Opinion:
-    """What the repository checker says of the names, sizes and links below a folder."""
+    """Run the repository checker on the names, sizes and links below a folder."""
     return _opinion(_ask(_repository, folder.resolve(), ruleset))
 
 
@@ -93,7 +92,7 @@ def _opinion(answer: Answer) -> Opinion:
 
 
 def _ask(checker: Callable[..., Answer], *arguments: Any) -> Answer:
-    """One checker's answer, from the other process."""
+    """Verdict of one checker, from the other process."""
     try:
         return _process().submit(_guarded, checker, arguments).result()
     except BrokenProcessPool:
@@ -103,13 +102,13 @@ def _ask(checker: Callable[..., Answer], *arguments: Any) -> Answer:
 
 @cache
 def _process() -> ProcessPoolExecutor:
-    """Started fresh rather than forked, so that it inherits neither handlers nor threads; kept, because
-    scipy takes longer to import than any check takes."""
+    """Process of the checkers: spawned rather than forked, so that it inherits neither handlers nor threads; kept,
+    because scipy takes longer to import than any check takes."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_start_process)
 
 
 def _start_process() -> None:
-    """The process ends with its parent, however that ends, and leaves the keyboard to it."""
+    """Process initializer: end with the parent, however that ends, and ignore keyboard interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -134,7 +133,7 @@ def _guarded(checker: Callable[..., Answer], arguments: tuple[Any, ...]) -> Answ
 
 
 class _Said(logging.Handler):
-    """What a checker logs while it works."""
+    """Handler that records a checker's log messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,8 +161,7 @@ def _listening() -> Iterator[_Said]:
 
 @contextlib.contextmanager
 def _links_to(folder: Path) -> Iterator[Path]:
-    """A folder of the same name and shape whose files are links, without the `scaling.json` that checkers
-    replace."""
+    """Folder of the same name and shape whose files are links, without the `scaling.json` that checkers replace."""
     with tempfile.TemporaryDirectory(prefix="train_bench_") as parent:
         copy = Path(parent, folder.name)
         _link(folder, copy)
@@ -171,7 +169,7 @@ def _links_to(folder: Path) -> Iterator[Path]:
 
 
 def _link(folder: Path, copy: Path) -> None:
-    """Not shutil.copytree: that would take over the permissions of folders that may not be written."""
+    """Link a folder, recursively. shutil.copytree would copy the permissions of read-only folders."""
     copy.mkdir()
     for path in folder.iterdir():
         if path.is_dir():

@@ -1,7 +1,7 @@
-"""What the official tools say of an entry, worked out by us: no errata, no checks of ours.
+"""Official verdict: our implementation of the official tools' decision on an entry, without errata and our own checks.
 
-Two questions of the package checker: do the files comply but for those that may be dropped, and, in the
-closed division, has every run a seed of its own and does the entry pass the RCP test.
+The package checker checks two conditions: the files comply, apart from those that may be dropped, and, in the closed
+division, every run has a seed of its own and the entry passes the RCP test.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def official_verdict(
     closed: bool,
     weak: bool = False,
 ) -> OfficialVerdict:
-    """Judge an entry as the tools do. Of `weak` scaling they take more runs than they demand. They compare open entries
-    with reference points, too, when asked, but accept them whatever comes out."""
+    """Judge an entry as the tools do. With `weak` scaling they accept more runs than required. They compare open
+    entries with reference points, too, on request, but accept them whatever the result."""
     refused = tuple(
         record.file
         for record, verdict in zip(records, verdicts, strict=True)
@@ -66,7 +66,7 @@ def official_verdict(
 
 
 def _convergence(record: RunRecord) -> float | None:
-    """The tools read the last evaluation's position; its `epoch_num` where they are not told otherwise."""
+    """Convergence by the tools: the last evaluation's position; its `epoch_num` by default."""
     if record.status != SUCCESS:
         return None
     if record.counted == "train_samples":
@@ -76,7 +76,7 @@ def _convergence(record: RunRecord) -> float | None:
 
 
 def seed_problems(records: Sequence[RunRecord]) -> list[str]:
-    """What the seed checker objects to: a log without a seed, a seed that two logs have from one source line."""
+    """Objections of the seed checker: a log without a seed, a seed that two logs have from one source line."""
     reasons = [f"{record.file} logs no seed" for record in records if not record.seeds][:1]
     seen: set[tuple[str, int, int]] = set()
     for record in records:

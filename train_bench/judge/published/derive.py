@@ -1,7 +1,7 @@
-"""Checkouts of published rounds -> a row of the table of published entries for each entry.
+"""Derivation of the table of published entries: checkouts of published rounds -> one row for each entry.
 
-Only what is in the table is read of a log, and no rule is checked: entries that today's checkers refuse were published
-all the same.
+Logs are read only for the columns of the table, and no rule is checked: entries that today's checkers refuse were
+published all the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """The entries in the order of their folders, how many logs they were read from, and why others are none."""
+    """Derived entries in the order of their folders, the number of logs read, and the reasons for skipped entries."""
 
     entries: tuple[Entry, ...]
     logs: int
@@ -36,8 +36,8 @@ class Derived:
 
 
 def derive(rounds: Sequence[Path], ruleset_name: str | None) -> Derived:
-    """Every published entry below the folders of `rounds`, which may be checkouts of rounds or folders of such. Raises
-    as `find` does."""
+    """Derive every published entry below the folders of `rounds`, which may be checkouts of rounds or folders of such.
+    Raises as `find` does."""
     found = [find(path, ruleset_name) for path in rounds]
     by_folder = {location.folder: location for entries in found for location in entries.locations}
     rows = each_of(_row_or_why_not, list(by_folder.values()), "reading")
@@ -108,13 +108,13 @@ def _row(location: Location) -> Entry:
 
 
 def samples_to_target(records: Iterable[RunRecord], rules: BenchmarkRules) -> float | None:
-    """Mean over the runs that reached the target."""
+    """Mean samples to the target over the runs that reached it."""
     return _mean(_samples(record, rules) for record in records if record.status == SUCCESS)
 
 
 def _samples(record: RunRecord, rules: BenchmarkRules) -> float | None:
-    """Samples to the target. Where logs may count them in `train_samples`, those of the evaluation hold if it has any:
-    it says epoch 1 in logs that have none."""
+    """Samples to the target. If logs may count them in `train_samples`, the evaluation takes precedence if it has
+    them: in other logs it has epoch 1."""
     position = record.convergence
     if position is None:
         return None

@@ -1,9 +1,9 @@
-"""A published entry beside others on the same hardware: what they took, and whether it took much longer.
+"""Peer comparison of a published entry: minutes of entries on the same hardware, and whether it is an outlier.
 
-Peers are entries of the closed division with the same benchmark, the same accelerator and as many of them. Those of the
-same round are taken; where they are fewer than `ENOUGH`, entries of earlier rounds join them in which the benchmark had
-the same target. Later rounds do not: software becomes faster. How much slower an entry is than its peers is a question
-to whoever knows it, and no verdict.
+Peers are entries of the closed division with the same benchmark, the same accelerator and the same number of them. They
+are of the same round; if they are fewer than `ENOUGH`, entries of earlier rounds join them in which the benchmark had
+the same target. Later rounds do not: software becomes faster. A slow entry is a question for the reviewer, not a
+verdict.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ NO_MODEL = frozenset(
         *("hopper", "blackwell", "ultra", "hbm2e", "hbm3", "hbm3e", "cts", "hl", "205"),
     ]
 )
-"""Words of names that say nothing beside a model; an HL-205 is the first Gaudi."""
+"""Words without information beside a model name; an HL-205 is the first Gaudi."""
 
 IN_SEVERAL_SIZES = frozenset({"v100", "a100", "h100"})
-"""Models of which the memory is part of the name; others have one size, and some write it down."""
+"""Models whose name includes the memory; others have one size, and some submitters write it down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """What an entry took and what its peers took, in minutes and without the factor of the reference points.
+    """Minutes of an entry and of its peers, without the RCP scaling factor.
 
     rounds     of the peers
     ratio      its minutes over their median
     quartiles  of the peers; None for a single one
-    faster     how many of them took less
+    faster     number of faster peers
     """
 
     minutes: float
@@ -67,7 +67,7 @@ class Peers:
 
     @property
     def question(self) -> str | None:
-        """For review, where it took much longer than enough of them."""
+        """Question for review, if the entry is much slower than enough peers."""
         if self.count < ENOUGH or self.ratio <= MUCH_SLOWER:
             return None
         return f"{self}. What made this one slower?"
@@ -89,13 +89,13 @@ class Peers:
 
 
 def find_peers(entry: Entry, table: Iterable[Entry]) -> Peers | None:
-    """The entry among its peers of a table, in which it may stand itself; None where there are none, or what would
-    tell them is not known."""
+    """Peers of an entry in a table that may contain it; None without peers, or if the entry's key is unknown."""
     return _beside(entry, _by_kind(table))
 
 
 def find_peers_of_each(entries: Sequence[Entry | None], table: Iterable[Entry]) -> list[Peers | None]:
-    """Each among those of a table and among each other; they replace entries of the table that have the same name."""
+    """Peers of each entry in a table and among each other; they replace entries of the table that have the same
+    name."""
     if not any(entries):
         return [None] * len(entries)
     by_name = {_name(entry): entry for entry in (*table, *filter(None, entries))}
@@ -106,7 +106,7 @@ def find_peers_of_each(entries: Sequence[Entry | None], table: Iterable[Entry]) 
 def entry_of(
     location: Location, records: Sequence[RunRecord], benchmark: str, division: str | None
 ) -> Entry | None:
-    """What is needed of an entry to set it beside others; None for what is no entry of an official round."""
+    """Fields of an entry for the comparison with peers; None for anything but an entry of an official round."""
     if location.submitter is None or location.system is None:
         return None
     rules = ruleset.load(location.ruleset).benchmark(benchmark)
@@ -138,8 +138,7 @@ def finding(folder: Path, peers: Peers) -> Finding | None:
 
 @cache
 def model_of(name: str) -> str:
-    """One name for all the spellings of an accelerator: without makers, words that every one has, power limits and
-    generations of the socket."""
+    """Canonical accelerator name: without makers, common words, power limits and generations of the socket."""
     text = re.sub(r"(\d)\s+gb\b", r"\1gb", re.sub(r"[^a-z0-9]+", " ", name.casefold()))
     words = []
     for word in re.sub(r"\bgaudi(\d)", r"gaudi \1", text).split():
@@ -165,7 +164,7 @@ def _by_kind(table: Iterable[Entry]) -> Kinds:
 
 
 def _kind(entry: Entry) -> tuple[str, str, int] | None:
-    """What peers have in common; None for what has no peers."""
+    """Key that peers share; None for an entry without peers."""
     if entry.division != CLOSED or not entry.accelerators or not entry.accelerator or not entry.minutes:
         return None
     return entry.benchmark, model_of(entry.accelerator), entry.accelerators
@@ -204,7 +203,7 @@ def _name(entry: Entry) -> Name:
 
 @cache
 def _earlier(before: str, after: str, benchmark: str) -> bool:
-    """Whether a round came before another, and its benchmark was the same task."""
+    """True if a round came before another, and its benchmark was the same task."""
     if _number(before) >= _number(after):
         return False
     target = _target(after, benchmark)

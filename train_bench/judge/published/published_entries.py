@@ -1,8 +1,7 @@
-"""A table of published entries of official rounds: what each trained on, how many samples it needed, and how long.
+"""Table of published entries of official rounds: system, samples to the target, and minutes of each.
 
-Such a table is a CSV file; what a row leaves empty is unknown, what it says besides is passed over. One comes with
-train_bench (`shipped`; where it is from says `published_entries.md`), others are derived by `train-bench index
-published`.
+The table is a CSV file; empty fields are unknown, additional columns are ignored. One comes with train_bench
+(`shipped`; `published_entries.md` has its sources), others are derived by `train-bench index published`.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from train_bench.rules.ruleset import BenchmarkRules
 SHIPPED = Path(__file__).with_name("published_entries.csv")
 
 LONGEST = 200
-"""Of the name of an accelerator."""
+"""Length limit of an accelerator name."""
 
 ROUND = re.compile(r"v?(\d+\.\d+)")
 
 BYTE_ORDER_MARK = "\ufeff"
-"""What some programs for tables write first."""
+"""Byte order mark, which some spreadsheet programs write first."""
 
 UNITS = Path(__file__).with_name("samples_per_unit.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A row; None where it is not known.
+    """A row; unknown fields are None.
 
     round              as in `v1.1`
-    accelerators       how many there are in the whole system; 0 where it trained without any
-    accelerator        the name that the submitter gave it
+    accelerators       number in the whole system; 0 if it trained without any
+    accelerator        name given by the submitter
     samples_to_target  mean over the runs that reached the target
-    minutes            the score, without the factor of the reference convergence points
-    eval_share         part of that time in which an evaluation was under way, training or not beside it
+    minutes            the score, without the RCP scaling factor
+    eval_share         part of that time during an evaluation, with or without concurrent training
     init_minutes       mean time before the clock
-    runs               how many were published
+    runs               number of published runs
     """
 
     round: str
@@ -80,13 +79,13 @@ class Entry:
 
     @property
     def ms_per_step(self) -> float | None:
-        """A step without the evaluations; with them where nothing is known of their time."""
+        """Milliseconds of a step without evaluations; with them if their time is unknown."""
         training = None if self.minutes is None else self.minutes * 60_000 * (1 - (self.eval_share or 0))
         return _quotient(training, self.steps)
 
 
 def shipped() -> tuple[Entry, ...]:
-    """The table that comes with train_bench."""
+    """The table shipped with train_bench."""
     return _shipped()
 
 
@@ -96,7 +95,7 @@ def _shipped() -> tuple[Entry, ...]:
 
 
 def read(path: Path) -> tuple[Entry, ...]:
-    """The rows of a table in their order. Raises `RequestError` where it cannot be read or a row is none."""
+    """Read the rows of a table in their order. Raises `RequestError` if it cannot be read or a row is invalid."""
     try:
         text = path.read_text(encoding="utf-8").removeprefix(BYTE_ORDER_MARK)
     except OSError as error:
@@ -123,8 +122,8 @@ def write(path: Path, entries: Iterable[Entry]) -> None:
 
 
 def as_told(entry: Entry) -> Entry:
-    """The entry as a table says it: with so many digits, and None for values that no row may have. Raises `LogError`
-    where a name is none."""
+    """The entry as written to a table: with so many digits, and None for values that no row may have. Raises `LogError`
+    for an invalid name."""
     told: dict[str, Any] = {}
     for name, convert in COLUMNS.items():
         text = _told(name, getattr(entry, name)).strip()
@@ -182,7 +181,7 @@ def _entry(path: Path, line: int, heading: list[str], row: list[str]) -> Entry:
 
 
 def _as_meant(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `below` in the table of units is for."""
+    """Convert samples to units by the `below` of the table of units."""
     samples = values["samples_to_target"]
     for unit in _units() if samples is not None else ():
         if unit["benchmark"] == values["benchmark"] and samples >= unit.get("below", math.inf):
@@ -191,8 +190,7 @@ def _as_meant(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def samples_per_unit(rules: BenchmarkRules) -> float | None:
-    """How many training samples there are to one unit of progress of a published benchmark; None where nothing says
-    it but its logs."""
+    """Training samples per unit of progress of a published benchmark; None if only its logs define it."""
     if rules.unit is Unit.SAMPLE:
         return 1
     number = _version(rules.ruleset.rpartition("-")[2])
@@ -210,8 +208,8 @@ def round_of_ruleset(name: str) -> str:
 
 
 def minutes_of(records: Sequence[RunRecord], rules: BenchmarkRules) -> float | None:
-    """As the round's rules have it: a run that did not reach the target is the slowest. None where there is no such
-    mean, or it is no time."""
+    """Score in minutes by the round's rules: a run that did not reach the target is the slowest. None without such a
+    mean, or if it is no time."""
     times = [
         record.minutes if record.status == SUCCESS and record.minutes is not None else math.inf
         for record in records
@@ -267,7 +265,7 @@ def _positive(value: str) -> float:
 
 
 def _whole(value: str) -> int:
-    """Some write whole numbers as 256.0."""
+    """Whole number; some write 256.0."""
     number = _number(value, 0, 1e18)
     if number != int(number):
         raise ValueError("no whole number")
@@ -296,7 +294,7 @@ COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "init_minutes": lambda value: _number(value, 0, 1e9),
     "runs": _whole_positive,
 }
-"""What a table says of an entry, and how it is read."""
+"""Columns of a table, and their parsers."""
 
 REQUIRED = ("round", "submitter", "system", "benchmark")
 
@@ -306,7 +304,7 @@ DIGITS = {"samples_to_target": 0, "minutes": 4, "eval_share": 4, "init_minutes":
 
 
 def _told(name: str, value: Any) -> str:
-    """Short times keep as many digits as long ones."""
+    """CSV cell of a value: short times keep as many digits as long ones."""
     if value is None:
         return ""
     if name == "minutes" and value < 0.1:

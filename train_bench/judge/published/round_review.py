@@ -1,6 +1,5 @@
-"""What a reviewer of a round asks of an entry beyond the rules: its power logs, the file that it names as its
-configuration, its description, the same system in the round before. All findings are for review; a question for which a
-fact is missing is not asked."""
+"""Review questions on an entry beyond the rules: power logs, the named configuration file, the system description, and
+the same system in the previous round. All findings are for review; a question with a missing fact is not asked."""
 
 from __future__ import annotations
 
@@ -28,24 +27,24 @@ from train_bench.logs.log import Log
 from train_bench.logs.record import RunRecord
 
 SLOWEST_RATE_S = 1.5
-"""Between two readings of power in the median; the rules ask for one a second."""
+"""Median interval between two readings of power in seconds; the rules ask for one a second."""
 
 LONGEST_GAP_S = 3.0
 FEWEST_READINGS = 60
-"""Of power; where there are fewer, the rules suggest to measure longer."""
+"""Readings of power; with fewer, the rules suggest a longer measurement."""
 
 CONSTANT = 10
-"""So many readings of a meter are not equal by themselves."""
+"""Number of equal readings that does not occur by chance."""
 
 OTHER_MINUTES = 1.1
-"""Results of the same system in two rounds that differ by less are not asked about."""
+"""Ratio of minutes up to which results of the same system in two rounds raise no question."""
 
 CONFIGURATION = "config_filename"
 PARALLELISM = ("tensor_parallelism", "pipeline_parallelism", "context_parallelism")
 PRECISION = tuple(f"lowest_numerical_precision_in_{part}" for part in ("linear", "attn", "comm"))
 PER_ACCELERATOR = ("d_batch_size", "local_batch_size")
 OF_THE_PROGRAM = (CONFIGURATION, *PARALLELISM, "expert_parallelism", *PRECISION, "micro_batch_size")
-"""What all runs of an entry have in common, and no other check compares."""
+"""Properties that all runs of an entry share, and no other check compares."""
 
 NO_HYPERPARAMETER = re.compile(r"submission_|seed|eval_|.*(_start|_stop)$|train_samples|status|cache_clear")
 
@@ -57,15 +56,15 @@ SETTING = re.compile(
 )
 LARGEST_CONFIGURATION = 1_000_000
 MOST_TOLD = 4
-"""Changed settings of an entry."""
+"""Changed settings listed of an entry."""
 
 LONGEST_TOLD = 80
-"""Of a text of a log, in a sentence."""
+"""Length limit of a log's text in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSummary:
-    """What a review needs of one log.
+    """Summary of one log for a review.
 
     values  the first value of each setting: numbers and texts outside of marks, evaluations and announcements
     texts   key and line of each first value that is True or False as text
@@ -78,7 +77,7 @@ class LogSummary:
 
 
 def summarize_log(read: Log) -> LogSummary:
-    """The log in short."""
+    """Summarize a log."""
     values: dict[str, Any] = {}
     texts: dict[str, tuple[str, str, int]] = {}
     source = None
@@ -100,7 +99,7 @@ def summarize_log(read: Log) -> LogSummary:
 def judge_closely(
     location: Location, *, rcp_folders: Sequence[Path], changes: Changes | None = None
 ) -> Judgement:
-    """As `judge_entry`, with the questions that one entry raises."""
+    """Judge like `judge_entry`, with the review questions on one entry."""
     judgement = judge_entry(location, rcp_folders=rcp_folders, changes=changes, look=summarize_log)
     questions = tuple(_of_entry(judgement))
     return replace(judgement, findings=(*judgement.findings, *questions))
@@ -108,7 +107,7 @@ def judge_closely(
 
 def compare_with_previous_round(judgements: Sequence[Judgement]) -> list[Judgement]:
     """The judgements of `judge_closely`, with a question where the same submitter has the same system and benchmark in
-    an earlier round of them, what was set has changed, and the minutes differ."""
+    an earlier round among them, the settings have changed, and the minutes differ."""
     earlier: dict[tuple[str | None, ...], Judgement] = {}
     asked = {}
     for judgement in sorted(judgements, key=lambda one: _number(one.location.ruleset)):
@@ -124,8 +123,8 @@ def compare_with_previous_round(judgements: Sequence[Judgement]) -> list[Judgeme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Findings for review of one entry that are of one kind, told once: how many there are, in how many files, and the
-    first of them."""
+    """Findings for review of one entry and one kind, reported once: their number, the number of files, and the first of
+    them."""
 
     findings: int
     files: int
@@ -141,7 +140,7 @@ class Question:
 
 
 def questions(judgement: Judgement) -> tuple[Question, ...]:
-    """Of an entry, those about it as a whole first."""
+    """Questions on an entry, those on the whole entry first."""
     of_logs = (finding for verdict in judgement.verdicts for finding in verdict.findings)
     kinds: dict[tuple[str, str | None], list[Finding]] = {}
     for one in (*judgement.findings, *of_logs):
@@ -194,7 +193,7 @@ def _runs_differ(records: Sequence[RunRecord], looked: Sequence[LogSummary]) -> 
 def _batch(
     location: Location, records: Sequence[RunRecord], looked: Sequence[LogSummary]
 ) -> Iterator[Finding]:
-    """Parallelism and batch size against the number of accelerators that the description gives."""
+    """Compare parallelism and batch size with the number of accelerators in the description."""
     accelerators, _ = accelerators_of(location)
     if not accelerators or not looked:
         return
@@ -236,7 +235,7 @@ def _precision(
     records: Sequence[RunRecord],
     looked: Sequence[LogSummary],
 ) -> Iterator[Finding]:
-    """A description that names precisions, and not the one that is logged."""
+    """Find a description whose precisions do not include the logged one."""
     texts = [value for key, value in described.items() if "memor" not in key and isinstance(value, str)]
     named = {_plain_precision(word) for word in PRECISIONS.findall(" ".join(texts).casefold())}
     logged = looked[0].values.get(PRECISION[0]) if looked else None
@@ -248,8 +247,8 @@ def _precision(
 def _configuration(
     location: Location, records: Sequence[RunRecord], looked: Sequence[LogSummary]
 ) -> Iterator[Finding]:
-    """The file that the logs name is to lie in the submission, and to say what they say. Where a tree holds the results
-    without their source, nothing is asked."""
+    """Check the configuration file that the logs name: it has to be in the submission and agree with them. A tree of
+    results without source raises no question."""
     if location.submitter is None:
         return
     source = location.folder.parents[2] / "benchmarks"
@@ -273,7 +272,7 @@ def _configuration(
 
 @cache
 def _files_below(folder: Path) -> Mapping[str, tuple[Path, ...]]:
-    """By their names; links are not followed."""
+    """Files by their names; links are not followed."""
     by_name: dict[str, tuple[Path, ...]] = {}
     for at, _, names in os.walk(folder):
         for name in names:
@@ -282,8 +281,8 @@ def _files_below(folder: Path) -> Mapping[str, tuple[Path, ...]]:
 
 
 def _contradiction(path: Path, values: Mapping[str, Any]) -> tuple[str, float, float] | None:
-    """The first number that a file sets otherwise than the log: lines of `NAME=1`, `name: 1` or `"name": 1`, whose name
-    is that of a logged setting."""
+    """First number in a file that contradicts the log: lines of `NAME=1`, `name: 1` or `"name": 1`, with the name of a
+    logged setting."""
     try:
         content = files.read_bytes(path, largest=LARGEST_CONFIGURATION)
     except OSError:
@@ -303,7 +302,7 @@ def _contradiction(path: Path, values: Mapping[str, Any]) -> tuple[str, float, f
 
 
 def _power(location: Location, records: Sequence[RunRecord], nodes: int | None) -> Iterator[Finding]:
-    """The power logs of an entry that has some."""
+    """Check the power logs of an entry that has some."""
     folder = location.folder / "power"
     if not folder.is_dir():
         return
@@ -388,7 +387,7 @@ def _changed(before: Judgement, after: Judgement) -> Iterator[Finding]:
 
 
 def _usual(looked: Iterable[LogSummary]) -> dict[str, Any]:
-    """What most runs set; what their programs measure differs between runs and is none."""
+    """Settings of the majority of runs; measured values differ between runs and are no settings."""
     counted: dict[str, Counter[Any]] = {}
     runs = 0
     for one in looked:

@@ -1,4 +1,4 @@
-"""How much training the runs needed, beside the reference convergence points over the batch size."""
+"""RCP plot: training of the runs and the reference convergence points, over the batch size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from train_bench.report.page.figure import ACCENT, KEPT, MUTED, POWERS_OF_TWO, F
 
 
 def figure(entry: Entry) -> Figure | None:
-    """Points, the mean between them, both bounds, and the runs; None where there are no points."""
+    """Points, their interpolated mean, both bounds, and the runs; None without points."""
     result, points = entry.result, entry.allowed["reference_points"]
     if not points:
         return None
@@ -90,7 +90,7 @@ def _runs(result: Mapping[str, Any]) -> list[Trace]:
 
 
 def _verdict(result: Mapping[str, Any]) -> list[Trace]:
-    """Where the comparison was made: the submission's mean and the bound that was used."""
+    """Marker of the RCP comparison: the submission's mean and the applied bound."""
     rcp = result["rcp"]
     marks = (
         ("mean of the runs", "submission_mean", "diamond"),

@@ -1,4 +1,4 @@
-"""What a page tells, as plain dataclasses: the objects of `judge --json`, and what stands beside them."""
+"""Data of a page as plain dataclasses: the objects of `judge --json`, and additional facts."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ MOST_VALUES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOptions:
-    """What the reader of a page adds: the price of a system per hour by its name (the empty name: of all),
-    and the custom summary, one value per path; of campaigns that lack results, by their folder, when they are
-    `expected` to end; and
+    """User options of a page: the price of a system per hour by its name (the empty name: of all), and the custom
+    summary, one value per path; of campaigns that lack results, by their folder, when they are `expected` to end; and
     sentences that stand `first` on the page."""
 
     prices: Mapping[str, float]
@@ -61,33 +60,33 @@ def read_prices(text: str) -> dict[str, float]:
 
 
 def refuse_unknown(prices: Mapping[str, float], systems: Collection[str | None]) -> None:
-    """Raises `RequestError` for the price of a system that has no entry."""
+    """Raise `RequestError` for the price of a system without an entry."""
     for name in prices:
         if name and name not in systems:
             raise UnknownName(what="system to price", name=name, known=filter(None, systems))
 
 
 def cost_of(score: Score, prices: Mapping[str, float]) -> float | None:
-    """Of training to the target, in the unit of the price of the system; None without a price or a score."""
+    """Cost of training to the target, in the unit of the system's price; None without a price or a score."""
     price = price_of(score.system, prices)
     return None if price is None or score.score_minutes is None else price * score.score_minutes / 60
 
 
 def price_of(system: str | None, prices: Mapping[str, float]) -> float | None:
-    """Of a system per hour; None where there is none."""
+    """Price of a system per hour; None without one."""
     return prices.get(system or "", prices.get(""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeUnit:
-    """What a page tells times in: its `name` for an axis, its `symbol` behind a number, and how many a minute has."""
+    """Time unit of a page: its `name` for an axis, its `symbol` after a number, and units per minute."""
 
     name: str
     symbol: str
     per_minute: int
 
     def of(self, minutes: float | None) -> float | None:
-        """So many minutes in this unit; None stays None."""
+        """Minutes converted to this unit; None stays None."""
         return None if minutes is None else minutes * self.per_minute
 
 
@@ -97,7 +96,7 @@ SECONDS = TimeUnit(name="seconds", symbol="s", per_minute=60)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """The evaluations of a run: minutes since `run_start` and each metric at them."""
+    """Evaluations of a run: minutes since `run_start`, and each metric."""
 
     minutes: tuple[float, ...]
     metrics: Mapping[str, tuple[float | None, ...]]
@@ -119,10 +118,10 @@ class Hyperparameter:
 class Entry:
     """One entry: `result` is its object of `judge --json`, run by run beside `timelines` and `curves`.
 
-    `apart` is the folder where an entry is called like another one of its round, else empty. `size` is how many
-    accelerators the system has: what its description says, else the ranks of a campaign; None where nobody says
-    it. `cost` is in the unit of the price, `energy` the mean of the kept runs. `unit` is what its tables and plots
-    tell times in; all numbers here are minutes.
+    `apart` is the folder if another entry of the round has the same name, else empty. `size` is the number of
+    accelerators of the system: from its description, else the ranks of a campaign; None if unknown. `cost` is in the
+    unit of the price, `energy` the mean of the kept runs. `unit` is the time unit of its tables and plots; all numbers
+    here are minutes.
     """
 
     anchor: str
@@ -144,13 +143,13 @@ class Entry:
 
     @property
     def who(self) -> str:
-        """Submitter and system; the folder, where nobody says them."""
+        """Submitter and system; the folder if neither is known."""
         who = " / ".join(filter(None, (self.result["submitter"], self.result["system"]))) or self.folder
         return f"{who} ({self.apart})" if self.apart else who
 
     @property
     def name(self) -> str:
-        """How people call the entry."""
+        """Display name of the entry."""
         return f"{self.who} / {self.result['variant'] or self.result['benchmark']}"
 
     @property
@@ -171,12 +170,12 @@ class Entry:
 
     @property
     def phases(self) -> list[Phases | None]:
-        """Of every run."""
+        """Phases of every run."""
         return [timeline.phases for timeline in self.timelines]
 
     @property
     def phases_known(self) -> list[str]:
-        """The phases that any log tells."""
+        """Phases that any log has."""
         names = ("init", "data", "train", "evaluation")
         return [
             name for name in names if any(phase and getattr(phase, name) is not None for phase in self.phases)
@@ -184,7 +183,7 @@ class Entry:
 
     @property
     def died(self) -> list[dict[str, Any]]:
-        """Runs of a campaign whose processes died, and where their output is."""
+        """Runs of a campaign whose processes died, and the path of their output."""
         return [
             {"index": run["index"], "output": str(Path(self.folder, "ranks", f"run_{run['index']}"))}
             for run in self.result["runs"]
@@ -193,7 +192,7 @@ class Entry:
 
     @property
     def findings(self) -> list[tuple[Mapping[str, Any], str | None, int]]:
-        """All findings, broken rules first, with the line that each is about and in how many logs it is the same."""
+        """All findings, broken rules first, each with its line and the number of logs that share it."""
         findings: list[tuple[Mapping[str, Any], str | None, int]] = [
             (item, None, 1) for item in self.result["findings"]
         ]
@@ -209,7 +208,7 @@ class Entry:
 def entry_of(
     judgement: Judgement, *, anchor: str, options: PageOptions, rcp_folders: Sequence[Path]
 ) -> Entry:
-    """Gather what a page tells of one entry. The logs are read once more, one at a time."""
+    """Gather the data of one entry's page. The logs are read again, one at a time."""
     result = judgement.as_json()
     rules = ruleset.load(judgement.location.ruleset).benchmark(judgement.score.benchmark)
     division = result["division"] if result["division"] in DIVISIONS else DIVISIONS[0]
@@ -238,7 +237,7 @@ def entry_of(
 
 
 def told_apart(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, with the folders of those that are called alike: its last part if that tells them apart."""
+    """Entries with their folders where names are ambiguous: the last part if that is unique."""
     alike = Counter((entry.name, entry.round) for entry in entries)
     folders = Counter((entry.name, entry.round, Path(entry.folder).name) for entry in entries)
     apart = []
@@ -313,13 +312,13 @@ def _hyperparameters(
 
 
 def _applies(when: str | None, logged: Mapping[str, Mapping[str, None]]) -> bool:
-    """Whether the choice that a rule hangs on (`opt_name lars`) was made."""
+    """True if the choice that a rule depends on (`opt_name lars`) was made."""
     key, _, value = (when or "").partition(" ")
     return not key or value in logged.get(key, ())
 
 
 def _system(judgement: Judgement) -> dict[str, Any]:
-    """The description that was submitted, else what a campaign found on its machine."""
+    """System description of the submission, else the machine that a campaign detected."""
     described = dict(description_of(judgement.location))
     if described or not judgement.location.plan:
         return described
@@ -338,7 +337,7 @@ def _size(system: Mapping[str, Any], world_size: int | None) -> int | None:
 
 
 def _configuration(plan: Mapping[str, Any]) -> str | None:
-    """The plan; of an older one, which repeats everything in every job, with the first of them."""
+    """Configuration from the plan; from an older plan, which repeats everything in every job, with its first job."""
     if not plan:
         return None
     jobs = plan.get("jobs")

@@ -23,7 +23,7 @@ Trace = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """`about` says in words what is drawn; `height` is in pixels."""
+    """`about` describes the plot in words; `height` is in pixels."""
 
     name: str
     title: str
@@ -33,12 +33,12 @@ class Figure:
     height: int = 320
 
     def as_json(self) -> dict[str, Any]:
-        """What the page hands to plotly."""
+        """JSON for plotly."""
         return {"name": self.name, "data": list(self.traces), "layout": dict(self.layout)}
 
 
 def not_valid(figure: Figure) -> Figure:
-    """The figure with the verdict in it, so that no picture of it goes without."""
+    """Add the verdict to the figure, so that no copy of it lacks it."""
     mark = {
         "text": "NOT VALID",
         "xref": "paper",
@@ -60,7 +60,7 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def standing(run: Mapping[str, Any]) -> tuple[str, str]:
-    """What became of a run for the score, and its colour."""
+    """Status of a run for the score, and its colour."""
     if not run["counted"]:
         return "outside the window", DROPPED
     if not run["converged"]:
@@ -69,7 +69,7 @@ def standing(run: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def by_standing(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[int]]]:
-    """Standing, colour and positions of the runs that share it."""
+    """Status, colour and positions of the runs that share it."""
     groups: dict[tuple[str, str], list[int]] = {}
     for at, run in enumerate(runs):
         groups.setdefault(standing(run), []).append(at)

@@ -1,4 +1,5 @@
-"""The history of scores for a page: what `history --json` tells, column by column, and the runs of the latest results.
+"""The history of scores for a page: the object of `history --json`, column by column, and the runs of the latest
+results.
 
 The page draws itself: its script makes plots and tables of what its filters leave.
 """
@@ -16,7 +17,7 @@ from train_bench.report.page.figure import Figure
 from train_bench.report.page.several import SIZE
 
 MOST_RUNS = 5_000
-"""So many runs are in the page at most: those of the latest results."""
+"""Largest number of runs on the page: those of the latest results."""
 
 SCORES = Figure(
     name="scores",
@@ -47,8 +48,8 @@ def data(
     prices: Mapping[str, float],
     pages: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What the script of the page is given. `runs_of` gives the runs of entries by their folders, `pages` the addresses
-    of their own pages."""
+    """Input of the page's script. `runs_of` gives the runs of entries by their folders, `pages` the addresses of their
+    own pages."""
     lines = history["lines"]
     points = [(number, point) for number, line in enumerate(lines) for point in line["points"]]
     texts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How far a campaign is, run by run, for a page that is made again and again while it runs: it has no plots."""
+"""Progress of a campaign, run by run, for a page that is rewritten while it runs: it has no plots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from train_bench.logs.record import DIED, RunRecord
 from train_bench.logs.timeline import as_text
 
 AGAIN_SECONDS = 3
-"""The page is asked for again after so long."""
+"""Refresh interval of the page."""
 
 
 def rows(jobs: Sequence[Job], records: Sequence[RunRecord | None]) -> list[Mapping[str, Any]]:

@@ -21,12 +21,12 @@ COLOURS = {
 
 
 def figures(content: Mapping[str, Any]) -> list[Figure]:
-    """All of the page."""
+    """All figures of the page."""
     return [_waterfall(content), _icicle(content), _classes(content)]
 
 
 def by_time(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The dearest module first."""
+    """Modules by time, the slowest first."""
     return sorted(
         layers, key=lambda layer: -(layer["window_forward_seconds"] + layer["window_backward_seconds"])
     )
@@ -64,7 +64,7 @@ def _waterfall(content: Mapping[str, Any]) -> Figure:
 
 
 def _icicle(content: Mapping[str, Any]) -> Figure:
-    """A rectangle for each module, as wide as it and those below it take."""
+    """Icicle plot: a rectangle for each module, as wide as its time with its submodules."""
     own = {
         layer["name"]: 1000 * (layer["window_forward_seconds"] + layer["window_backward_seconds"])
         for layer in content["layers"]

@@ -11,7 +11,7 @@ MOST_TYPES = 30
 
 
 def figures(told: Mapping[str, Any]) -> list[Figure]:
-    """All of the page."""
+    """All figures of the page."""
     return [_dominance(told), _tree(told), _classes(told)]
 
 
@@ -46,7 +46,7 @@ def _dominance(told: Mapping[str, Any]) -> Figure:
 
 
 def _tree(told: Mapping[str, Any]) -> Figure:
-    """A dendrogram: an angle for each join, as far right as what it joins is apart."""
+    """Dendrogram: an angle for each join, as far right as the distance of its members."""
     rows = {name: number for number, name in enumerate(told["order"])}
     places = [(0.0, float(rows[row["name"]])) for row in told["profiles"]]
     xs: list[float | None] = []

@@ -1,4 +1,4 @@
-"""Several entries beside each other: ratios, scaling over system size, change over rounds."""
+"""Comparison of several entries: ratios, scaling over system size, change over rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from train_bench.report.page.facts import Entry, TimeUnit
 from train_bench.report.page.figure import MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
 
 SIZE = re.compile(r"(?i)(?<![a-z0-9])[nx]?\d+x?(?![a-z0-9])")
-"""What in the name of a system says how large it is: `n8`, `8x`, `64`."""
+"""Size in a system's name: `n8`, `8x`, `64`."""
 
 
 def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
@@ -30,12 +30,11 @@ def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
 
 
 def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[str]:
-    """Whether each campaign is faster than the first of its benchmark, in words; nothing where they cannot be
-    compared."""
+    """Verdict of each campaign against the first of its benchmark, in words; empty if they cannot be compared."""
     first: dict[str, tuple[Judgement, Entry]] = {}
     sentences = []
     for judgement, entry in zip(judgements, entries, strict=True):
-        if judgement.score.launcher is None:  # logs of others: a round is no contest of pairs
+        if judgement.score.launcher is None:  # published logs: a round is not a pairwise comparison
             continue
         a, named = first.setdefault(judgement.score.benchmark, (judgement, entry))
         if a is judgement:
@@ -53,7 +52,7 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[s
 
 
 def figures(entries: Sequence[Entry]) -> list[Figure]:
-    """Those that the entries have something to show in."""
+    """Figures with at least one point."""
     shown = [
         scaling(entries),
         rounds(entries),
@@ -138,8 +137,8 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
 def pareto(
     entries: Sequence[Entry], name: str, title: str, of: Callable[[Entry], float | None]
 ) -> Figure | None:
-    """Time against `of`, with the valid results of each benchmark that no other is better than in both. None where no
-    two entries of a benchmark tell both."""
+    """Time against `of`, with the Pareto front of the valid results of each benchmark. None unless two entries of a
+    benchmark have both values."""
     known = [one for one in entries if one.minutes and of(one) is not None]
     groups = [group for group in _by_benchmark(known).values() if len(group) > 1]
     if not groups:
@@ -193,7 +192,7 @@ def pareto(
 
 
 def _front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those of which no other is as small in one and smaller in the other, by the first."""
+    """Pareto front: entries that no other dominates, by the first value."""
     front: list[tuple[float, float]] = []
     for point in sorted(set(points)):
         if not front or point[1] < front[-1][1]:
@@ -240,7 +239,7 @@ def _series(
     labels: Sequence[str],
     unit: TimeUnit,
 ) -> Trace:
-    """The scores of one benchmark, a colour and a symbol of its own as far as there are such."""
+    """The scores of one benchmark, with a colour and a symbol of its own as long as there are any."""
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -255,7 +254,7 @@ def _series(
 
 
 def _ideal(benchmark: str, sizes: Sequence[int], minutes: Sequence[float], unit: TimeUnit) -> list[Trace]:
-    """Half the time on twice the system, from the smallest of several sizes."""
+    """Ideal scaling: half the time on twice the system, from the smallest of several sizes."""
     if sizes[0] == sizes[-1]:
         return []
     return [

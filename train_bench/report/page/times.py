@@ -1,4 +1,4 @@
-"""Where the time of each run went, how the runs spread, and time-to-train as its two factors."""
+"""Time plots: phases of each run, spread of the runs, and time-to-train as its two factors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PHASES = {
 
 
 def where(entry: Entry) -> Figure | None:
-    """Stacked bars, one per run; None where no clock ever started."""
+    """Stacked bars of phases, one per run; None if no clock ever started."""
     runs, phases, unit = entry.result["runs"], entry.phases, entry.unit
     if not any(phases):
         return None
@@ -54,7 +54,7 @@ def where(entry: Entry) -> Figure | None:
 
 
 def spread(entry: Entry) -> Figure:
-    """Time-to-train of every run, the mean of the kept ones and the interval."""
+    """Time-to-train of every run, the mean of the kept ones and the confidence interval."""
     runs, result, unit = entry.result["runs"], entry.result, entry.unit
     traces: list[Trace] = [
         {
@@ -112,7 +112,7 @@ def _level(ends: list[float], minutes: float, unit: TimeUnit, name: str, dash: s
 
 
 def factors(entry: Entry) -> Figure | None:
-    """Samples to the target and samples per second of every run; None where the logs do not tell both."""
+    """Samples to the target and samples per second of every run; None unless the logs have both."""
     runs, result = entry.result["runs"], entry.result
     known = [run for run in runs if run["samples"] and run["samples_per_second"]]
     if not known:

@@ -1,7 +1,7 @@
-"""Entries -> one self-contained page. What a log says is data on it, never markup or script.
+"""HTML page of entries, self-contained. Content of logs is data on it, never markup or script.
 
-Three walls: the template escapes every value, the JSON for the plots has no character that HTML could take for
-markup, and a content security policy lets the browser run the two scripts that we put there and no others.
+Three safeguards: the template escapes every value, the JSON for the plots has no character that HTML could take for
+markup, and a content security policy lets the browser run our two scripts and no others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEVERAL = "several"
 def write(
     judged: Sequence[tuple[Path, Judged]], to: Path, *, options: PageOptions, rcp_folders: Sequence[Path]
 ) -> None:
-    """Write the page of what was judged at each path."""
+    """Write the page of judged entries at each path."""
     files.write(to, page(judged, options=options, rcp_folders=rcp_folders))
 
 
@@ -95,7 +95,7 @@ def history_page(
     pages: Mapping[str, str] | None = None,
 ) -> str:
     """The page of a history, the object that `history --json` prints. `runs_of` gives the runs of entries by their
-    folders, `pages` the addresses of their own pages where these are served."""
+    folders, `pages` the addresses of their own pages if these are served."""
     data = history.data(told, runs_of, prices or {}, pages or {})
     figures = (history.SCORES, history.FACTORS)
     return _rendered(
@@ -141,7 +141,7 @@ def profiles_page(told: Mapping[str, Any]) -> str:
 
 
 def write_acceptance(told: Mapping[str, Any], to: Path) -> None:
-    """Write the page of a fleet that was checked, the object that `accept --json` prints. It has no script."""
+    """Write the page of an acceptance, the object that `accept --json` prints. It has no script."""
     files.write(
         to,
         _rendered(
@@ -170,7 +170,7 @@ def _rendered(name: str, **values: Any) -> str:
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         **values,
     )
-    return rendered.encode("utf-8", errors="replace").decode()  # a log may hold half a character
+    return rendered.encode("utf-8", errors="replace").decode()  # a log may hold half of a surrogate pair
 
 
 def live_page(
@@ -182,7 +182,7 @@ def live_page(
     running: bool,
     expected: str | None,
 ) -> str:
-    """How far a campaign is, on a page that asks for itself again."""
+    """Progress of a campaign, on a page that refreshes itself."""
     return _rendered(
         "live.html",
         folder=str(folder),
@@ -201,13 +201,13 @@ def live_page(
 def list_page(
     named: Sequence[tuple[str, Path]], *, total: int, folder: Path | None, store: Path | None
 ) -> str:
-    """The first page of `train-bench web`: where the others are."""
+    """Index page of `train-bench web`."""
     told = [(name, str(path)) for name, path in named]
     return _rendered("list.html", named=told, total=total, folder=folder, store=store, policy=_policy())
 
 
 def _drawing(own: str | None = None) -> dict[str, Any]:
-    """What a page with plots is given: the scripts, and the policy that allows them and nothing else."""
+    """Template arguments of a page with plots: the scripts, and the policy that allows them and nothing else."""
     plotly, script = _plotly(), _script("page.js")
     more = {} if own is None else {"own_script": _script(own)}
     policy = _policy(plotly, script, *more.values())
@@ -235,7 +235,7 @@ def _figures(entry: Entry) -> list[Figure]:
 
 
 def _plotly() -> str:
-    """The script that the installed plotly package brings, found without importing the package."""
+    """Script of the installed plotly package, found without importing the package."""
     spec = importlib.util.find_spec("plotly")
     if spec is None or not spec.submodule_search_locations:
         raise RequestError("The package plotly is not installed; pip install plotly.")
@@ -245,7 +245,8 @@ def _plotly() -> str:
 
 
 def _policy(*scripts: str) -> str:
-    """Only the given scripts run. plotly sets styles and draws PNGs from data and blob addresses."""
+    """Content security policy: only the given scripts run. plotly sets styles and draws PNGs from data and blob
+    addresses."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
     return (
