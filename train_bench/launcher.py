@@ -135,7 +135,7 @@ class Batch(Protocol):
     """The command without which nothing can be submitted from here."""
 
     def inside(self, environ: Mapping[str, str]) -> bool:
-        """Whether this process has its allocation already, so that runs are started from here."""
+        """True if this process has its allocation already, so that runs are started from here."""
 
     def refuse_allocation(self, environ: Mapping[str, str]) -> str | None:
         """Why the allocation cannot hold what was planned, as a sentence; None if it can."""

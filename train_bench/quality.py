@@ -39,7 +39,7 @@ class Threshold:
     strictly: bool = False
 
     def reached(self, quality: Quality) -> bool:
-        """Whether the metric is at the threshold or beyond; a missing metric never is."""
+        """True if the metric is at the threshold or beyond; a missing metric never is."""
         seen = quality.metrics.get(self.metric, math.nan)
         if seen == self.value:
             return not self.strictly
@@ -57,7 +57,7 @@ class Target:
     thresholds: tuple[Threshold, ...]
 
     def reached(self, quality: Quality) -> bool:
-        """Whether this evaluation ends the run."""
+        """True if this evaluation ends the run."""
         return all(threshold.reached(quality) for threshold in self.thresholds)
 
     def refuse(self, answer: object, call: str) -> str | None:

@@ -263,8 +263,8 @@ class DryTask(Task, Protocol):
     dry run leave out, and, where it pads samples, a keyword `share` of `synthetic`: samples that are shorter by it."""
 
     def synthetic(self, samples: int) -> Any:
-        """A look-alike of a micro-batch of so many samples, read nowhere. It is asked for 1 and for 2, with values;
-        what a larger one looks like follows from both."""
+        """A synthetic batch of a micro-batch of so many samples, read nowhere. It is asked for 1 and for 2, with
+        values; what a larger one looks like follows from both."""
 
     def iterate(self, batch: Any) -> None:
         """One iteration, each of whose micro-batches is `batch`: forward passes, losses, `backward` and `step` of the
@@ -272,8 +272,8 @@ class DryTask(Task, Protocol):
 
 
 class Prepare(Protocol):
-    """`references/<name>/data.py` has a function `prepare` of this shape: everything that may be done
-    to the dataset before any run, once and for all. Never timed, resumable, verified. It writes `MANIFEST` into the
-    folder last, JSON of whatever it likes, by which `list` and `plan` know that the data are prepared whole."""
+    """`references/<name>/data.py` has a function `prepare` of this shape: everything that may be done to the dataset
+    before any run. Never timed, resumable, verified. It writes `MANIFEST` into the folder last, JSON of whatever it
+    likes, by which `list` and `plan` know that the data are prepared whole."""
 
     def __call__(self, config: Any, folder: Path, source: Path | None) -> None: ...

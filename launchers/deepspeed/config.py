@@ -1,4 +1,4 @@
-"""What can be asked of `launcher=deepspeed`."""
+"""Options of `launcher=deepspeed`."""
 
 from __future__ import annotations
 

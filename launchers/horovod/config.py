@@ -1,4 +1,4 @@
-"""What can be asked of `launcher=horovod`."""
+"""Options of `launcher=horovod`."""
 
 from __future__ import annotations
 

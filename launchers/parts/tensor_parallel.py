@@ -118,5 +118,5 @@ def _style(way: str) -> Any:
 
 
 def _is_divided(tensor: Any) -> bool:
-    """Whether ranks hold different parts of it."""
+    """True if ranks hold different parts of it."""
     return is_sharded(tensor) and any(placement.is_shard() for placement in tensor.placements)

@@ -1,4 +1,4 @@
-"""What can be asked of `launcher=slurm`."""
+"""Options of `launcher=slurm`."""
 
 from __future__ import annotations
 

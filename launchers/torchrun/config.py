@@ -1,4 +1,4 @@
-"""What can be asked of `launcher=torchrun`."""
+"""Options of `launcher=torchrun`."""
 
 from __future__ import annotations
 

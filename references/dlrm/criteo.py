@@ -1,4 +1,4 @@
-"""Criteo's click logs of 24 days: from lines of text to numbered, shuffled records, in bounded memory.
+"""Criteo click logs of 24 days: text lines to numbered, shuffled records, in bounded memory.
 
 Three passes, each of which continues where it was interrupted:
 
@@ -79,7 +79,7 @@ def pack(config: Config, folder: Path, source: Path) -> dict[str, Any]:
 
 
 def clean(folder: Path) -> None:
-    """Remove what only preparing needs."""
+    """Remove temporary files of the preparation."""
     shutil.rmtree(folder / SCRATCH, ignore_errors=True)
 
 
@@ -193,7 +193,7 @@ def _numbered(scratch: Path, day: int, samples: int, numbers: np.ndarray) -> Ite
 
 
 def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
-    """Deal the training days to buckets; the number of records in each."""
+    """Distribute the training days over the buckets; the number of records in each."""
     note = scratch / "dealt.json"
     buckets = -(-sum(counts) // BUCKET)
     done: dict[str, Any] = {"days": 0, "sizes": [0] * buckets}
@@ -201,7 +201,7 @@ def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
         done = files.read_json(note)
     size = FIELDS * records.DTYPE.itemsize
     sizes: list[int] = done["sizes"]
-    for bucket in range(buckets):  # what an interrupted day left behind
+    for bucket in range(buckets):  # remains of an interrupted day
         path = _bucket(scratch, bucket)
         if not (scratch / "appended.json").exists():
             path.touch()
@@ -224,7 +224,7 @@ def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
 
 
 def _append(config: Config, folder: Path, scratch: Path, sizes: list[int]) -> dict[str, Any]:
-    """Permute each bucket and append it to `train.bin`; what `records.write_split` says of a split."""
+    """Permute each bucket and append it to `train.bin`; return the manifest entry of `records.write_split`."""
     note, path = scratch / "appended.json", records.split_path(folder, "train")
     done = files.read_json(note) if note.exists() else {"buckets": 0}
     size = FIELDS * records.DTYPE.itemsize

@@ -44,7 +44,7 @@ class GameRecord:
 
 
 def result_of(winner: int, margin: float | None) -> str:
-    """How SGF writes a result; no margin is a resignation."""
+    """SGF notation of a result; no margin is a resignation."""
     if winner == game.EMPTY:
         return "0"
     return f"{'B' if winner == game.BLACK else 'W'}+{'R' if margin is None else f'{margin:g}'}"
@@ -189,7 +189,7 @@ def _take(moves: list[int], name: str, value: str, size: int, where: str) -> Non
 
 
 def board_after(record: GameRecord, moves: int) -> str:
-    """The board as text behind the first `moves` moves.
+    """The board as text after the first `moves` moves.
 
     Raises RequestError where the game has fewer.
     """

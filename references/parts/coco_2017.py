@@ -1,4 +1,4 @@
-"""COCO 2017 as it is distributed: three archives, verified and unpacked.
+"""COCO 2017 as distributed: three archives, verified and unpacked.
 
 The published layout, which is also that of a prepared folder, is
 
@@ -22,12 +22,12 @@ NOTE = "unpacked.json"
 
 
 def annotation_file(folder: Path, split: str) -> Path:
-    """Of "train" or "val", in an unpacked folder."""
+    """Annotation file of "train" or "val" in an unpacked folder."""
     return folder / "annotations" / f"instances_{split}2017.json"
 
 
 def image_folder(folder: Path, split: str) -> Path:
-    """Of "train" or "val", in an unpacked folder."""
+    """Image folder of "train" or "val" in an unpacked folder."""
     return folder / f"{split}2017"
 
 

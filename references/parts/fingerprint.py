@@ -1,4 +1,4 @@
-"""Whether training and evaluation read different data, found out when they are opened.
+"""Data fingerprint: digests of training and evaluation data and their overlap, taken when they are opened.
 
 What is compared, from the sets that the loaders read:
 
@@ -26,13 +26,13 @@ MIDDLE = 4_096
 
 
 class Stored(Protocol):
-    """The samples of a set as they lie in their files."""
+    """Sample storage of a set, as in its files."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of samples."""
 
     def files(self) -> Sequence[Path]:
-        """The files that hold them."""
+        """Files of the set."""
 
     def content(self, index: int) -> np.ndarray:
         """uint8 (bytes,): a sample, before any augmentation; no more of it is read than is looked at."""

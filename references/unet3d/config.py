@@ -1,4 +1,4 @@
-"""What may be asked of the 3D medical image segmentation benchmark.
+"""Configuration of the 3D medical image segmentation benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -55,7 +55,7 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the volumes come from and what is done to them.
+    """Source and processing of the volumes.
 
     origin            "kits19", "decathlon" or "organs": what `prepare` knows how to read
     evaluation_cases  numbers of the cases that evaluate; all others train (decathlon: `dataset.json` says)

@@ -1,4 +1,4 @@
-"""Volumes with an organ and a lesion, generated from a number: what the mini scale learns to segment.
+"""Synthetic volumes with an organ and a lesion, generated from a number: the data of the mini scale.
 
 A volume looks like a scan: soft tissue, a slow drift of the intensity, noise, and bodies that are all equally bright
 and woven of threads along depth, so that their brightness waves in height and width. In a large organ of class 1 the

@@ -1,4 +1,4 @@
-"""Data sets as they are distributed, read one case at a time for preparing."""
+"""Data sets as distributed, read one case at a time for preparing."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Plugin:
 
     @property
     def has_code(self) -> bool:
-        """Whether it is more than the rules and values of a benchmark that commands train."""
+        """True if it is more than the rules and values of a benchmark that commands train."""
         return (self.folder / "config.py").is_file()
 
 
@@ -80,7 +80,7 @@ def parents() -> list[str]:
 
 
 def is_installed(folder: Path) -> bool:
-    """Whether a folder is part of an installed package, where nothing is to be written."""
+    """True if a folder is part of an installed package, where nothing is to be written."""
     paths = sysconfig.get_paths()
     return any(folder.is_relative_to(Path(paths[name]).resolve()) for name in ("purelib", "platlib"))
 

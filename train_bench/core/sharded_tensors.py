@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """Whether it is one; asked without importing what it would be."""
+    """True if it is one; asked without importing what it would be."""
     return hasattr(tensor, "full_tensor")
 
 

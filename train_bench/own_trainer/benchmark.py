@@ -147,12 +147,12 @@ class Benchmark:
 
     @property
     def done(self) -> bool:
-        """Whether the run is decided: the target is reached, a metric is not finite, or the schedule is over."""
+        """True if the run is decided: the target is reached, a metric is not finite, or the schedule is over."""
         return self._clock is not None and self._clock.is_decided
 
     @property
     def reached(self) -> bool:
-        """Whether the target is reached."""
+        """True if the target is reached."""
         return self._clock is not None and self._clock.status == "success"
 
     def announce(self, **values: Any) -> None:

@@ -37,7 +37,7 @@ class OutputInLog:
 
     @staticmethod
     def due(ruleset: str) -> bool:
-        """Whether a round wants it."""
+        """True if a round wants it."""
         return ruleset in ROUNDS
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ class ProgramLog:
 
     @property
     def is_result(self) -> bool:
-        """Whether one run has reached its target and said so."""
+        """True if one run has reached its target and said so."""
         return self.starts == self.stops == 1 and self.status == SUCCESS
 
     def end(self) -> None:

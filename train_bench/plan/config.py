@@ -52,7 +52,7 @@ class OnViolation(str, Enum):
 
 
 class Energy(str, Enum):
-    """Whether counters of the hosts are read beside a campaign."""
+    """True if counters of the hosts are read beside a campaign."""
 
     auto = "auto"
     off = "off"

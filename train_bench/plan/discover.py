@@ -132,7 +132,7 @@ def defaults() -> dict[str, str]:
 
 
 def has_data(folder: Path) -> bool:
-    """Whether a folder holds data that are prepared whole."""
+    """True if a folder holds data that are prepared whole."""
     return (folder / MANIFEST).is_file()
 
 
@@ -234,7 +234,7 @@ def launcher(config: LauncherConfig) -> Launcher:
 
 
 def has_queue(launcher: str) -> bool:
-    """Whether runs of a launcher wait in the queue of a batch system, and go on elsewhere."""
+    """True if runs of a launcher wait in the queue of a batch system, and go on elsewhere."""
     return (plugins.launchers()[launcher].folder / "batch.py").exists()
 
 

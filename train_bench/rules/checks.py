@@ -91,7 +91,7 @@ def preflight(rules: BenchmarkRules, values: Mapping[str, Any]) -> list[Failure]
 
 
 def demands(rules: BenchmarkRules, key: str) -> bool:
-    """Whether a log has to have a key."""
+    """True if a log has to have a key."""
     return any(failure.kind == "count" and failure.key == key for failure in check(rules, []))
 
 

@@ -202,7 +202,7 @@ def _own_rounds() -> tuple[str, ...]:
 
 
 def _is_official(table: Mapping[str, Any]) -> bool:
-    """Whether the rule files are those of a folder of the installed package, `mlperf-logging/FOLDER`."""
+    """True if the rule files are those of a folder of the installed package, `mlperf-logging/FOLDER`."""
     return str(table["rule_files"]).startswith("mlperf-logging/")
 
 
@@ -221,7 +221,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _holds(row: Mapping[str, Any], number: str, numbers: list[str]) -> bool:
-    """Whether a row of the table belongs to a round; `rounds` names the first and the last."""
+    """True if a row of the table belongs to a round; `rounds` names the first and the last."""
     first, last = row.get("rounds", (numbers[0], numbers[-1]))
     return numbers.index(first) <= numbers.index(number) <= numbers.index(last)
 

@@ -69,12 +69,12 @@ class Clock:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not stopped."""
+        """True if it was started and not stopped."""
         return self._said not in ("nothing", "init_start", "init_stop", "run_stop")
 
     @property
     def is_decided(self) -> bool:
-        """Whether no further block is due: the target is reached, the run has diverged, or its schedule is over."""
+        """True if no further block is due: the target is reached, the run has diverged, or its schedule is over."""
         return self._said in ("report", "run_stop") and (
             self.status == SUCCESS or self._diverged or not self._marks
         )

@@ -94,7 +94,7 @@ class Log:
             self._witness.close()
 
     def cache_clear(self, dropped: bool) -> None:
-        """Whether the caches were really dropped."""
+        """True if the caches were really dropped."""
         self._point(constants.CACHE_CLEAR, dropped)
 
     def announce(self, values: Mapping[str, Any], *, seed: int) -> None:

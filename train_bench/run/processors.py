@@ -49,7 +49,7 @@ class Ranks(Protocol):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of samples."""
 
     def gather_objects(self, value: T) -> list[T] | None:
         """All ranks' values in rank order on rank 0, None elsewhere."""

@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same model once the run is over; asked through `Parallel` alone, so that it holds for
+"""True if all ranks hold the same model once the run is over; asked through `Parallel` alone, so that it holds for
 every launcher.
 
 Ranks that do not average their gradients each train a model of their own. Rank 0 evaluates well all the same, so

@@ -1,4 +1,4 @@
-"""What may be asked of any benchmark that pretrains a decoder. Imports nothing heavy."""
+"""Configuration of any benchmark that pretrains a decoder. No heavy imports."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the tokens come from.
+    """Source, format and loading of the tokens.
 
     origin           "c4" (JSON lines or token files of Megatron), "text" (bytes of one plain text) or "grammar"
                      (generated): what `prepare` knows how to read
@@ -153,7 +153,7 @@ class Config(task.BenchmarkConfig):
         return replace(self, hyperparameters=filled)
 
     def refuse(self) -> str | None:
-        """What is missing or contradicts itself, as a sentence."""
+        """Missing or contradictory fields, as a sentence."""
         if self.activation_checkpointing and self.compile:
             return (
                 "benchmark.activation_checkpointing=true was not tried with benchmark.compile=true; leave one of them "
