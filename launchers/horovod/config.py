@@ -9,7 +9,7 @@ from train_bench.launcher import LauncherConfig
 
 
 class Controller(str, Enum):
-    """What Horovod's processes meet over; `mpi` needs a build with MPI."""
+    """Controller of Horovod's processes; `mpi` needs a build with MPI."""
 
     gloo = "gloo"
     mpi = "mpi"
