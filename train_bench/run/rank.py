@@ -1,6 +1,7 @@
 """Entry point of one rank: `python -m train_bench.run.rank PLAN.json INDEX`.
 
-Reads its job, joins the other ranks, and hands over to `timed_run.py`. Its last state is in `ranks/run_<index>/rank_<rank>.json`; its output in `.stdout` and `.stderr` in the same folder.
+Reads its job, joins the other ranks, and hands over to `timed_run.py`. Its last state is in
+`ranks/run_<index>/rank_<rank>.json`; its output in `.stdout` and `.stderr` in the same folder.
 
 Ranks that do other work than a timed run (`Job.work`) have an entry point of their own, which calls `main` with it.
 """

@@ -1,6 +1,7 @@
 """Watchdog of a rank: detects a stall of its steps and collectives.
 
-A rank that hangs, or that waits for one that does, cannot report it, because its main thread hangs. A second thread counts the calls of the first to `Parallel`.
+A rank that hangs, or that waits for one that does, cannot report it, because its main thread hangs. A second thread
+counts the calls of the first to `Parallel`.
 """
 
 from __future__ import annotations
