@@ -1,4 +1,4 @@
-"""Every error that a user may meet, drawn as a tree.
+"""Errors for users, as a tree.
 
 TrainBenchError
 ├── RequestError        what was asked cannot be done; nothing was started        (exit code 2)

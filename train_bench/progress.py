@@ -1,4 +1,4 @@
-"""How far training has got, and when to look at its quality."""
+"""Progress of training, and evaluation points."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Unit(str, Enum):
-    """What a benchmark counts its progress in, as its logs and reference convergence points do."""
+    """Unit of a benchmark's progress, as in its logs and reference convergence points."""
 
     EPOCH = "epoch"
     SAMPLE = "sample"
@@ -36,8 +36,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What `Task.train_until` did: samples consumed since the start of training, and the extra
-    values (key -> value) that the rules want logged for the block, almost always none."""
+    """Result of `Task.train_until`: samples consumed since the start of training, and the extra values (key -> value)
+    that the rules require for the block, almost always none."""
 
     samples: int
     extras: Mapping[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""How good a model is, and how good it has to be."""
+"""Quality: metrics of an evaluation, and targets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Target:
         return all(threshold.reached(quality) for threshold in self.thresholds)
 
     def refuse(self, answer: object, call: str) -> str | None:
-        """Why the `answer` that an evaluation gave by `call` cannot be compared with this target, as a sentence; None
+        """Reason that the `answer` of an evaluation by `call` cannot be compared with this target, as a sentence; None
         if it can."""
         if not isinstance(answer, Quality):
             return f"{call} gave {answer!r}; it has to give a Quality."

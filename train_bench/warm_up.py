@@ -1,5 +1,5 @@
-"""Warm-up before the clock that leaves no trace: kernels are compiled and memory is reserved, numbers
-are as before (rules: initialisation may not change the model's state).
+"""Warm-up before the clock, without side effects: kernels are compiled and memory is reserved, numbers are as before
+(rules: initialisation may not change the model's state).
 
     from train_bench.warm_up import without_trace
 
@@ -23,7 +23,8 @@ from train_bench.errors import LaunchError
 
 
 class Stateful(Protocol):
-    """What else a step changes and can be set back: a gradient scaler, a schedule, the launcher's `Parallel`."""
+    """Further state that a step changes and that can be restored: a gradient scaler, a schedule, the launcher's
+    `Parallel`."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that has to be set back."""
@@ -87,8 +88,8 @@ _MISSING = object()
 
 
 def _difference(before: Any, after: Any) -> str | None:
-    """Where nested mappings and sequences of tensors, arrays and plain values differ first, as the names on the way
-    there; None where they do not."""
+    """First difference between nested mappings and sequences of tensors, arrays and plain values, as the path of names
+    to it; None without one."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         names = list(dict.fromkeys((*before, *after)))
         parts = [(name, before.get(name, _MISSING), after.get(name, _MISSING)) for name in names]
@@ -104,7 +105,7 @@ def _difference(before: Any, after: Any) -> str | None:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """Of tensors and arrays the bits."""
+    """Bitwise equality of tensors and arrays."""
     if isinstance(before, torch.Tensor):
         alike = isinstance(after, torch.Tensor) and (after.dtype, after.shape) == (before.dtype, before.shape)
         return alike and torch.equal(_bits(before), _bits(after))

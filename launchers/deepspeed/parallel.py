@@ -81,8 +81,8 @@ class DeepSpeedParallel(TorchParallel):
         local_params: Iterable[torch.nn.Parameter] = (),
     ) -> torch.nn.Module:
         """DeepSpeed's engine around the model and the reference's own optimizer. From stage 1 on it replaces the
-        parameters in its groups by this rank's flat piece of them; the groups stay, so that a learning rate
-        that is changed there is obeyed."""
+        parameters in its groups by this rank's flat piece of them; the groups stay, so that a learning rate changed
+        there takes effect."""
         if list(local_params):
             raise LaunchError(
                 "launcher=deepspeed averages every parameter and cannot leave out sharded tables; use "

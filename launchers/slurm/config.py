@@ -24,7 +24,7 @@ class Config(LauncherConfig):
     starter        starter of the ranks inside the allocation
     wait           stay until the job has ended and show the score, instead of returning once it is submitted
     array          a job array with one task per run, instead of one job
-    parallel       how many runs go on at a time: in one job on `parallel` times `nodes` nodes, in an array as
+    parallel       number of concurrent runs: in one job on `parallel` times `nodes` nodes, in an array as
                    many tasks
     partition      --partition
     account        --account

@@ -2,7 +2,7 @@
 
 The script announces, calls `benchmark.init_start()` before it builds the model, and then `trainer.train()`; the
 callback does the rest. Data sets are made before the clock starts, hence they must not read before a sample is asked
-for. The marks of the benchmark say when to evaluate, whatever `eval_strategy` says, and when the run is over.
+for. The marks of the benchmark determine when to evaluate, regardless of `eval_strategy`, and when the run is over.
 """
 
 from __future__ import annotations

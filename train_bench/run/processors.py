@@ -95,7 +95,7 @@ def gather(ranks: Ranks, seen: Mapping[str, Any] | None) -> dict[str, Any] | Non
     """Called by every rank with its difference. On rank 0, as logged: the machine whose ranks lost most, and how many
     `machines` there were; None where a rank has no snapshot.
 
-    `ran` and `waited` are processor seconds of all threads of its ranks, `others` what anybody else ran on the
+    `ran` and `waited` are processor seconds of all threads of its ranks, `others` those of all other processes on the
     same processors; `lost` is `lost_share`.
     """
     answers = ranks.gather_objects(seen)
