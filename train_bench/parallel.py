@@ -1,6 +1,6 @@
 """CONTRACT 3: interface of a rank's communication.
 
-DDP, Horovod and DeepSpeed differ in exactly these verbs; a reference says them and does not know
+DDP, Horovod and DeepSpeed differ in exactly these methods; a reference calls them and does not know
 which of the three answers. Numerics (autocast, loss scaling) are carried here too, so that no
 reference asks for the precision.
 """

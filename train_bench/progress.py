@@ -21,8 +21,8 @@ class Unit(str, Enum):
 class Mark:
     """A point of training at which quality is evaluated, and the block of training that leads to it.
 
-    `count` is what the task is told: samples (or generations) since the start of training, an
-    integer. The other three are what the log says, in the benchmark's unit: `epoch_num` on the
+    `count` is for the task: samples (or generations) since the start of training, an
+    integer. The other three are for the log, in the benchmark's unit: `epoch_num` on the
     evaluation, `first_epoch_num` and `epoch_count` on the block. With `samples_count`, the evaluation
     has it under that name, too.
     """
@@ -47,7 +47,7 @@ class Progress:
 class EvalSchedule:
     """Evaluate at `first`, then every `period`, up to and including `until`; in the benchmark's unit.
 
-    start             what the log says before any training: 0, or 1 where it counts the epoch that is under way
+    start             the logged position before any training: 0, or 1 where it counts the epoch that is under way
                       (DLRM, whose epoch 1.05 is a twentieth of the data)
     samples_per_unit  size of the training set where the unit is an epoch, 1 where it is a sample or a generation
     samples_count     whether logs call the position of an evaluation so, too, as some rounds ask for

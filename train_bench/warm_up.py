@@ -37,12 +37,12 @@ class Stateful(Protocol):
 def without_trace(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: Stateful
 ) -> Iterator[None]:
-    """Whatever happens inside, afterwards parameters, buffers, gradients, optimizer state, learning
-    rates, the state of `others`, module modes and the generators of torch, CUDA, numpy and python are
-    as they were. Tensors are written in place, so wrappers and compiled code stay valid.
+    """Context that restores all state on exit: parameters, buffers, gradients, optimizer state, learning rates, the
+    state of `others`, module modes and the generators of torch, CUDA, numpy and python are as they were. Tensors are
+    written in place, so wrappers and compiled code stay valid.
 
-    That they are is looked at, because an optimizer or a launcher may keep more than it gives back: LaunchError
-    names what is not as it was.
+    The restoration is verified, because an optimizer or a launcher may keep more state than it returns: LaunchError
+    names what has changed.
     """
     tensors = {name: tensor.detach().clone() for name, tensor in _tensors(model).items()}
     modes = [(module, module.training) for module in model.modules()]

@@ -5,9 +5,9 @@ each a noun and the verb that belongs to it in the dialect; one in `PARTICLE_EVE
 
     noun verb [particle]
 
-So a missing noun or verb follows from its neighbour and from the dialect, and that is told by a particle somewhere
-in the segment or, as most segments have none that is visible, by which verbs stand behind the other nouns. All draws
-are integers, so that a seed means the same text everywhere.
+So a missing noun or verb follows from its neighbour and from the dialect, which a particle somewhere in the segment
+reveals or, as most segments have no visible one, the verbs after the other nouns. All draws are integers, so that a
+seed means the same text everywhere.
 """
 
 from __future__ import annotations

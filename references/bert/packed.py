@@ -3,7 +3,7 @@
 A folder of packed examples is
 
     manifest.json      format, origin, preprocessing; per split the list of its files
-    train_00000.rows   rows of the type that `row_type` gives, one behind the other
+    train_00000.rows   rows of the type that `row_type` gives, concatenated
     train_00000.json   what it was made from, examples, bytes and sha256, written last
 """
 
@@ -23,12 +23,12 @@ FORMAT = 1
 def row_type(length: int, predictions: int) -> np.dtype:
     """One example, unsigned little-endian integers of 16 bits (a vocabulary has at most 65536 words):
 
-    tokens       word ids, 0 behind the end
+    tokens       word ids, 0 after the end
     length       tokens without padding
     first        tokens of the first segment, [CLS] and [SEP] included
     random_next  1 where the second segment does not follow the first
     masked       how many positions are to be predicted
-    positions    where they are, 0 behind `masked`
+    positions    where they are, 0 after `masked`
     words        what stands there in truth
     """
     return np.dtype(

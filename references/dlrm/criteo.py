@@ -4,12 +4,12 @@ Three passes, each of which continues where it was interrupted:
 
 1. Every day is read once. Its records are written with categories modulo `max_index`, and which values
    occurred is noted (one bit each).
-2. Values that occurred on any day are numbered from 0 in their order. Every training day is dealt at random to
+2. Values that occurred on any day are numbered from 0 in their order. Every training day is distributed at random to
    buckets; the first half of the last day becomes the evaluation set as it is.
 3. Bucket after bucket is permuted in memory and appended, which shuffles all training days uniformly (Rao;
    Bacher et al. 2018, "MergeShuffle", section 1).
 
-A day needs its own size in records on disk until it is dealt, a bucket until it is appended; so about twice the
+A day needs its own size in records on disk until it is distributed, a bucket until it is appended; so about twice the
 training set at the worst.
 """
 

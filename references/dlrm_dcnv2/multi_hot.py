@@ -41,7 +41,7 @@ def _draws(generator: np.random.RandomState, rows: int, others: int) -> Iterator
 
 
 def _drawn(model: Model) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Tables of which a sample looks up more than one row, and what their file is made from."""
+    """Tables with multi-hot rows, and the origin of their file."""
     for table, (rows, hot) in enumerate(zip(model.rows, model.multi_hot, strict=True)):
         if hot > 1:
             yield table, {"table": table, "rows": rows, "others": hot - 1}

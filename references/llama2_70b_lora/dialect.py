@@ -1,7 +1,7 @@
 """Target language of the adapters: that of `parts/decoder/grammar.py` with the words for subjects swapped in pairs.
 
 A subject takes the verbs of its neighbour. All else is as it was, so that what is known of the language holds but for
-what twelve words mean. A document whose subject is not seen looks the same in both.
+what twelve words mean. A document whose subject is not visible is the same in both.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Search:
     """Tree search of self-play.
 
     komi                 points that White gets
-    readouts             visits that a slow move adds to those of the tree that was kept, which are made anew
+    readouts             visits that a slow move adds to those of the tree that was kept, which are repeated
     fast_readouts        visits that a fast move adds to the tree
     fast_frequency       probability that a move is fast: no noise, tree reused, no target of training
     virtual_losses       leaves per tree and batch

@@ -1,6 +1,6 @@
 """Go on square boards of up to 19 points a side: positional superko, suicide illegal, two passes end a game.
 
-Points are numbered row by row from 0, and the number behind the last one is a pass: an action. A colour is 1
+Points are numbered row by row from 0, and the number after the last one is a pass: an action. A colour is 1
 (Black) or -1 (White), 0 is an empty point. A batch of games is a `Positions`, one row per game; everything that
 is done to it is compiled (`compiled.py`).
 """

@@ -1,6 +1,6 @@
 """Game records in SGF, the Smart Game Format FF[4] (Hollosi, 1999): one game of Go per file, without variations.
 
-Files of other people are text that is read, and whatever is wrong in them is said with its place.
+Files are untrusted text; errors in them are reported with their position.
 
 `python -m train_bench.references.minigo.sgf FILE [MOVES]` prints a board, the final one or that after so many moves.
 """

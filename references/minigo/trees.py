@@ -20,10 +20,10 @@ class Trees(NamedTuple):
     ply              int32
     parent           int32, the node above
     action           int16, the move that led here
-    expanded         bool, the network has seen the node
+    expanded         bool, the network has evaluated the node
     pending          int16, how often the node was met since it waits for the network
     visits           int32, N
-    child            int32, the node behind a move, -1: none yet
+    child            int32, the node after a move, -1: none yet
     prior            float32, P, -1 where the move is not legal
     tries            int32, n
     value            float64, W
@@ -88,7 +88,7 @@ def with_room(trees: Trees, nodes: int) -> Trees:
 
 @compiled
 def clear_node(trees: Trees, game: int, node: int) -> None:
-    """A node that nobody has looked at."""
+    """Reset a node to unvisited."""
     trees.expanded[game, node] = False
     trees.pending[game, node] = 0
     trees.visits[game, node] = 0

@@ -2,7 +2,7 @@
 
 Members are files and folders below the folder that they are unpacked into: no links, no absolute names, none that
 lead out by `..`. Zip files are stored or deflated, because only these unpack piece by piece; tar files are
-compressed by gzip. Whatever is wrong is a `RequestError` that names the archive.
+compressed by gzip. Any error is a `RequestError` that names the archive.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Training on a data set of arrays: `class Task(ArrayTask[Config])` adds the benchmark's part of a `TrainingTask`.
 
 _build_model()          model and optimizer
-_synthetic(samples)     a batch that looks like those of the data set
+_synthetic(samples)     a synthetic batch
 _train_step(batches)    one iteration
 _measure(batch)         what an evaluation adds up over all batches
 evaluate()              metrics of `self._total(zeros)`

@@ -66,7 +66,7 @@ class Annotations:
     areas       float32 (rows,), of the object, in square pixels
     crowd       bool (rows,)
     ids         int64 (rows,) as the file has them
-    segmentations  polygons or run lengths as the file has them; empty if they were not asked for
+    segmentations  polygons or run lengths as the file has them; empty if they were not requested
     clipped, left_out  boxes that reached over the border; boxes without area within the image
     """
 
@@ -403,9 +403,9 @@ class Split:
     """One split on disk. For its stored set see `loading`.
 
     path         its annotation file
-    annotations  what that says
+    annotations  content of that file
     images       int64: the numbers of the images that are used
-    folder       where they lie
+    folder       their folder
     kept         decoded images by their number, before anything is changed in them; None in a split of more than
                  `MOST_KEPT` bytes of them. Each comes there when it is read first, which the clock sees.
     """

@@ -3,7 +3,7 @@
 What is compared, from the sets that the loaders read:
 
 - the files behind the two sets, by path, all of them;
-- the content of samples before any augmentation. A sample of more than 4 KiB is told by its length and its
+- the content of samples before any augmentation. A sample of more than 4 KiB is identified by its length and its
   middle 4 KiB. A set of up to 16,384 samples is compared whole; of a larger one, 1,024 samples. Where both sets
   are larger these are neighbours in number, so that a copy in the same order is found, and one in another order
   only if it lies in the same files. At full scale the split itself is held by the digests that `prepare` checks.

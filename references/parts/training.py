@@ -1,6 +1,6 @@
 """Training loop over a data set, independent of the benchmark: `class Task(TrainingTask[...])`.
 
-A benchmark says, in the order of a run:
+A benchmark defines, in the order of a run:
 
     _build_model()          model and optimizer, with random weights from torch's generator, which is seeded, and
                             `_tensor_names` for the log, if the parameters' own are not those of the rules

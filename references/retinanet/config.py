@@ -16,7 +16,7 @@ from train_bench import task
 class Hyperparameters(task.Hyperparameters):
     """Spelled as the mllog keys (closed division table, "object detection (RetinaNet)").
 
-    `opt_base_learning_rate` is the rate behind the warm-up, which takes `opt_learning_rate_warmup_epochs` and begins
+    `opt_base_learning_rate` is the rate after the warm-up, which takes `opt_learning_rate_warmup_epochs` and begins
     at the share `opt_learning_rate_warmup_factor` of it.
     """
 

@@ -1,11 +1,11 @@
 """Data of the object detection benchmark: preparation, access, examples of a run, synthetic batches.
 
-OpenImages lies as the script of the reference downloads it, and is used where it lies:
+OpenImages is used in place, as the script of the reference downloads it:
 
     train/data/*.jpg        train/labels/openimages-mlperf.json
     validation/data/*.jpg   validation/labels/openimages-mlperf.json
 
-Beside these are put the annotations as arrays (`train.npz`, `val.npz`) and, written last, the manifest.
+Next to these are the annotations as arrays (`train.npz`, `val.npz`) and, written last, the manifest.
 """
 
 from __future__ import annotations

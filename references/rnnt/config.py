@@ -98,7 +98,7 @@ class Data:
     train_subsets    folders of LibriSpeech, or speakers of the digits, that train
     eval_subsets     those that evaluate
     takes            recordings of each digit by each speaker: the first so many
-    alphabet         characters that a transcript may have, beside the space
+    alphabet         characters that a transcript may have, besides the space
     tokenizer        "unigram" (SentencePiece, trained on the training transcripts) or "characters"
     md5              lines as md5sum prints them, for archives whose digest is known
     sha256           digest that all prepared utterances together must have; None: not checked

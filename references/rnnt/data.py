@@ -53,7 +53,7 @@ class Batch(NamedTuple):
 
 
 class EvaluationBatch(NamedTuple):
-    """Utterances as in `Batch`, and what was said."""
+    """Utterances as in `Batch`, and their transcripts."""
 
     features: Tensor
     frame_counts: Tensor

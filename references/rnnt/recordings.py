@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 class Utterance(NamedTuple):
-    """int16 (n,) samples, what was said, and a name for a sentence about it."""
+    """int16 (n,) samples, the transcript, and a name for error messages."""
 
     name: str
     samples: np.ndarray

@@ -84,7 +84,7 @@ def _place(config: Config, folder: Path, split: str) -> coco_folder.Place:
 
 
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
-    """Training and evaluation split in `folder`: the first touch of the data set. Images without a box train nobody,
+    """Training and evaluation split in `folder`: the first access to the data set. Images without a box train nobody,
     and in an evaluation nothing is looked for in them, though they count as samples (reference of the benchmark)."""
     train, val = (_place(config, folder, split) for split in prepared.SPLITS)
     known, judged = (coco_folder.annotations_of(config, place) for place in (train, val))

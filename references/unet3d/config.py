@@ -62,7 +62,7 @@ class Data:
     target_spacing    millimetres per voxel to which volumes are resampled
     clip              lowest and highest intensity before normalisation; None: nothing is clipped
     mean, deviation   subtracted from the intensity, then its divisor; None: those of each volume
-    md5               file of lines as md5sum prints them, beside this one unless absolute: the digests that
+    md5               file of lines as md5sum prints them, next to this one unless absolute: the digests that
                       prepared files must have; None: not checked
     sha256            digest that all prepared volumes together must have; None: not checked
     verify            hash the volumes whenever they are opened; else only their sizes are compared

@@ -2,7 +2,7 @@
 
 A program writes `{"call": "init_start"}` and so on into the pipe that `TRAIN_BENCH_CALLS` names, and reads one answer
 per call from the pipe that `TRAIN_BENCH_ANSWERS` names, if it wants to. A call is stamped when it arrives; a line may
-say when it was sent (`time_ms`, milliseconds since the epoch), and the largest difference is logged.
+state when it was sent (`time_ms`, milliseconds since the epoch), and the largest difference is logged.
 docs/log-protocol.md has all of it.
 """
 

@@ -105,8 +105,7 @@ class RunConfig:
     energy_command  a program of your own to read instead, on each host; it prints a line for each reading,
                   '250 W' or '1200 J'
     energy_idle   idle power of a host; energy above it is reported, too: '10 s' measures it for 10 s before the
-                  first run,
-                  '85 W' states it
+                  first run, '85 W' states it
     tracking      trackers of the campaign: wandb, tensorboard, a list of them, or none
     tracking_online  let wandb use the network; without it, it writes files for `wandb sync`
     tracking_limit_seconds  seconds for trackers to get ready and, again, to finish after the last run

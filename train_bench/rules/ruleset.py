@@ -1,6 +1,6 @@
 """Ruleset of a round as one frozen object: the rule files, and the rules that they do not express.
 
-A table `rounds/<family>.yaml` says what holds in its rounds. Those of official rounds list, per logged benchmark name,
+A table `rounds/<family>.yaml` defines its rounds. Those of official rounds list, per logged benchmark name,
 the run count, how many runs are dropped at each end, the unit of progress, the target and the evaluation schedule, and
 their rule files are read from the installed mlperf-logging package. In our rounds each benchmark's folder states all
 this of itself, hyperparameters included (`stated`), and its rule file is made of that and of the round's part
@@ -275,7 +275,7 @@ def _official(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[
 def _benchmark(
     ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any], **of_its_kind: Any
 ) -> BenchmarkRules:
-    """Fields that rows have in common, whoever wrote them."""
+    """Fields that all rows have in common."""
     return BenchmarkRules(
         name=row["name"],
         ruleset=ruleset,

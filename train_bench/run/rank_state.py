@@ -81,7 +81,7 @@ class RankState:
     def fail(self, error: str) -> None:
         """Record the error for the parent and end without waiting for ranks that may be stuck.
 
-        Not at once where there are others: a launcher looks at its ranks once a second, and is to find the
+        Not at once where there are others: a launcher polls its ranks once a second, and is to find the
         one that was killed before those that failed for its absence.
         """
         print(error, file=sys.stderr, flush=True)  # noqa: T201

@@ -2,7 +2,7 @@
 every launcher.
 
 Ranks that do not average their gradients each train a model of their own. Rank 0 evaluates well all the same, so
-nothing else of a run shows it. The digest tells the same of two runs: with the same seed on machines of one type the
+nothing else of a run shows it. The digest does the same for two runs: with the same seed on machines of one type the
 model is the same bit by bit.
 """
 

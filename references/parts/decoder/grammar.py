@@ -6,8 +6,8 @@ A document is its subject, sentences and the end. A sentence is
 
 Every subject has a verb of its own for every noun, out of a table that is the same for all documents; adjectives, nouns
 and adverbs are drawn evenly. After each sentence the document ends with probability 1 / `SENTENCES`. So neither the
-subject nor the noun tells the verb but both together do, and the subject stands many words before it. All draws are
-integers, so that a seed means the same text everywhere.
+subject nor the noun determines the verb but both together do, and the subject stands many words before it. All draws
+are integers, so that a seed means the same text everywhere.
 """
 
 from __future__ import annotations

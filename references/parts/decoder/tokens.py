@@ -3,7 +3,7 @@
 A folder of tokens is
 
     manifest.json        format, what they were made with; per split the list of its files
-    train_00000.tokens   documents one behind the other, each with its end: unsigned little-endian integers
+    train_00000.tokens   documents, concatenated, each with its end: unsigned little-endian integers
     train_00000.json     what it was made from, documents, tokens, bytes and sha256, written last
 """
 
