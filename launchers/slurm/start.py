@@ -39,7 +39,7 @@ class Launcher:
         self.config = config
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
-        """Refuse invalid numbers and unknown options of sbatch."""
+        """Refuse invalid numbers and malformed options of sbatch."""
         config = self.config
         for name in ("nodes", "nproc_per_node", "parallel"):
             if getattr(config, name) < 1:

@@ -38,7 +38,7 @@ EXPLORATION_INIT = 1.25
 class Manner(NamedTuple):
     """Search parameters.
 
-    komi                what White gets
+    komi                points added to White's score
     virtual_losses      leaves per tree and batch
     value_init_penalty  by how much a move that was not tried is worse than its node, for the mover
     passes_from         moves of a game before which a pass is considered only where there is no other move

@@ -226,7 +226,7 @@ class _Within:
         self._file, self._end = file, end
 
     def read(self, size: int = -1) -> bytes:
-        """Read, as `io.RawIOBase`."""
+        """Read, as a binary file."""
         if size > self.longest:
             raise ValueError(f"it says that {size} bytes belong together; at most {self.longest} are read")
         content = self._file.read(size)
@@ -234,13 +234,13 @@ class _Within:
         return content
 
     def seek(self, place: int, whence: int = 0) -> int:
-        """Seek, as `io.RawIOBase`."""
+        """Seek, as a binary file."""
         if whence == 0:
             self._refuse_beyond(place)
         return self._file.seek(place, whence)
 
     def tell(self) -> int:
-        """Position, as `io.RawIOBase`."""
+        """Position, as of a binary file."""
         return self._file.tell()
 
     def seekable(self) -> bool:

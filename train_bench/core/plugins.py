@@ -80,7 +80,7 @@ def parents() -> list[str]:
 
 
 def is_installed(folder: Path) -> bool:
-    """True if a folder is part of an installed package, which is read-only."""
+    """True if a folder is part of an installed package, which must not be written to."""
     paths = sysconfig.get_paths()
     return any(folder.is_relative_to(Path(paths[name]).resolve()) for name in ("purelib", "platlib"))
 

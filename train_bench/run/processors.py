@@ -121,7 +121,7 @@ def lost_share(machine: Mapping[str, float]) -> float:
 
 
 def _of_machine(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Sums over the ranks of one machine."""
+    """Totals over the ranks of one machine."""
     ran = sum(one["ran"] for one in ranks)
     return {
         "seconds": max(one["seconds"] for one in ranks),
