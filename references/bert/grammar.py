@@ -1,5 +1,4 @@
-"""Text of an invented language, from a seed, with long-range dependencies: a word follows from two possibly distant
-others.
+"""Text of an invented language, from a seed, with long-range dependencies: a word follows from two others, near or far.
 
 A document is written in one of `DIALECTS` dialects, which share all their nouns and verbs. A sentence is some clauses,
 each a noun and the verb that belongs to it in the dialect; one in `PARTICLE_EVERY` ends with the dialect's particle:
