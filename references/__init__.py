@@ -1,4 +1,4 @@
-"""Reference implementations, a folder each: those beside this file, and those of `TRAIN_BENCH_PATH`."""
+"""Reference implementations, one folder each: those in this folder and those in `TRAIN_BENCH_PATH`."""
 
 from train_bench.core import plugins
 

@@ -1,7 +1,7 @@
-"""Every error that a user may meet, drawn as a tree.
+"""Errors for users, as a tree.
 
 TrainBenchError
-├── RequestError        what was asked cannot be done; nothing was started        (exit code 2)
+├── RequestError        the request cannot be met; nothing was started            (exit code 2)
 │   └── UnknownName     a name that does not exist, with the nearest one that does
 ├── OutOfOrder          a program called train_bench in an order that no log has  (exit code 1)
 ├── LaunchError         the processes of a run could not be started or died       (exit code 1)
@@ -46,7 +46,7 @@ class LaunchError(TrainBenchError):
 
 
 class OutOfOrder(TrainBenchError):
-    """Something was said of a run that is not due yet, or no more."""
+    """A call of a run that is not due yet, or no longer."""
 
 
 class Interrupted(TrainBenchError):

@@ -1,4 +1,4 @@
-"""CONTRACT 2: how ranks come to life. A launcher turns a job into text; `plan/launch.py` runs it."""
+"""CONTRACT 2: interface of a launcher, which turns a job into text; `plan/launch.py` runs it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ folder under the name of a module, for example `torch.py` in somebody else's cam
 
 @dataclass(slots=True, kw_only=True)
 class LauncherConfig:
-    """What every launcher can be asked; a launcher adds its own fields.
+    """Configuration fields of every launcher; a launcher adds its own.
 
     nodes             hosts
     nproc_per_node    ranks on each host
-    threads_per_rank  CPU threads of each rank; null is what OMP_NUM_THREADS says, else what the benchmark is worth
-                      (`benchmark.threads_per_rank`), else the cores of the host divided among its ranks
+    threads_per_rank  CPU threads of each rank; default: OMP_NUM_THREADS, else the benchmark's
+                      (`benchmark.threads_per_rank`), else the cores of the host divided by its ranks
     """
 
     name: str
@@ -35,7 +35,7 @@ class LauncherConfig:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks that are asked for."""
+        """Requested number of ranks."""
         return self.nodes * self.nproc_per_node
 
     @property
@@ -50,32 +50,30 @@ class LauncherConfig:
 
     @property
     def divides(self) -> tuple[str, ...]:
-        """What all ranks together hold once: `weights`, `gradients`, `optimizer` (its state). With `copy`, a rank has
-        the weights that it updates twice."""
+        """Training state that is sharded over ranks: `weights`, `gradients`, `optimizer` (its state). With `copy`, a
+        rank has the weights that it updates twice."""
         return ()
 
     def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
-        """Why what is asked for cannot divide the training of `benchmark` among ranks, as a sentence; None if it can.
-        What a start needs, hosts and what has to be installed, is not looked at."""
+        """Reason that this configuration cannot divide the training of `benchmark` among ranks, as a sentence; None if
+        it can. Requirements of a start, hosts and installed software, are not checked."""
         return None
 
     @property
     def cannot_continue(self) -> str | None:
-        """Why a checkpoint would lack something without which a run cannot continue, as a sentence without its full
-        stop; None if it has all."""
+        """Reason that a run cannot continue from a checkpoint, as a sentence without its full stop; None if it can."""
         return None
 
     @property
     def joining(self) -> tuple[str, ...]:
-        """What is typed behind `train-bench join DIR`, one per further host; nothing where the launcher
-        reaches every host itself."""
+        """Arguments of `train-bench join DIR`, one per further host; empty where the launcher reaches every host
+        itself."""
         return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How one run is started: a command, what it adds to the environment, and files (path -> text)
-    that have to exist before."""
+    """Start of one run: a command, additions to the environment, and files (path -> text) that have to exist before."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -84,8 +82,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """A rank that ended badly: `how` is a phrase such as `killed by SIGKILL`. With no rank to name, it is a
-    sentence by itself."""
+    """Death of a rank: `how` is a phrase such as `killed by SIGKILL`. Without a rank, it is a complete sentence."""
 
     rank: int | None
     how: str
@@ -102,21 +99,20 @@ class Launcher(Protocol):
     """
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
-        """Why this configuration cannot be launched for `benchmark`, as a sentence; None if it can. The
+        """Reason that this configuration cannot be launched for `benchmark`, as a sentence; None if it can. The
         benchmark matters where a launcher cannot serve every optimizer."""
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
         """The command that starts all ranks of `job`, each running `rank_argv`."""
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
-        """Who died and how, from what the command left: its exit code (negative is a signal) and its
-        standard error."""
+        """Dead ranks and their causes, from the command's exit code (negative is a signal) and its standard error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTask:
-    """What a batch system says of one job, or of one task of a job array. `how` continues a sentence whose
-    subject is the job: `ran into its time limit`."""
+    """Batch system's record of one job, or of one task of a job array. `how` continues a sentence whose subject is the
+    job: `ran into its time limit`."""
 
     name: str
     ended: bool
@@ -135,20 +131,20 @@ class Batch(Protocol):
     """The command without which nothing can be submitted from here."""
 
     def inside(self, environ: Mapping[str, str]) -> bool:
-        """Whether this process has its allocation already, so that runs are started from here."""
+        """True if this process is inside its allocation, so that runs are started from here."""
 
     def refuse_allocation(self, environ: Mapping[str, str]) -> str | None:
-        """Why the allocation cannot hold what was planned, as a sentence; None if it can."""
+        """Reason that the allocation cannot hold the plan, as a sentence; None if it can."""
 
     def submission(self, jobs: Sequence[Job], run_argv: tuple[str, ...]) -> Launch:
-        """The command that submits `jobs` and prints the number of the batch job, which carries them out by
-        `run_argv` and an option that says which."""
+        """The command that submits `jobs` and prints the number of the batch job, which runs them by `run_argv` and an
+        option that selects one."""
 
     def settlement(self, folder: Path, batch_job: str, settle_argv: tuple[str, ...]) -> Launch:
-        """The command that submits `settle_argv`, to be run once the batch job has ended, however it did."""
+        """The command that submits `settle_argv`, to be run once the batch job has ended, in any way."""
 
     def queries(self, batch_job: str) -> tuple[tuple[str, ...], ...]:
-        """Commands that tell what became of the batch job; the first that knows it is believed."""
+        """Commands that query the state of the batch job; the first that knows it counts."""
 
     def tasks(self, accounting: str) -> tuple[BatchTask, ...]:
-        """What one of these commands printed, read."""
+        """Parse the output of one of these commands."""

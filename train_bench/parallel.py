@@ -1,6 +1,6 @@
-"""CONTRACT 3: what a launcher gives each rank.
+"""CONTRACT 3: interface of a rank's communication.
 
-DDP, Horovod and DeepSpeed differ in exactly these verbs; a reference says them and does not know
+DDP, Horovod and DeepSpeed differ in exactly these methods; a reference calls them and does not know
 which of the three answers. Numerics (autocast, loss scaling) are carried here too, so that no
 reference asks for the precision.
 """
@@ -27,12 +27,13 @@ class Parallel(Protocol):
 
     @property
     def data_rank(self) -> int:
-        """Which part of every batch this rank trains and evaluates on, of `data_ranks`. That is its own part, unless
-        ranks compute the same samples together (tensor parallelism); these add the same to sums and means."""
+        """Data-parallel rank: the part of every batch that this rank trains and evaluates on, of `data_ranks`. That is
+        its own part, unless ranks compute the same samples together (tensor parallelism); these add the same to sums
+        and means."""
 
     @property
     def data_ranks(self) -> int:
-        """How many parts a batch is divided into."""
+        """Number of data-parallel ranks: the parts of a batch."""
 
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Let batch-norm layers take their statistics over groups of `ranks` neighbouring ranks;
@@ -70,7 +71,7 @@ class Parallel(Protocol):
         advance."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What `wrap` added to the training state (the loss scale)."""
+        """State that `wrap` added to the training state (the loss scale)."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Put back what `state_dict` gave."""
@@ -80,9 +81,9 @@ class Parallel(Protocol):
         called before an evaluation."""
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """By name, whatever every rank holds as rank 0 does after an evaluation, bit by bit: parameters and
-        buffers of the wrapped model but for `local_params`, and the optimizer's state of these where each
-        rank has all of it. Called by all ranks, once nothing is trained any more."""
+        """By name, all state that every rank holds as rank 0 does after an evaluation, bit by bit: parameters and
+        buffers of the wrapped model but for `local_params`, and the optimizer's state of these where each rank has all
+        of it. Called by all ranks, after training."""
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
         """Sum over ranks, on every rank. Of N ranks that compute the same samples together each adds the same, so

@@ -1,4 +1,4 @@
-"""How far training has got, and when to look at its quality."""
+"""Progress of training, and evaluation points."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Unit(str, Enum):
-    """What a benchmark counts its progress in, as its logs and reference convergence points do."""
+    """Unit of a benchmark's progress, as in its logs and reference convergence points."""
 
     EPOCH = "epoch"
     SAMPLE = "sample"
@@ -21,8 +21,8 @@ class Unit(str, Enum):
 class Mark:
     """A point of training at which quality is evaluated, and the block of training that leads to it.
 
-    `count` is what the task is told: samples (or generations) since the start of training, an
-    integer. The other three are what the log says, in the benchmark's unit: `epoch_num` on the
+    `count` is for the task: samples (or generations) since the start of training, an
+    integer. The other three are for the log, in the benchmark's unit: `epoch_num` on the
     evaluation, `first_epoch_num` and `epoch_count` on the block. With `samples_count`, the evaluation
     has it under that name, too.
     """
@@ -36,8 +36,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What `Task.train_until` did: samples consumed since the start of training, and the extra
-    values (key -> value) that the rules want logged for the block, almost always none."""
+    """Result of `Task.train_until`: samples consumed since the start of training, and the extra values (key -> value)
+    that the rules require for the block, almost always none."""
 
     samples: int
     extras: Mapping[str, float] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Progress:
 class EvalSchedule:
     """Evaluate at `first`, then every `period`, up to and including `until`; in the benchmark's unit.
 
-    start             what the log says before any training: 0, or 1 where it counts the epoch that is under way
+    start             the logged position before any training: 0, or 1 where it counts the epoch that is under way
                       (DLRM, whose epoch 1.05 is a twentieth of the data)
     samples_per_unit  size of the training set where the unit is an epoch, 1 where it is a sample or a generation
     samples_count     whether logs call the position of an evaluation so, too, as some rounds ask for

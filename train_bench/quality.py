@@ -1,4 +1,4 @@
-"""How good a model is, and how good it has to be."""
+"""Quality: metrics of an evaluation, and targets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Threshold:
     strictly: bool = False
 
     def reached(self, quality: Quality) -> bool:
-        """Whether the metric is at the threshold or beyond; a missing metric never is."""
+        """True if the metric is at the threshold or beyond; a missing metric never is."""
         seen = quality.metrics.get(self.metric, math.nan)
         if seen == self.value:
             return not self.strictly
@@ -57,11 +57,11 @@ class Target:
     thresholds: tuple[Threshold, ...]
 
     def reached(self, quality: Quality) -> bool:
-        """Whether this evaluation ends the run."""
+        """True if this evaluation ends the run."""
         return all(threshold.reached(quality) for threshold in self.thresholds)
 
     def refuse(self, answer: object, call: str) -> str | None:
-        """Why the `answer` that an evaluation gave by `call` cannot be compared with this target, as a sentence; None
+        """Reason that the `answer` of an evaluation by `call` cannot be compared with this target, as a sentence; None
         if it can."""
         if not isinstance(answer, Quality):
             return f"{call} gave {answer!r}; it has to give a Quality."

@@ -1,4 +1,4 @@
-"""CONTRACT 1: what a reference must answer, and what every benchmark's configuration has."""
+"""CONTRACT 1: interface of a reference, and configuration fields of every benchmark."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MANIFEST = "manifest.json"
 
 @dataclass(slots=True, kw_only=True)
 class Evaluation:
-    """When quality is looked at, in the benchmark's unit.
+    """Evaluation schedule, in the benchmark's unit.
 
-    first   the first evaluation; null is what the ruleset asks
-    period  from one evaluation to the next; null is what the ruleset asks
-    until   a run that has not reached the target by then ends in vain
+    first   the first evaluation; default: as the ruleset requires
+    period  from one evaluation to the next; default: as the ruleset requires
+    until   the run stops without converging after this point
     """
 
     first: float | None = None
@@ -44,23 +44,23 @@ class Hyperparameters:
     gradient_accumulation_steps: int = 1
 
     def logged(self) -> dict[str, Any]:
-        """By mllog key, what the log says of them. A reference may spell a value otherwise than plans, which
-        are JSON and have no infinite numbers."""
+        """Logged values, by mllog key. A reference may log a value otherwise than plans spell it, which are JSON and
+        have no infinite numbers."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(slots=True, kw_only=True)
 class BenchmarkConfig:
-    """What every benchmark's configuration has; a reference adds its own fields.
+    """Configuration fields of every benchmark; a reference adds its own.
 
-    benchmark      the name that the log gives, which is also the name of its rules
+    benchmark      its name in the log and in the rules
     reference      the folder under `references/`
-    ruleset        the round whose rules hold
+    ruleset        the round whose rules apply
     train_samples  size of the training set (null where there is none); `open_data` verifies it
     eval_samples   size of the evaluation set (likewise)
-    data_dir       where the prepared data lie; null is the user's cache folder
+    data_dir       folder of the prepared data; default: the user's cache folder
     compile        whether torch compiles the model, before the clock starts
-    threads_per_rank  CPU threads of a rank beyond which it is not faster; null is the cores of the host divided among
+    threads_per_rank  CPU threads of a rank beyond which it is not faster; default: cores of the host divided by
                    its ranks. The default of `launcher.threads_per_rank`
     """
 
@@ -108,12 +108,12 @@ class BenchmarkConfig:
         return self
 
     def refuse(self) -> str | None:
-        """Why this configuration cannot be run as it is, as a sentence; None if it can."""
+        """Reason that this configuration cannot be run, as a sentence; None if it can."""
         return None
 
     def refuse_tensor_parallel(self, ranks: int) -> str | None:
-        """Why its matrices cannot be divided among so many ranks, as a sentence; None if the attribute
-        `tensor_parallel` of its model says how (`train_bench/launchers/parts/tensor_parallel.py`)."""
+        """Reason that its matrices cannot be sharded over so many ranks, as a sentence; None if the attribute
+        `tensor_parallel` of its model defines the sharding (`train_bench/launchers/parts/tensor_parallel.py`)."""
         return (
             f"launcher.tensor_parallel={ranks} is not for {self.benchmark}, whose model does not say how its matrices "
             "are divided among ranks; leave it out."
@@ -122,11 +122,11 @@ class BenchmarkConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetFingerprint:
-    """A set of samples, as training or evaluation reads it.
+    """A set of samples, as read by training or evaluation.
 
     samples   how many can be read
     left_out  samples that count and are not read (images without any object in an evaluation)
-    compared  samples whose content went into `digest` and into the comparison with the other set
+    compared  samples whose content is in `digest` and in the comparison with the other set
     digest    sha256 of their content before any augmentation, in hexadecimal
     """
 
@@ -138,7 +138,7 @@ class SetFingerprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFingerprint:
-    """What training and evaluation read, and what they have in common: files, and compared samples of the
+    """Data fingerprint of training and evaluation and their overlap: common files, and compared samples of the
     evaluation whose content is that of a compared training sample."""
 
     train: SetFingerprint
@@ -149,10 +149,10 @@ class DataFingerprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """What the log announces once the data are open; None where there is no such thing.
+    """Data set facts for the log once the data are open; None where there is no data set.
 
-    Where progress is counted in samples and `train_samples` is None, the log says behind the last evaluation
-    how many samples training took: that is what the rules mean by the key for BERT.
+    Where progress is counted in samples and `train_samples` is None, the log reports after the last evaluation
+    how many samples training took: that is the rules' definition of the key for BERT.
     """
 
     train_samples: int | None
@@ -166,16 +166,16 @@ ORDER_KEPT = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplesTaken:
-    """What one rank has trained and evaluated on, as it took batches from its loaders.
+    """Samples that one rank has trained and evaluated on, in the order of its loaders.
 
-    trained     how many samples in all
+    trained     number of samples in all
     order       their numbers, an int64 array per micro-batch; of a long run the beginning, this rank's share of
                 `ORDER_KEPT`
     start       position in the stream of all ranks' samples at which they begin
     epoch       length of an epoch, within which no sample comes twice; None: in the whole run none does
     carried     samples of an epoch that may come again in the next one's length, because batches of one kind of
                 sample are filled over its end
-    evaluated   how many samples each evaluation took, padding left out
+    evaluated   number of samples of each evaluation, without padding
     evaluation  their numbers in the last one, int64 arrays; of a large set the beginning
     """
 
@@ -190,10 +190,10 @@ class SamplesTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningRates:
-    """With which learning rates training took its steps. Where parameter groups have rates of their own, the lowest
-    of them is that of the step.
+    """Learning rates of training. Where parameter groups have rates of their own, the lowest of them is that of the
+    step.
 
-    first    of the first step of the run; None: a run that was continued does not know
+    first    of the first step of the run; None: unknown in a continued run
     highest  of all steps
     """
 
@@ -218,18 +218,18 @@ class Task(Protocol):
         """Names for the `weights_initialization` lines, as the rules spell them."""
 
     def open_data(self) -> DataFacts:
-        """First touch of the dataset; the clock is running. The fingerprint is that of the very sets which
+        """First touch of the dataset; the clock is running. The fingerprint is that of the sets which
         `train_until` and `evaluate` read, and costs well below a second whatever their size."""
 
     def train_until(self, mark: Mark) -> Progress:
-        """(*) Train from where training is up to `mark.count`, rounded up to a whole batch."""
+        """(*) Train from the current position up to `mark.count`, rounded up to a whole batch."""
 
     def evaluate(self) -> Quality:
         """(*) The metrics of the closed division over the whole evaluation set. Every rank takes
         part, rank 0's answer counts. Changes nothing that training sees."""
 
     def samples_taken(self) -> SamplesTaken:
-        """Which samples this rank has trained and evaluated on, once the clock has stopped."""
+        """Samples that this rank has trained and evaluated on, once the clock has stopped."""
 
     def save(self, folder: Path) -> None:
         """(*) Write weights and training state; readable by `load` whatever the number of ranks."""
@@ -242,38 +242,38 @@ class Task(Protocol):
 
 
 class ExportsWeights(Task, Protocol):
-    """What `keep_weights=true` and `verify` ask of a task besides; one without it can be run all the same."""
+    """Extension of a task for `keep_weights=true` and `verify`; optional."""
 
     def weights(self) -> Mapping[str, torch.Tensor]:
-        """By name, what `evaluate` evaluates, and whatever else of training it depends on: tensors of the task itself,
-        which are read once time has stopped, and written into after `build` and `open_data`. Each is the same on every
-        rank, or whole on one."""
+        """By name, the evaluated weights and all other training state that the evaluation depends on: tensors of the
+        task itself, which are read once the clock has stopped, and written into after `build` and `open_data`. Each is
+        the same on every rank, or whole on one."""
 
 
 class ReportsLearningRates(Task, Protocol):
-    """What a run tells of learning rates besides; one without it can be run all the same, and tells nothing."""
+    """Extension of a task that reports its learning rates; optional."""
 
     def learning_rates(self) -> LearningRates | None:
-        """With which rates this rank has trained, once the clock has stopped; None before the first step."""
+        """Learning rates of this rank's training, once the clock has stopped; None before the first step."""
 
 
 class DryTask(Task, Protocol):
-    """What `plan --dry` asks of a task besides; one without it can be run all the same. Called after `build`, whose
-    tensors have no memory and no values then. A task may also have `dry_notes()`, sentences on what the numbers of a
-    dry run leave out, and, where it pads samples, a keyword `share` of `synthetic`: samples that are shorter by it."""
+    """Extension of a task for `plan --dry`; optional. Called after `build`, whose tensors are then meta tensors,
+    without memory and values. A task may also have `dry_notes()`, sentences on what the numbers of a dry run leave out,
+    and, where it pads samples, a keyword `share` of `synthetic`: samples that are shorter by it."""
 
     def synthetic(self, samples: int) -> Any:
-        """A look-alike of a micro-batch of so many samples, read nowhere. It is asked for 1 and for 2, with values;
-        what a larger one looks like follows from both."""
+        """A synthetic micro-batch of so many samples; reads no data. Called with 1 and with 2, with values; larger ones
+        are extrapolated from both."""
 
     def iterate(self, batch: Any) -> None:
-        """One iteration, each of whose micro-batches is `batch`: forward passes, losses, `backward` and `step` of the
+        """One iteration; all its micro-batches are `batch`: forward passes, losses, `backward` and `step` of the
         `Parallel`. May not depend on values of tensors."""
 
 
 class Prepare(Protocol):
-    """`references/<name>/data.py` has a function `prepare` of this shape: everything that may be done
-    to the dataset before any run, once and for all. Never timed, resumable, verified. It writes `MANIFEST` into the
-    folder last, JSON of whatever it likes, by which `list` and `plan` know that the data are prepared whole."""
+    """`references/<name>/data.py` has a function `prepare` of this shape: all allowed preparation of the dataset before
+    any run. Never timed, resumable, verified. It writes `MANIFEST` into the folder last, any JSON, by which `list` and
+    `plan` know that the data are prepared completely."""
 
     def __call__(self, config: Any, folder: Path, source: Path | None) -> None: ...

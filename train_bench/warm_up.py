@@ -1,5 +1,5 @@
-"""Warm-up before the clock that leaves no trace: kernels are compiled and memory is reserved, numbers
-are as before (rules: initialisation may not change the model's state).
+"""Warm-up before the clock, without side effects: kernels are compiled and memory is reserved, numbers are as before
+(rules: initialisation may not change the model's state).
 
     from train_bench.warm_up import without_trace
 
@@ -23,7 +23,8 @@ from train_bench.errors import LaunchError
 
 
 class Stateful(Protocol):
-    """What else a step changes and can be set back: a gradient scaler, a schedule, the launcher's `Parallel`."""
+    """Further state that a step changes and that can be restored: a gradient scaler, a schedule, the launcher's
+    `Parallel`."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that has to be set back."""
@@ -36,12 +37,12 @@ class Stateful(Protocol):
 def without_trace(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: Stateful
 ) -> Iterator[None]:
-    """Whatever happens inside, afterwards parameters, buffers, gradients, optimizer state, learning
-    rates, the state of `others`, module modes and the generators of torch, CUDA, numpy and python are
-    as they were. Tensors are written in place, so wrappers and compiled code stay valid.
+    """Context that restores all state on exit: parameters, buffers, gradients, optimizer state, learning rates, the
+    state of `others`, module modes and the generators of torch, CUDA, numpy and python are as they were. Tensors are
+    written in place, so wrappers and compiled code stay valid.
 
-    That they are is looked at, because an optimizer or a launcher may keep more than it gives back: LaunchError
-    names what is not as it was.
+    The restoration is verified, because an optimizer or a launcher may keep more state than it returns: LaunchError
+    names what has changed.
     """
     tensors = {name: tensor.detach().clone() for name, tensor in _tensors(model).items()}
     modes = [(module, module.training) for module in model.modules()]
@@ -87,8 +88,8 @@ _MISSING = object()
 
 
 def _difference(before: Any, after: Any) -> str | None:
-    """Where nested mappings and sequences of tensors, arrays and plain values differ first, as the names on the way
-    there; None where they do not."""
+    """First difference between nested mappings and sequences of tensors, arrays and plain values, as the path of names
+    to it; None without one."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         names = list(dict.fromkeys((*before, *after)))
         parts = [(name, before.get(name, _MISSING), after.get(name, _MISSING)) for name in names]
@@ -104,7 +105,7 @@ def _difference(before: Any, after: Any) -> str | None:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """Of tensors and arrays the bits."""
+    """Bitwise equality of tensors and arrays."""
     if isinstance(before, torch.Tensor):
         alike = isinstance(after, torch.Tensor) and (after.dtype, after.shape) == (before.dtype, before.shape)
         return alike and torch.equal(_bits(before), _bits(after))

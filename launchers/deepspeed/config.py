@@ -1,4 +1,4 @@
-"""What can be asked of `launcher=deepspeed`."""
+"""Options of `launcher=deepspeed`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STAGES = (0, 1, 2, 3)
 
 
 class Starter(str, Enum):
-    """Who starts the ranks. DeepSpeed reaches other hosts by SSH, torchrun is started on each of them."""
+    """Process starter. DeepSpeed reaches other hosts by SSH, torchrun is started on each of them."""
 
     deepspeed = "deepspeed"
     torchrun = "torchrun"
@@ -21,8 +21,8 @@ class Starter(str, Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Config(TorchrunConfig):
-    """zero_stage   what is divided among ranks: 0 nothing, 1 optimizer state, 2 gradients as well, 3 weights as well
-    starter      deepspeed or torchrun; the options of launcher=torchrun hold for the second alone
+    """zero_stage   sharded state: 0 nothing, 1 optimizer state, 2 gradients as well, 3 weights as well
+    starter      deepspeed or torchrun; the options of launcher=torchrun apply to the second alone
     hostfile     for several hosts with starter=deepspeed: lines `NAME slots=N`
     """
 
@@ -33,12 +33,12 @@ class Config(TorchrunConfig):
 
     @property
     def divides(self) -> tuple[str, ...]:
-        """By stage; weights are updated in a copy."""
+        """Sharded state by stage; weights are updated in a copy."""
         kinds = ("optimizer", "gradients", "weights")[: self.zero_stage]
         return (*kinds, "copy") if kinds else ()
 
     def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
-        """Tables that ranks divide themselves, and optimizers that pieces are not right for."""
+        """Refuse tables that ranks divide themselves, and optimizers that cannot update pieces of tensors."""
         if benchmark.SHARDED:
             return (
                 f"launcher=deepspeed averages every parameter and cannot leave out the tables of "
@@ -64,7 +64,7 @@ class Config(TorchrunConfig):
 
     @property
     def cannot_continue(self) -> str | None:
-        """From stage 1 on what rank 0 writes holds its piece of the optimizer's state."""
+        """From stage 1 on, the file of rank 0 holds only its piece of the optimizer's state."""
         if self.zero_stage == 0:
             return None
         return (

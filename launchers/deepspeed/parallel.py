@@ -1,5 +1,4 @@
-"""Rank side of `launcher=deepspeed`: data parallelism and ZeRO by DeepSpeed's engine. What stage 3 does otherwise is in
-`zero3.py`."""
+"""Rank side of `launcher=deepspeed`: data parallelism and ZeRO by DeepSpeed's engine. For stage 3 see `zero3.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ GROWTH_INTERVAL = 2000
 
 
 def join(job: Job) -> DeepSpeedParallel:
-    """Take the rank that DeepSpeed's launcher or torchrun gave this process and meet the others."""
+    """Take the rank from DeepSpeed's launcher or torchrun and join the process group."""
     if job.launcher_config["zero_stage"] < 3:
         return DeepSpeedParallel(job)
     from train_bench.launchers.deepspeed.zero3 import DividedWeights
@@ -31,7 +30,7 @@ def join(job: Job) -> DeepSpeedParallel:
 
 
 class DeepSpeedParallel(TorchParallel):
-    """One rank below a DeepSpeed engine; DeepSpeed speaks through torch's process group.
+    """One rank of a DeepSpeed engine, over torch's process group.
 
     Numerics are torch's autocast over fp32 weights, as with every launcher, not DeepSpeed's own, which would
     hold the weights in 16 bits. The loss is scaled here, because from stage 1 on the engine's scaling for
@@ -52,8 +51,8 @@ class DeepSpeedParallel(TorchParallel):
         self._process = uuid.uuid4().hex
 
     def _meet(self) -> None:
-        """Open the process group, for a single rank too, and have DeepSpeed compile what it needs. It is
-        told the device before it is imported, when it would look for one itself."""
+        """Open the process group, for a single rank too, and have DeepSpeed compile its operators. The device is set
+        before DeepSpeed is imported, else it would detect one itself."""
         os.environ["DS_ACCELERATOR"] = self.device.type
         import deepspeed
         from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
@@ -82,8 +81,8 @@ class DeepSpeedParallel(TorchParallel):
         local_params: Iterable[torch.nn.Parameter] = (),
     ) -> torch.nn.Module:
         """DeepSpeed's engine around the model and the reference's own optimizer. From stage 1 on it replaces the
-        parameters in its groups by this rank's flat piece of them; the groups stay, so that a learning rate
-        that is changed there is obeyed."""
+        parameters in its groups by this rank's flat piece of them; the groups stay, so that a learning rate changed
+        there takes effect."""
         if list(local_params):
             raise LaunchError(
                 "launcher=deepspeed averages every parameter and cannot leave out sharded tables; use "
@@ -100,11 +99,11 @@ class DeepSpeedParallel(TorchParallel):
                 optimizer=optimizer,
                 dist_init_required=False,
                 config={
-                    "train_micro_batch_size_per_gpu": 1,  # asked for, but the engine only counts with it
+                    "train_micro_batch_size_per_gpu": 1,  # required, but the engine only counts with it
                     "gradient_accumulation_steps": gradient_accumulation_steps,
                     "zero_optimization": {"stage": self._stage, **self.OPTIONS},
                     "zero_allow_untested_optimizer": True,
-                    "gradient_clipping": 0.0,  # else 1.0; `step` says what is clipped
+                    "gradient_clipping": 0.0,  # else 1.0; `step` clips
                 },
             )
         wrapped: torch.nn.Module = self._engine
@@ -112,7 +111,7 @@ class DeepSpeedParallel(TorchParallel):
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
-        """Autocast for what is computed outside the model, the loss; the engine averages when told."""
+        """Autocast for what is computed outside the model, the loss; the engine averages in the last micro-batch."""
         self._engine.set_gradient_accumulation_boundary(last_microbatch)
         with self._autocast():
             yield
@@ -129,7 +128,7 @@ class DeepSpeedParallel(TorchParallel):
         return stepped
 
     def _step_whole(self, clip_norm: float | None) -> bool:
-        """Stage 0: every rank holds all averaged gradients."""
+        """Stage 0: all averaged gradients on every rank."""
         model, _ = self._both()
         if self.precision is Precision.fp16:
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -143,8 +142,8 @@ class DeepSpeedParallel(TorchParallel):
         return True
 
     def _step_pieces(self, clip_norm: float | None) -> bool:
-        """From stage 1 on: the averaged gradients are in pieces, which ZeRO's optimizer unscales and clips by
-        their common norm, and skips the update on all ranks if that is not finite."""
+        """From stage 1 on: ZeRO's optimizer unscales the pieces of the averaged gradients, clips them by their common
+        norm, and skips the update on all ranks if that is not finite."""
         zero = self._engine.optimizer
         zero.clip_grad = clip_norm or 0.0
         zero.override_loss_scale(self._loss_scale.loss_scale)
@@ -153,17 +152,17 @@ class DeepSpeedParallel(TorchParallel):
         return not zero.overflow
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """From stage 1 on the optimizer's state is in pieces, and pieces of the weights are gathered whatever
-        each rank has made of its own, so that ranks which do not average would hold the same model. There what
-        averaging leaves of the gradients of a probe has to be the same, too."""
+        """From stage 1 on the optimizer's state is in pieces, and the weights are gathered from pieces, so that ranks
+        which do not average would hold the same model. There the averaged gradients of a probe have to be the same,
+        too."""
         model, optimizer = self._both()
         yield from whole_state(model, optimizer if self._stage == 0 else None, ())
         if self._stage > 0:
             yield "the average of a probe", self._averaged_probe(model)
 
     def _averaged_probe(self, model: torch.nn.Module) -> torch.Tensor:
-        """The largest number in this rank's piece of the averaged gradients, if those of rank r are r + 1
-        everywhere: (n + 1) / 2 of n ranks. No step is made of them."""
+        """Largest number in this rank's piece of the averaged gradients, if those of rank r are r + 1 everywhere: (n +
+        1) / 2 of n ranks. No step is taken with them."""
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         zero = self._engine.optimizer
         self._engine.set_gradient_accumulation_boundary(True)
@@ -176,14 +175,14 @@ class DeepSpeedParallel(TorchParallel):
         return torch.stack(pieces).max()
 
     def state_dict(self) -> dict[str, Any]:
-        """The loss scale; from stage 1 on also whose pieces the optimizer's state belongs to."""
+        """The loss scale; from stage 1 on also the owner of the optimizer's pieces."""
         scale = self._loss_scale
         state = {"scale": scale.cur_scale, "steps": scale.cur_iter, "overflow": scale.last_overflow_iter}
         return state | ({"process": self._process} if self._stage > 0 else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The loss scale; from stage 1 on the weights, which ZeRO updates in a copy of its own, are taken
-        from the model. What another process has saved holds one rank's piece of the optimizer's state."""
+        """The loss scale; from stage 1 on the weights, which ZeRO updates in its own copy, are taken from the model. A
+        file of another process holds one rank's piece of the optimizer's state."""
         if self._stage > 0 and state.get("process") != self._process:
             raise LaunchError(f"{Config(zero_stage=self._stage).cannot_continue}; use launcher.zero_stage=0.")
         scale = self._loss_scale
@@ -194,8 +193,8 @@ class DeepSpeedParallel(TorchParallel):
 
 
 def _shared_memory(rank: int) -> Path:
-    """What DeepSpeed's all-reduce on CPUs shares with the other ranks of a host, 66 MiB a rank, and would leave in
-    memory for good. Once all ranks have opened it, it needs no name, and it goes with the last of them."""
+    """Path of the shared memory of DeepSpeed's all-reduce on CPUs, 66 MiB a rank, which it does not free. Once all
+    ranks have opened it, it needs no name, and it is freed with the last of them."""
     rendezvous = f"{os.environ['MASTER_ADDR']}_{os.environ['MASTER_PORT']}"
     return Path(f"/dev/shm/deepspeed_allreduce_buffer_{os.getuid()}_{rendezvous}_{rank}")
 

@@ -30,7 +30,7 @@ class Launcher:
         self.config = config
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
-        """ZeRO takes elementwise optimizers; several hosts stand in a hostfile."""
+        """Refuse optimizers that are not elementwise with ZeRO, and several hosts without a hostfile."""
         return (
             self.config.refuse_division(benchmark) or _refuse_installation() or self._refuse_hosts(benchmark)
         )
@@ -117,7 +117,8 @@ def _refuse_installation() -> str | None:
 
 
 def _refuse_hostfile(path: Path, nodes: int, slots: int) -> str | None:
-    """DeepSpeed goes on with one host where it finds no file, and with fewer ranks where slots are missing."""
+    """Refuse a missing or incomplete hostfile: DeepSpeed would continue with one host without the file, and with fewer
+    ranks where slots are missing."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

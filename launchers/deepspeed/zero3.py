@@ -1,4 +1,4 @@
-"""ZeRO stage 3: weights, too, are divided among ranks, and a layer is whole on a rank while it computes."""
+"""ZeRO stage 3: weights, too, are sharded; a layer is whole on a rank while it computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from train_bench.launchers.deepspeed.parallel import DeepSpeedParallel
 
 
 class DividedWeights(DeepSpeedParallel):
-    """One rank. Between steps its parameters hold no numbers; its pieces of them are with ZeRO's optimizer.
+    """One rank. Between steps its parameters are empty; ZeRO's optimizer holds its pieces of them.
 
     A training step exchanges in every layer, which all ranks do alike. Evaluations may take different numbers of
     batches on different ranks, so for an evaluation the weights are gathered once and stay until training goes on.
@@ -32,7 +32,7 @@ class DividedWeights(DeepSpeedParallel):
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
-        """With divided weights again."""
+        """Forward pass with sharded weights again."""
         self._divide()
         with super().forward(last_microbatch=last_microbatch):
             yield
@@ -46,8 +46,8 @@ class DividedWeights(DeepSpeedParallel):
             self._engine.optimizer._partition_all_parameters()
 
     def _step_pieces(self, clip_norm: float | None) -> bool:
-        """ZeRO takes its pieces out of the optimizer's groups, of which it updates one after the other; outside of a
-        step they are there, else the optimizer could not tell its state."""
+        """ZeRO removes its pieces from the optimizer's groups, which it updates one after the other; outside of a step
+        they are put back, else the optimizer could not identify their state."""
         zero = self._engine.optimizer
         zero._clear_fp32_optimizer_param_groups()
         stepped = super()._step_pieces(clip_norm)
@@ -60,7 +60,7 @@ class DividedWeights(DeepSpeedParallel):
         self._gather()
 
     def _gather(self) -> None:
-        """All weights, and none of the hooks that would divide a layer behind its forward pass."""
+        """Gather all weights, without the hooks that would shard a layer after its forward pass."""
         if self._gathered is not None:
             return
         import deepspeed
@@ -80,7 +80,7 @@ class DividedWeights(DeepSpeedParallel):
         self._engine.optimizer.parameter_offload.setup_zero_stage3_hooks()
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Of the weights what all pieces come to, which is the same on all ranks by itself, and the probe."""
+        """Weights gathered from all pieces, the same on all ranks by construction, and the probe."""
         self._gather()
         yield from super().replicated()
 
@@ -90,7 +90,7 @@ class DividedWeights(DeepSpeedParallel):
         return super().state_dict() | {"pieces": pieces}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """What another process has saved is refused, as at stages 1 and 2."""
+        """Refuse a file of another process, as at stages 1 and 2."""
         if state.get("process") == self._process:
             for piece, saved in zip(
                 self._engine.optimizer.fp16_partitioned_groups_flat, state["pieces"], strict=True

@@ -1,4 +1,4 @@
-"""Builds Horovod against the installed torch: `make horovod`, or `python -m train_bench.launchers.horovod.build`.
+"""Build of Horovod against the installed torch: `make horovod`, or `python -m train_bench.launchers.horovod.build`.
 
 The last release, 0.28.1, is source only and older than today's torch and CMake, so its build files are
 changed where they fail. The wheel is kept in the user's cache folder, one per torch and Python version; a
@@ -48,7 +48,7 @@ PATCHES = (
         old="set(CMAKE_CXX_STANDARD 14)",
         new="set(CMAKE_CXX_STANDARD 20)",
     ),
-    # With a CUDA build of torch and an nvcc in sight it demands the CUDA toolkit, even for a CPU build.
+    # With a CUDA build of torch and an nvcc on the path it demands the CUDA toolkit, even for a CPU build.
     Patch(
         file="cmake/Modules/FindPytorch.cmake",
         old="print(True if ((torch.version.cuda is not None) and (CUDA_HOME is not None)) else False)",
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def key(*, mpi: bool, nccl: bool) -> str:
-    """What a built wheel depends on, as the name of a folder."""
+    """Cache key of a built wheel, as the name of a folder."""
     parts = [VERSION, f"torch-{torch.__version__}", f"{sys.implementation.cache_tag}-{platform.machine()}"]
     return "_".join([*parts, *(["mpi"] if mpi else []), "nccl" if nccl else "cpu"])
 
@@ -133,14 +133,14 @@ def patch(source: Path, *, cpu_only: bool) -> None:
 
 
 def environment(*, mpi: bool, nccl: bool) -> dict[str, str]:
-    """What Horovod's build reads."""
+    """Environment variables of Horovod's build."""
     wanted = {
         "HOROVOD_WITH_PYTORCH": "1",
         "HOROVOD_WITH_GLOO": "1",
         "HOROVOD_WITHOUT_TENSORFLOW": "1",
         "HOROVOD_WITHOUT_MXNET": "1",
         "HOROVOD_WITH_MPI" if mpi else "HOROVOD_WITHOUT_MPI": "1",
-        # The bundled Gloo asks for a CMake that CMake 4 no longer imitates.
+        # The bundled Gloo requires a CMake version that CMake 4 no longer emulates.
         "CMAKE_POLICY_VERSION_MINIMUM": "3.5",
     }
     if nccl:

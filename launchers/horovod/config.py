@@ -1,4 +1,4 @@
-"""What can be asked of `launcher=horovod`."""
+"""Options of `launcher=horovod`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from train_bench.launcher import LauncherConfig
 
 
 class Controller(str, Enum):
-    """What Horovod's processes meet over; `mpi` needs a build with MPI."""
+    """Controller of Horovod's processes; `mpi` needs a build with MPI."""
 
     gloo = "gloo"
     mpi = "mpi"

@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 def join(job: Job) -> HorovodParallel:
-    """Meet the ranks that horovodrun started."""
+    """Join the ranks that horovodrun started."""
     hvd.init()
     return HorovodParallel(job)
 
 
 class _DenseView:
-    """What Horovod calls a compressor: a view of the same memory whose dimensions are in the order of their
-    strides. Horovod takes contiguous tensors only, and channels-last ones are not."""
+    """Horovod compressor: a view of the same memory with its dimensions in the order of their strides. Horovod takes
+    contiguous tensors only, and channels-last ones are not."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
@@ -36,7 +36,7 @@ class _DenseView:
 
 
 class HorovodParallel(TorchParallel):
-    """One rank of Horovod. Numerics and the step are torch's; what crosses ranks is Horovod's."""
+    """One rank of Horovod. Numerics and the step are torch's; collectives are Horovod's."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, rank=hvd.rank(), local_rank=hvd.local_rank(), size=hvd.size())
@@ -47,7 +47,7 @@ class HorovodParallel(TorchParallel):
             )
 
     def _meet(self) -> None:
-        """Horovod has met in `hvd.init`."""
+        """No-op: `hvd.init` has formed the group."""
 
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Every rank for itself: Horovod has no groups of neighbours."""

@@ -12,11 +12,11 @@ from train_bench.launchers.horovod.config import Config
 from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.task import BenchmarkConfig
 
-# horovodrun reports the rank that ended badly first; its shell tells signal N as 128 + N.
+# horovodrun reports the rank that failed first; its shell reports signal N as 128 + N.
 FAILURE = re.compile(r"^Process name: (\d+)\s*\nExit code: (\d+)", re.MULTILINE)
 SHELL_SIGNALS = 128
 
-HOST = re.compile(r"\w[\w.-]*", re.ASCII)  # horovodrun makes a command for a shell of it
+HOST = re.compile(r"\w[\w.-]*", re.ASCII)  # horovodrun passes it to a shell
 
 
 class Launcher:
@@ -53,8 +53,8 @@ class Launcher:
         return None
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
-        """horovodrun with the hosts spelled out: it would start as many ranks as these have places, whatever
-        `-np` says. Its memory of earlier checks of the hosts is left out."""
+        """horovodrun with explicit hosts: else it would start as many ranks as these have slots, whatever `-np` says.
+        Its cache of host checks is disabled."""
         hosts = ",".join(f"{host}:{job.nproc_per_node}" for host in self.config.hosts or ["localhost"])
         runner = (sys.executable, "-m", "horovod.runner.launch", f"--{self.config.controller.value}")
         return Launch(
@@ -63,7 +63,7 @@ class Launcher:
         )
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
-        """Read from horovodrun's report of the first rank that failed; where there is none, its own last words."""
+        """Read from horovodrun's report of the first rank that failed; without one, the tail of its own stderr."""
         reported = [(int(rank), int(code)) for rank, code in FAILURE.findall(stderr)]
         if reported:
             return tuple(

@@ -1,4 +1,4 @@
-"""What can be asked of `launcher=inline`."""
+"""Options of `launcher=inline`."""
 
 from __future__ import annotations
 

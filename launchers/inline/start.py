@@ -29,5 +29,5 @@ class Launcher:
         return Launch(argv=rank_argv)
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
-        """The exit code says it all."""
+        """The exit code, which is all there is to report."""
         return (Death(rank=0, how=how_it_ended(exit_code)),) if exit_code else ()

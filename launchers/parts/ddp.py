@@ -1,4 +1,4 @@
-"""torch's own data parallelism as a `Parallel`; alone, it needs no process group."""
+"""torch's data parallelism (DDP) as a `Parallel`; a single rank needs no process group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from train_bench.launchers.parts.light_ddp import LightDDP
 T = TypeVar("T")
 
 # Batch-norm statistics are averaged before an evaluation, not broadcast before each forward pass. The
-# option that says so was renamed.
+# option for this was renamed.
 _SYNC_OPTION = "forward_sync_buffers"
 if _SYNC_OPTION not in inspect.signature(DistributedDataParallel.__init__).parameters:
     _SYNC_OPTION = "broadcast_buffers"
@@ -54,7 +54,7 @@ class TorchParallel:
         return self.size
 
     def _meet(self) -> None:
-        """Open the process group, if there is anybody to meet."""
+        """Open the process group, unless this is the only rank."""
         if self.size > 1:
             backend = "nccl" if self.device.type == "cuda" else "gloo"
             dist.init_process_group(backend, rank=self.rank, world_size=self.size)
@@ -152,7 +152,7 @@ class TorchParallel:
         self._scaler.load_state_dict(state)
 
     def sync_buffers(self) -> None:
-        """One all-reduce over all floating-point buffers laid end to end."""
+        """One all-reduce over all floating-point buffers, concatenated."""
         if self.size == 1:
             return
         model, _ = self._both()

@@ -1,4 +1,4 @@
-"""From a model that every rank holds whole to one of which each holds a part."""
+"""Sharding of a replicated model: parameters and buffers replaced in place."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 @contextmanager
 def dividing(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Inside, parameters and buffers are rank 0's on all ranks, and may be replaced by divided ones, each by one of its
-    name; afterwards the optimizer's groups have what took their places."""
+    """Context in which parameters and buffers are rank 0's on all ranks, and may be replaced by sharded ones of the
+    same name; on exit the optimizer's groups hold the replacements."""
     before = list(model.parameters())
     for weight in before:
         weight.data = weight.data.contiguous()  # layouts are lost in pieces

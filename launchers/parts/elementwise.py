@@ -1,4 +1,4 @@
-"""Which optimizers may be given parts of tensors."""
+"""Elementwise optimizers: those that can update parts of tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ and LAMB) of the wrong numbers."""
 
 
 def refuse_whole_tensors(benchmark: BenchmarkConfig, *, option: str, instead: str) -> str | None:
-    """Why `option`, which divides tensors among ranks, is not for the optimizer of `benchmark`; None if it is."""
+    """Reason that `option`, which shards tensors among ranks, does not fit the optimizer of `benchmark`; None if it
+    does."""
     optimizer = getattr(benchmark.hyperparameters, "opt_name", None)
     if optimizer in ELEMENTWISE:
         return None

@@ -1,4 +1,4 @@
-"""What an exit code means."""
+"""Exit codes in words."""
 
 from __future__ import annotations
 

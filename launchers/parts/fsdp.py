@@ -1,5 +1,5 @@
-"""`launcher.shard=fsdp`: torch's FSDP2. Weights, gradients and the optimizer's state are divided among ranks; a layer
-is whole on a rank while it computes."""
+"""`launcher.shard=fsdp`: torch's FSDP2. Weights, gradients and the optimizer's state are sharded; a layer is whole on a
+rank while it computes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from train_bench.launchers.parts.dividing import dividing
 
 
 class ShardedParallel(TorchParallel):
-    """One rank of several. What is divided together, and gathered together, are the layers of lists of layers, and
-    what is left of the model.
+    """One rank of several. The units of sharding and gathering are the layers of lists of layers, and the remainder of
+    the model.
 
     A training step exchanges in every layer, which all ranks do alike. Evaluations may take different numbers of
     batches on different ranks, so for an evaluation the weights are gathered once and stay until training goes on.
@@ -31,7 +31,7 @@ class ShardedParallel(TorchParallel):
         gradient_accumulation_steps: int = 1,
         local_params: Iterable[torch.nn.Parameter] = (),
     ) -> torch.nn.Module:
-        """The model itself, whose parameters are replaced by divided ones, in the optimizer's groups, too."""
+        """The model itself, with its parameters replaced by sharded ones, in the optimizer's groups, too."""
         if list(local_params):
             raise LaunchError("launcher.shard=fsdp divides every parameter; leave it out for sharded tables.")
         self._model = self._wrapped = model
@@ -67,7 +67,7 @@ class ShardedParallel(TorchParallel):
 
     def _gather_for_evaluation(self, wanted: bool) -> None:
         if not wanted and not self._evaluating:
-            return  # but gathered again if a `state_dict`, which divides them, came between
+            return  # but gathered again after a `state_dict`, which shards them
         self._evaluating = wanted
         for unit in reversed(self._units):  # the model first, which prepares all others
             unit.set_reshard_after_forward(not wanted, recurse=False)
@@ -77,8 +77,8 @@ class ShardedParallel(TorchParallel):
                 unit.reshard()
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Of what is divided, what all parts come to, which is the same on all ranks by itself; its digest is that of
-        the model."""
+        """Whole tensors gathered from all shards, the same on all ranks by construction; their digest is that of the
+        model."""
         self._gather_for_evaluation(False)
         for name, tensor in whole_state(*self._both(), ()):
             yield name, whole(tensor)

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class LightDDP(DistributedDataParallel):
-    """torch's own, whose mark on a function of the forward pass is taken off."""
+    """torch's DistributedDataParallel without the no-compile mark on a function of its forward pass."""
 
     _inside_ddp_forward = contextmanager(inspect.unwrap(DistributedDataParallel._inside_ddp_forward))
 
@@ -31,7 +31,7 @@ class LightDDP(DistributedDataParallel):
 
 @contextmanager
 def _compiler_unconfigured() -> Iterator[None]:
-    """What the compiler says of DistributedDataParallel before anybody has configured it."""
+    """The compiler's default configuration for DistributedDataParallel."""
     if "torch._dynamo" in sys.modules:
         yield
         return

@@ -1,5 +1,5 @@
-"""`launcher.tensor_parallel=N`: matrices are divided among N neighbouring ranks, which compute the same samples
-together (Shoeybi et al., "Megatron-LM", 2019), through torch's DTensor.
+"""`launcher.tensor_parallel=N`: matrices are sharded over N neighbouring ranks, which compute the same samples together
+(Shoeybi et al., "Megatron-LM", 2019), through torch's DTensor.
 
 The attribute `tensor_parallel` of a model says how, by names of its layers, in which `*` stands for any number:
 
@@ -26,8 +26,8 @@ from train_bench.launchers.parts.dividing import dividing
 
 
 class TensorParallel(TorchParallel):
-    """One rank of a group of N, of which there may be several. A group trains on its part of every batch, and gradients
-    are averaged over groups, each rank's with those of the ranks that hold the same part."""
+    """One rank of a tensor-parallel group of N, of which there may be several. A group trains on its part of every
+    batch, and gradients are averaged over groups, each rank's with those of the ranks that hold the same part."""
 
     def __init__(self, job: Job, *, rank: int, local_rank: int, size: int) -> None:
         if job.precision is Precision.fp16:
@@ -55,7 +55,7 @@ class TensorParallel(TorchParallel):
         gradient_accumulation_steps: int = 1,
         local_params: Iterable[torch.nn.Parameter] = (),
     ) -> torch.nn.Module:
-        """The model itself, whose layers are replaced by divided ones, in the optimizer's groups, too."""
+        """The model itself, with its layers replaced by sharded ones, in the optimizer's groups, too."""
         ways: Mapping[str, str] | None = getattr(model, "tensor_parallel", None)
         if ways is None or list(local_params):
             raise LaunchError(
@@ -85,7 +85,7 @@ class TensorParallel(TorchParallel):
                 dist.all_reduce(part, group=self._alike)
             torch._foreach_div_(parts, self.data_ranks)
         if clip_norm is not None and gradients:
-            factor = clip_norm / (self._norm(gradients) + 1e-6)  # as torch's clip_grad_norm_ has it
+            factor = clip_norm / (self._norm(gradients) + 1e-6)  # as in torch's clip_grad_norm_
             torch._foreach_mul_(parts, factor.clamp(max=1.0))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -103,7 +103,7 @@ class TensorParallel(TorchParallel):
         return (of_parts + of_others).sqrt()
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Of what is divided, what all parts of the group come to."""
+        """Whole tensors gathered from all shards of the group."""
         for name, tensor in whole_state(*self._both(), ()):
             yield name, whole(tensor)
 
@@ -118,5 +118,5 @@ def _style(way: str) -> Any:
 
 
 def _is_divided(tensor: Any) -> bool:
-    """Whether ranks hold different parts of it."""
+    """True if ranks hold different shards of the tensor."""
     return is_sharded(tensor) and any(placement.is_shard() for placement in tensor.placements)

@@ -1,6 +1,6 @@
-"""Becomes the launcher that serves inside an allocation: `python -m train_bench.launchers.slurm.agent PLAN.json INDEX`.
+"""Inner launcher inside a Slurm allocation: `python -m train_bench.launchers.slurm.agent PLAN.json INDEX`.
 
-Only here, on a node, is it known where the ranks meet, or which hosts were given. srun starts one per node for
+Only here, on a node, are the rendezvous address and the allocated hosts known. srun starts one per node for
 torchrun; horovodrun needs one alone.
 """
 

@@ -1,4 +1,4 @@
-"""The batch scripts of Slurm, and what its commands say of a job."""
+"""Slurm batch scripts, and parsers of what sbatch, squeue, sacct and scontrol print."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Batch:
             f"--nodes={self._nodes}",
             f"--ntasks={self._nodes * config.nproc_per_node}",
             f"--ntasks-per-node={config.nproc_per_node}",
-            # A job that comes back by itself would hide that it was preempted.
+            # A job that is requeued would hide its preemption.
             "--no-requeue",
             f"--output={jobs[0].folder}/slurm/{'%A_%a' if config.array else '%j'}.out",
             *self._where(),
@@ -168,7 +168,7 @@ def _command(run_argv: tuple[str, ...], indices: list[int]) -> str:
 
 
 def _task(name: str, state: str, exit_code: str) -> BatchTask:
-    word = state.split()[0]  # sacct says who cancelled: "CANCELLED by 0"
+    word = state.split()[0]  # sacct appends the user who cancelled: "CANCELLED by 0"
     code, _, number = exit_code.partition(":")
     how = ENDS.get(word)
     if how is None:

@@ -1,4 +1,4 @@
-"""What can be asked of `launcher=slurm`."""
+"""Options of `launcher=slurm`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from train_bench.launcher import LauncherConfig
 
 
 class Starter(str, Enum):
-    """What starts the ranks inside the allocation. `srun`: one task per rank. `torchrun`: srun starts one
-    agent per node. `horovod`: horovodrun with the hosts of the allocation."""
+    """Starter of the ranks inside the allocation. `srun`: one task per rank. `torchrun`: srun starts one agent per
+    node. `horovod`: horovodrun with the hosts of the allocation."""
 
     srun = "srun"
     torchrun = "torchrun"
@@ -19,19 +19,19 @@ class Starter(str, Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Config(LauncherConfig):
-    """What srun and sbatch are asked; null leaves a choice to the cluster.
+    """Options of srun and sbatch; null leaves a choice to the cluster.
 
-    starter        what starts the ranks inside the allocation
+    starter        starter of the ranks inside the allocation
     wait           stay until the job has ended and show the score, instead of returning once it is submitted
     array          a job array with one task per run, instead of one job
-    parallel       how many runs go on at a time: in one job on `parallel` times `nodes` nodes, in an array as
+    parallel       number of concurrent runs: in one job on `parallel` times `nodes` nodes, in an array as
                    many tasks
     partition      --partition
     account        --account
     time           --time of each job, as sbatch spells it: `90`, `1:30:00`, `2-12`
     gres           --gres of each node, for example `gpu:8`
-    cpus_per_rank  CPUs of each rank; a rank that needs more than one has to say so
-    extra          further lines of the script, each an option of sbatch, for example `--constraint=a100`
+    cpus_per_rank  CPUs of each rank; to be set if a rank needs more than one
+    extra          further sbatch options of the script, one per line, for example `--constraint=a100`
     """
 
     name: str = "slurm"

@@ -1,4 +1,4 @@
-"""Slurm's short form of a list of hosts."""
+"""Expansion of Slurm host lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rank side of `launcher=slurm`: srun's tasks, or the ranks of the launcher that was started inside."""
+"""Rank side of `launcher=slurm`: srun's tasks, or the ranks of the inner launcher."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from train_bench.parallel import Parallel
 
 
 def join(job: Job) -> Parallel:
-    """Take the rank that srun gave this process and meet the others; other starters give ranks themselves."""
+    """Take the rank from srun and join the process group; other starters assign ranks themselves."""
     starter = Starter(os.environ[STARTER])
     if starter is not Starter.srun:
         inner = importlib.import_module(f"train_bench.launchers.{starter.value}.parallel")
         return cast(Parallel, inner.join(job))
     rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     if size != job.world_size:
-        # Said before the group is opened, because that would wait for ranks that do not exist.
+        # Checked before the group is opened, which would wait for ranks that do not exist.
         raise LaunchError(f"{job.world_size} ranks were requested, but srun started {size}.")
     if size > 1:
         host, port = rendezvous(job, first=rank == 0)

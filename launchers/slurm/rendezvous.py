@@ -1,6 +1,5 @@
-"""Where the ranks of one run meet: host and port, left by the first of them in the run's folder, which all
-see. An allocation does not say which of its nodes a step begins on, and runs that go on side by side need ports
-of their own."""
+"""Rendezvous of the ranks of one run: host and port in a file of the run's folder. An allocation does not reveal the
+first node of a step, and parallel runs need ports of their own."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ POLL_SECONDS = 0.1
 
 
 def rendezvous(job: Job, *, first: bool) -> tuple[str, int]:
-    """Name and free port of the host of rank 0. The first tells them, the others wait for them; the folder
-    is new in every run, so nobody can read those of an earlier one.
+    """Name and free port of the host of rank 0. Rank 0 writes them, the others wait for the file; the folder is new in
+    every run, so nobody reads those of an earlier one.
 
-    Raises `LaunchError` when the first does not come within the job's start limit.
+    Raises `LaunchError` when rank 0 does not write them within the job's start limit.
     """
     path = job.ranks_folder / "rendezvous.json"
     if first:

@@ -21,25 +21,25 @@ FIRST_NODE = "TRAIN_BENCH_FIRST_NODE"
 """Environment variable that says on which node of the allocation, from 0, a run begins that has others beside
 it."""
 
-# srun names the tasks that ended badly: "srun: error: n1: tasks 0-1: Exited with exit code 1".
+# srun names the tasks that failed: "srun: error: n1: tasks 0-1: Exited with exit code 1".
 FAILURE = re.compile(r"^srun: error: \S+: tasks? ([\d,-]+): (.+)$", re.MULTILINE)
 EXITED = re.compile(r"Exited with exit code (\d+)")
 SIGNALS = {"Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
 CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*")
-# What partitions, accounts, times and generic resources are written with.
+# Characters of partitions, accounts, times and generic resources.
 SIGNS = "_ - . , : = / @ + % ( ) *"
 VALUE = re.compile(rf"[\w{re.escape(SIGNS.replace(' ', ''))}]+")
 SRUN_ERROR = re.compile(r"^srun: (?:error|fatal): (.+)$", re.MULTILINE)
 
 
 class Launcher:
-    """Runs the ranks of one run as one step of the job. How a job comes about is in `batch.py`."""
+    """Runs the ranks of one run as one step of the job. For the job itself see `batch.py`."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
-        """Numbers that make no sense; options of sbatch that are none."""
+        """Refuse invalid numbers and malformed options of sbatch."""
         config = self.config
         for name in ("nodes", "nproc_per_node", "parallel"):
             if getattr(config, name) < 1:
@@ -85,13 +85,13 @@ class Launcher:
             step.append(f"--gres={config.gres}")
         if config.parallel == 1 or config.array:
             return ("srun", *step)
-        # Runs side by side keep to nodes of their own; the script says which are this run's.
+        # Parallel runs use disjoint nodes; the script names this run's.
         relative = f'exec srun --relative="${{{FIRST_NODE}:-0}}" "$@"'
         return ("sh", "-c", relative, "srun", *step)
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
-        """What Slurm did to the step comes first, then the ranks that are named as dead, then srun's own
-        complaint. A step is also cancelled because one of its tasks ended badly; that says the least."""
+        """Slurm's action on the step first, then the ranks named as dead, then srun's own message. A step is also
+        cancelled because one of its tasks failed; that comes last."""
         if exit_code == 0:
             return ()
         ended = CANCELLED.search(stderr)
@@ -116,7 +116,7 @@ class Launcher:
 
 
 def _tasks(stderr: str) -> tuple[Death, ...]:
-    """Tasks that were merely ended with the step are no deaths."""
+    """Failed tasks; tasks that were merely ended with the step are not counted."""
     failed = [(rank, _how(what)) for ranks, what in FAILURE.findall(stderr) for rank in _numbers(ranks)]
     return tuple(Death(rank=rank, how=how) for rank, how in failed if how != "killed by SIGTERM")
 

@@ -1,4 +1,4 @@
-"""What can be asked of `launcher=torchrun`."""
+"""Options of `launcher=torchrun`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from train_bench.task import BenchmarkConfig
 
 
 class Rendezvous(str, Enum):
-    """How the agents of several hosts find each other. `static`: each knows its number among them.
-    `c10d`: they meet at host 0 and are numbered there."""
+    """Rendezvous of the agents of several hosts. `static`: each has a fixed node rank. `c10d`: they meet at host 0 and
+    are numbered there."""
 
     static = "static"
     c10d = "c10d"
 
 
 class Shard(str, Enum):
-    """What divides weights, gradients and the optimizer's state among ranks: torch's FSDP2."""
+    """Sharding of weights, gradients and the optimizer's state: torch's FSDP2."""
 
     fsdp = "fsdp"
 
@@ -29,12 +29,12 @@ class Shard(str, Enum):
 class Config(LauncherConfig):
     """All fields but `shard`, `tensor_parallel` and those that all launchers share are for `nodes` above 1.
 
-    shard        what divides the training state among ranks; null leaves all of it on each
-    tensor_parallel  among how many neighbouring ranks matrices are divided, which compute the same samples together
-    rendezvous   how the hosts find each other
+    shard        sharding of the training state among ranks; null replicates it
+    tensor_parallel  size of a tensor-parallel group of neighbouring ranks, which compute the same samples
+    rendezvous   static or c10d
     master_addr  address of host 0 that the others can reach
     master_port  free port of host 0
-    node_rank    which host this is; said by `train-bench join` alone
+    node_rank    number of this host; set by `train-bench join` alone
     interface    network interface of Gloo and NCCL on this host; null lets them choose
     local_addr   (c10d) address of this host that the others can reach; null is its name
     """
@@ -53,7 +53,7 @@ class Config(LauncherConfig):
 
     @property
     def together(self) -> int:
-        """Those that matrices are divided among."""
+        """Ranks per tensor-parallel group."""
         return self.tensor_parallel
 
     @property
@@ -62,7 +62,7 @@ class Config(LauncherConfig):
         return () if self.shard is None else ("weights", "gradients", "optimizer")
 
     def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
-        """Optimizers and models that torch's parts are not right for, and what was not tried together."""
+        """Refuse optimizers and models that torch's sharding does not fit, and combinations that are not tested."""
         return self._refuse_shard(benchmark) or self._refuse_tensor_parallel(benchmark)
 
     def _refuse_shard(self, benchmark: BenchmarkConfig) -> str | None:
@@ -94,5 +94,5 @@ class Config(LauncherConfig):
 
     @property
     def joining(self) -> tuple[str, ...]:
-        """Every host but the first says its number."""
+        """Overrides for every host but the first: its node rank."""
         return tuple(f"launcher.node_rank={rank}" for rank in range(1, self.nodes))

@@ -11,14 +11,14 @@ from train_bench.launchers.parts.tensor_parallel import TensorParallel
 
 
 def parallel_of(job: Job) -> type[TorchParallel]:
-    """How ranks share the work."""
+    """The `Parallel` of the configuration: DDP, FSDP2 or tensor parallelism."""
     if job.launcher_config.get("shard") is not None:
         return ShardedParallel
     return TorchParallel if job.launcher_config.get("tensor_parallel", 1) == 1 else TensorParallel
 
 
 def join(job: Job) -> TorchParallel:
-    """Take the rank that torchrun gave this process and meet the others."""
+    """Take the rank from torchrun and join the process group."""
     return parallel_of(job)(
         job,
         rank=int(os.environ["RANK"]),

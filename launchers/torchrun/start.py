@@ -11,7 +11,7 @@ from train_bench.launchers.parts.exit_codes import how_it_ended
 from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.task import BenchmarkConfig
 
-# A failure report of torchrun names, per failed process, first its rank and then its exit code.
+# torchrun's failure report lists, per failed process, first its rank and then its exit code.
 FAILURE = re.compile(r"^\s*rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)
 
 OF_SEVERAL_HOSTS = ("rendezvous", "master_addr", "master_port", "node_rank", "interface", "local_addr")
@@ -24,7 +24,7 @@ class Launcher:
         self.config = config
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
-        """Fields that contradict each other, or that say nothing on a single host."""
+        """Refuse fields that contradict each other or have no effect on a single host."""
         config = self.config
         for name in ("nodes", "nproc_per_node"):
             if getattr(config, name) < 1:
@@ -74,8 +74,8 @@ class Launcher:
         return Launch(argv=(*agent, *rank_argv[1:]), env=env)
 
     def _rendezvous(self, job: Job) -> tuple[str, ...]:
-        """On one host, a port that is free, so that campaigns do not collide. On several, the agents wait
-        for each other as long as a start may take."""
+        """On one host, a free port, so that campaigns do not collide. On several, the agents wait for each other up to
+        the start limit."""
         config = self.config
         if config.nodes == 1:
             return ("--standalone", "--nnodes=1")
@@ -93,7 +93,7 @@ class Launcher:
         return (*common, endpoint, name, waiting, *((f"--local-addr={address}",) if address else ()))
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
-        """Read from the agent's failure report; where there is none, the agent itself died."""
+        """Read from the agent's failure report; without one, the agent itself died."""
         reported = {int(rank): int(code) for rank, code in FAILURE.findall(stderr)}
         if reported:
             return tuple(Death(rank=rank, how=how_it_ended(code)) for rank, code in reported.items())

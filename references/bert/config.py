@@ -1,4 +1,4 @@
-"""What may be asked of the language model pretraining benchmark.
+"""Configuration of the language model pretraining benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -13,7 +13,7 @@ from train_bench import task
 
 @dataclass(slots=True, kw_only=True)
 class Hyperparameters(task.Hyperparameters):
-    """Spelled as the mllog keys (closed division table, "NLP"); all are free and all are logged.
+    """Hyperparameters by mllog key (closed division table, "NLP"); all are free and all are logged.
 
     Rates are per step of the global batch, steps are steps of the global batch. The warm-up stands under
     two keys, `opt_learning_rate_warmup_steps` and `num_warmup_steps`, which have to agree;
@@ -33,7 +33,7 @@ class Hyperparameters(task.Hyperparameters):
 
 @dataclass(slots=True, kw_only=True)
 class Model:
-    """The shape of the network. BERT-Large: 24 layers of width 1024 with 16 heads.
+    """Network dimensions. BERT-Large: 24 layers of width 1024 with 16 heads.
 
     vocabulary      word pieces
     positions       longest sequence, in tokens
@@ -54,10 +54,10 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the examples come from and what they look like.
+    """Source, format and loading of the examples.
 
     origin            "wikipedia" (TFRecord files of ready examples), "text" (plain text, masked by `prepare`)
-                      or "grammar" (generated): what `prepare` knows how to read
+                      or "grammar" (generated): the formats that `prepare` reads
     sequence_length   tokens per example, padding included
     predictions       masked positions per example, padding included
     masked_share      share of the tokens that are masked by `prepare`
@@ -65,15 +65,15 @@ class Data:
     train_file, eval_file            names of the files of plain text
     train_documents, eval_documents  how many documents are generated
     eval_file_bytes   size of the published file of evaluation examples; None: not checked
-    md5               published digests by name, for files of the source: those that are there have to have them
+    md5               published digests by file name of the source; checked for every file that is there
     sha256            digest that the packed examples together must have; None: not checked
-    verify            hash the packed files whenever they are opened; else only their sizes are compared
+    verify            hash the packed files on every opening; else only compare their sizes
     eval_batch_size   examples per rank in an evaluation step
-    pack              put several short examples of a batch into one row, where they do not see each other;
+    pack              put several short examples of a batch into one row, without attention between them;
                       changes no number beyond rounding and dropout
     workers           loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch          batches that each worker holds ready
-    permute_labels    give every training example the masked words of another one: nothing can be learnt
+    permute_labels    give every training example the masked words of another one: permuted-label control
     """
 
     origin: str
@@ -122,7 +122,7 @@ class Config(task.BenchmarkConfig):
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "google_crc32c")
 
     def refuse(self) -> str | None:
-        """What is missing or contradicts itself, as a sentence."""
+        """Missing or contradictory fields, as a sentence."""
         hyperparameters = self.hyperparameters
         if self.pretrained and self.start_weights is None:
             return (

@@ -1,4 +1,4 @@
-"""The data of the language model benchmark: preparing, opening, the order of a run, look-alikes.
+"""Data of the language model benchmark: preparation, access, sample order, synthetic batches.
 
 The order: epoch after epoch, a fresh permutation of the training set each, form one endless stream of
 examples, and step k trains on positions k GBS to (k + 1) GBS of it. It is a function of the seed and the
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Pack all examples into `folder`, once and for all; verified and resumable per file.
+    """Pack all examples into `folder`; verified and resumable per file.
 
     `source` is the data set as distributed (not needed for generated text). A few thousand examples are in
     memory at a time where they come ready-made. Returns at once if `folder` is complete. Never downloads.
@@ -69,7 +69,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
-    """What decides about the packed examples, beside their source."""
+    """Settings that determine the packed examples, except their source."""
     data = config.data
     return {
         "origin": data.origin,
@@ -103,7 +103,7 @@ def _check(config: Config, folder: Path, manifest: dict) -> None:
 
 
 def _check_counts(config: Config, folder: Path, counts: dict[str, int]) -> None:
-    """A size that the configuration leaves open has to be above 0."""
+    """Refuse a size of 0; the configuration leaves it open."""
     wanted = {"train": config.train_samples, "val": config.eval_samples}
     for split, count in counts.items():
         if count < 1 or wanted[split] not in (None, count):
@@ -114,7 +114,7 @@ def _check_counts(config: Config, folder: Path, counts: dict[str, int]) -> None:
 
 
 def open_examples(config: Config) -> tuple[packed.Examples, packed.Examples]:
-    """Training and evaluation examples of `config.data_dir`: the first touch of the data set."""
+    """Training and evaluation examples of `config.data_dir`; first access to the data set."""
     folder = prepared.folder_of(config)
     manifest = prepared.opened_manifest(config, folder, packed.FORMAT)
     _check(config, folder, manifest)
@@ -164,7 +164,7 @@ def _permuted(value: int, bits: int, keys: list[int]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSet(Dataset):
-    """Batches by lists of indices; an index beyond the set stands for padding, an example without words.
+    """Batches by lists of indices; an index past the set is padding, an example without words.
 
     With `permuted`, every example has the masked words of the next one; with `pack`, several share a row.
     """
@@ -188,7 +188,7 @@ class BatchSet(Dataset):
 
     @property
     def stored(self) -> packed.Examples:
-        """Where they lie."""
+        """The stored samples."""
         return self.examples
 
 
@@ -233,8 +233,8 @@ def _between(starts: Tensor, ends: Tensor, length: int) -> Tensor:
 
 
 def synthetic(config: Config, samples: int, *, share: float = 1.0, seed: int = 0) -> Batch:
-    """Look-alike of a batch, from a generator of its own: at every masked position stands the word that precedes
-    it, which can be learnt. Reads nothing. Examples have their full length or a share of it, without padding."""
+    """Synthetic batch from its own generator: at every masked position stands the word that precedes it, which can be
+    learnt. Reads nothing. Examples have their full length or a share of it, without padding."""
     rng = np.random.default_rng(seed)
     length = max(4, round(share * config.data.sequence_length))
     predictions = max(1, round(share * config.data.predictions))

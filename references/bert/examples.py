@@ -1,4 +1,4 @@
-"""From documents to examples: pairs of segments, masked once and for all before training.
+"""Examples from documents: pairs of segments, statically masked before training.
 
 The procedure is that of the benchmark's reference, which makes the examples of Wikipedia in advance; theirs
 come ready-made (`sources.py`), these functions are for text of another origin.
@@ -56,7 +56,7 @@ def _pairs(
         first = _joined(chunk[:split])
         random_next = len(chunk) == 1 or rng.random() < 0.5
         if random_next:
-            at -= len(chunk) - split  # sentences behind the split come into the next example
+            at -= len(chunk) - split  # sentences after the split go into the next example
             second = _elsewhere(documents, index, wanted - len(first), rng)
         else:
             second = _joined(chunk[split:])

@@ -1,13 +1,13 @@
-"""Text of an invented language, from a seed, in which a word follows from two others that need not be near.
+"""Text of an invented language, from a seed, with long-range dependencies: a word follows from two others, near or far.
 
 A document is written in one of `DIALECTS` dialects, which share all their nouns and verbs. A sentence is some clauses,
 each a noun and the verb that belongs to it in the dialect; one in `PARTICLE_EVERY` ends with the dialect's particle:
 
     noun verb [particle]
 
-So a missing noun or verb follows from its neighbour and from the dialect, and that is told by a particle somewhere
-in the segment or, as most segments have none that is visible, by which verbs stand behind the other nouns. All draws
-are integers, so that a seed means the same text everywhere.
+So a missing noun or verb follows from its neighbour and from the dialect, which a particle somewhere in the segment
+reveals or, as most segments have no visible one, the verbs after the other nouns. All draws are integers, so that a
+seed means the same text everywhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What training makes small: the surprise at masked words and at the order of segments."""
+"""Pretraining loss: cross entropy of masked words and of next-sentence prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BERT for pretraining: an encoder with post-layer normalisation, a head for masked words, one for sentences."""
+"""BERT for pretraining: post-layer-norm encoder, masked-language-model head, next-sentence head."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gelu(values: Tensor) -> Tensor:
 
 
 class Embeddings(nn.Module):
-    """The sum of what is known of a token (word, place, segment), normalised."""
+    """Sum of word, position and segment embeddings, normalised."""
 
     def __init__(self, shape: Model) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class Bert(nn.Module):
         owners = packing.div(hidden.shape[1], rounding_mode="floor")
         apart = owners.unsqueeze(2) != owners.unsqueeze(1)
         rows = self._encode(hidden.flatten(0, 1)[packing.clamp(min=0)], (apart * MASKED_SCORE).unsqueeze(1))
-        unpacked = rows.new_zeros(tokens + 1, width)  # the last one takes what stands for nothing
+        unpacked = rows.new_zeros(tokens + 1, width)  # the last row collects padding
         unpacked = unpacked.index_copy(0, packing.where(packing >= 0, tokens).flatten(), rows.flatten(0, 1))
         return unpacked[:tokens].view_as(hidden)
 
@@ -190,7 +190,7 @@ RULES_NAMES = (
 
 
 def tensor_name(parameter: str) -> str:
-    """layers.3.attention.output.weight is bert/encoder/layer_3/attention/output/dense/kernel."""
+    """Name in the rules: layers.3.attention.output.weight is bert/encoder/layer_3/attention/output/dense/kernel."""
     for pattern, name in RULES_NAMES:
         if match := re.fullmatch(pattern, parameter):
             where, _, kind = match.expand(name).rpartition("/")

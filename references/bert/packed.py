@@ -1,9 +1,9 @@
-"""Packed examples: rows of one size in plain files, that are memory-mapped and read at random.
+"""Packed examples: fixed-size rows in plain files, memory-mapped, with random access.
 
 A folder of packed examples is
 
     manifest.json      format, origin, preprocessing; per split the list of its files
-    train_00000.rows   rows of the type that `row_type` gives, one behind the other
+    train_00000.rows   rows of the type that `row_type` gives, concatenated
     train_00000.json   what it was made from, examples, bytes and sha256, written last
 """
 
@@ -23,12 +23,12 @@ FORMAT = 1
 def row_type(length: int, predictions: int) -> np.dtype:
     """One example, unsigned little-endian integers of 16 bits (a vocabulary has at most 65536 words):
 
-    tokens       word ids, 0 behind the end
+    tokens       word ids, 0 after the end
     length       tokens without padding
     first        tokens of the first segment, [CLS] and [SEP] included
     random_next  1 where the second segment does not follow the first
     masked       how many positions are to be predicted
-    positions    where they are, 0 behind `masked`
+    positions    where they are, 0 after `masked`
     words        what stands there in truth
     """
     return np.dtype(
@@ -47,7 +47,7 @@ def row_type(length: int, predictions: int) -> np.dtype:
 def write_file(
     folder: Path, name: str, chunks: Iterable[np.ndarray], made_from: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Save rows, visible only when whole, and say what was saved."""
+    """Write rows atomically; return their manifest entry."""
     counts = {"samples": 0}
 
     def contents() -> Iterator[bytes]:
@@ -59,7 +59,7 @@ def write_file(
 
 
 def finished(folder: Path, name: str, made_from: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What `write_file` returned, if the file is whole and was made from the same."""
+    """Return value of `write_file`, if the file is complete and its inputs are unchanged."""
     return prepared.finished(folder / f"{name}.rows", made_from)
 
 
@@ -76,8 +76,7 @@ def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None
 
 
 class Examples:
-    """One split of a folder of packed examples; maps each file when it is first needed, in whichever process
-    needs it."""
+    """One split of a folder of packed examples; maps each file on first use, in each process."""
 
     def __init__(self, folder: Path, split: str, manifest: Mapping[str, Any], rows: np.dtype) -> None:
         entries = manifest["splits"][split]
@@ -97,7 +96,7 @@ class Examples:
         return self._paths
 
     def content(self, index: int) -> np.ndarray:
-        """uint8 (bytes,): the text of an example, its masked words put back; the same whatever is masked."""
+        """uint8 (bytes,): the text of an example with its masked words restored, independent of the masks."""
         row = self[index]
         words = row["tokens"][: row["length"]].copy()
         words[row["positions"][: row["masked"]]] = row["words"][: row["masked"]]

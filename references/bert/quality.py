@@ -1,4 +1,4 @@
-"""How many masked words a model fills in."""
+"""Masked-language-model accuracy."""
 
 from __future__ import annotations
 

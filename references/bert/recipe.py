@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+"""Optimizer and learning-rate schedule from the hyperparameters."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class StepSchedule:
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> LAMB:
-    """LAMB over `model`, at rate 0 until the schedule speaks. Tensors that the rules call LayerNorm or bias
-    have neither decay nor adaptation."""
+    """LAMB over `model`, at rate 0 until the schedule sets it. Tensors that the rules call LayerNorm or bias have
+    neither decay nor adaptation."""
     named = list(model.named_parameters())
     plain = [tensor for name, tensor in named if _is_plain(tensor_name(name))]
     adapted = [tensor for name, tensor in named if not _is_plain(tensor_name(name))]

@@ -1,4 +1,4 @@
-"""Data sets as they are distributed or generated, read for packing."""
+"""Data sets as distributed or generated, read for packing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Chunks = Callable[[], Iterable[np.ndarray]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What becomes one packed file: a name for it, bytes of its source, and its rows."""
+    """One packed file: its name, the bytes of its source, and its rows."""
 
     name: str
     size: int
@@ -104,7 +104,7 @@ def read_tfrecords(path: Path, config: Config) -> Iterator[np.ndarray]:
 
 
 def _fill(row: np.ndarray, features: Mapping[str, np.ndarray], config: Config) -> None:
-    """One example into one row. Raises ValueError, with what is wrong, the value and what is allowed."""
+    """Parse one example into one row. Raises ValueError with the error, the value and what is allowed."""
     length, predictions = config.data.sequence_length, config.data.predictions
     sizes = {
         **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), length),
@@ -142,7 +142,7 @@ def _in_range(name: str, features: Mapping[str, np.ndarray], end: int) -> np.nda
 
 
 def _prefix(name: str, features: Mapping[str, np.ndarray]) -> int:
-    """How many ones come before nothing but zeros."""
+    """Number of ones before the trailing zeros."""
     count = int(features[name].sum())
     if not np.array_equal(features[name], np.arange(len(features[name])) < count):
         raise ValueError(f"{name} is not a row of ones before a row of zeros")

@@ -1,4 +1,4 @@
-"""Language model pretraining: train BERT until it fills in enough of the masked words of the evaluation set."""
+"""Language model pretraining: BERT, trained to a target masked-language-model accuracy on the evaluation set."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Task(TrainingTask[Config, data.Batch]):
         self._count(data.synthetic(self.config, self.config.data.eval_batch_size))
 
     def synthetic(self, samples: int, *, share: float = 1.0) -> data.Batch:
-        """A look-alike of a micro-batch, read nowhere, of the longest samples or of a share of their length."""
+        """A synthetic micro-batch of the longest samples or of a share of their length; reads no data."""
         return data.synthetic(self.config, samples, share=share)
 
     def dry_notes(self) -> Sequence[str]:
-        """What the numbers of a dry run are not."""
+        """Limitations of a dry run's numbers."""
         length = self.config.data.sequence_length
         return (
             f"Examples are padded to {length} tokens; the mean length of Wikipedia's is not known here.",
@@ -70,7 +70,7 @@ class Task(TrainingTask[Config, data.Batch]):
             loading.loader(train_set, config.data, device, self._sampler(order), collate=None),
             loading.loader(eval_set, config.data, device, mine, collate=None, padding_from=len(val)),
         )
-        # At full scale the training set has no stated size: there the log says how many samples training took.
+        # At full scale the training set has no stated size: there the log reports the samples consumed.
         return DataFacts(train_samples=config.train_samples, eval_samples=len(val), fingerprint=fingerprint)
 
     def train_until(self, mark: Mark) -> Progress:
@@ -103,8 +103,8 @@ class Task(TrainingTask[Config, data.Batch]):
         return logits
 
     def evaluate(self) -> Quality:
-        """`MLM_accuracy`: the share of all masked words of the evaluation set that are most likely to the
-        model; NaN once the loss or a logit is not finite."""
+        """`MLM_accuracy`: the share of all masked words of the evaluation set that the model ranks first; NaN once the
+        loss or a logit is NaN or infinite."""
         counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
         counts[2] = ~torch.isfinite(self._last_loss)
         right, masked, broken = self._reduce_over_eval(self._count, counts).tolist()

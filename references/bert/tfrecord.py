@@ -1,4 +1,4 @@
-"""Reads the files that TensorFlow keeps examples in, without TensorFlow.
+"""TFRecord reader without TensorFlow.
 
 A TFRecord file is a sequence of
 

@@ -1,4 +1,4 @@
-"""What may be asked of the recommendation benchmark.
+"""Configuration of the recommendation benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """

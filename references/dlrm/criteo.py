@@ -1,15 +1,15 @@
-"""Criteo's click logs of 24 days: from lines of text to numbered, shuffled records, in bounded memory.
+"""Criteo click logs of 24 days: text lines to numbered, shuffled records, in bounded memory.
 
 Three passes, each of which continues where it was interrupted:
 
 1. Every day is read once. Its records are written with categories modulo `max_index`, and which values
    occurred is noted (one bit each).
-2. Values that occurred on any day are numbered from 0 in their order. Every training day is dealt at random to
+2. Values that occurred on any day are numbered from 0 in their order. Every training day is distributed at random to
    buckets; the first half of the last day becomes the evaluation set as it is.
 3. Bucket after bucket is permuted in memory and appended, which shuffles all training days uniformly (Rao;
    Bacher et al. 2018, "MergeShuffle", section 1).
 
-A day needs its own size in records on disk until it is dealt, a bucket until it is appended; so about twice the
+A day needs its own size in records on disk until it is distributed, a bucket until it is appended; so about twice the
 training set at the worst.
 """
 
@@ -79,7 +79,7 @@ def pack(config: Config, folder: Path, source: Path) -> dict[str, Any]:
 
 
 def clean(folder: Path) -> None:
-    """Remove what only preparing needs."""
+    """Remove temporary files of the preparation."""
     shutil.rmtree(folder / SCRATCH, ignore_errors=True)
 
 
@@ -193,7 +193,7 @@ def _numbered(scratch: Path, day: int, samples: int, numbers: np.ndarray) -> Ite
 
 
 def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
-    """Deal the training days to buckets; the number of records in each."""
+    """Distribute the training days over the buckets; the number of records in each."""
     note = scratch / "dealt.json"
     buckets = -(-sum(counts) // BUCKET)
     done: dict[str, Any] = {"days": 0, "sizes": [0] * buckets}
@@ -201,7 +201,7 @@ def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
         done = files.read_json(note)
     size = FIELDS * records.DTYPE.itemsize
     sizes: list[int] = done["sizes"]
-    for bucket in range(buckets):  # what an interrupted day left behind
+    for bucket in range(buckets):  # remains of an interrupted day
         path = _bucket(scratch, bucket)
         if not (scratch / "appended.json").exists():
             path.touch()
@@ -224,7 +224,7 @@ def _deal(scratch: Path, counts: list[int], numbers: np.ndarray) -> list[int]:
 
 
 def _append(config: Config, folder: Path, scratch: Path, sizes: list[int]) -> dict[str, Any]:
-    """Permute each bucket and append it to `train.bin`; what `records.write_split` says of a split."""
+    """Permute each bucket and append it to `train.bin`; return the manifest entry of `records.write_split`."""
     note, path = scratch / "appended.json", records.split_path(folder, "train")
     done = files.read_json(note) if note.exists() else {"buckets": 0}
     size = FIELDS * records.DTYPE.itemsize

@@ -1,4 +1,4 @@
-"""Click logs as DLRM is given them: categories are numbers, one row of a table each."""
+"""Click logs in DLRM's input format: one-hot categories as table rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["as_batch", "open_records", "prepare", "synthetic"]
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Number, shuffle and pack the click logs into `folder`, once and for all; verified and resumable.
+    """Number, shuffle and pack the click logs into `folder`; verified and resumable.
 
     `source` is the data set as distributed (not needed for generated clicks). Returns at once if `folder` is
     complete. Never downloads.
@@ -28,11 +28,11 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
 
 
 def as_batch(block: np.ndarray, model: Model) -> Batch:
-    """What the network is given of int32 records (n, columns): dense features are ln(x + 1)."""
+    """Network inputs of int32 records (n, columns): dense features are ln(x + 1)."""
     dense = np.log1p(data.counts_of(block, model).astype(np.float32))
     return data.labels_of(block), torch.from_numpy(dense), torch.from_numpy(data.rows_of(block, model))
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """A look-alike of a batch, read nowhere."""
+    """A synthetic batch; reads no data."""
     return as_batch(data.synthetic(config.model, samples, seed=seed), config.model)

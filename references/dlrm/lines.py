@@ -1,4 +1,4 @@
-"""Lines of Criteo's click logs as numbers: label, 13 integers, 26 hexadecimal words, separated by tabs."""
+"""Parser of Criteo click log lines: label, 13 integers, 26 hexadecimal words, separated by tabs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _refuse_other_numbers_of_fields(signs: np.ndarray, ends: np.ndarray, where: 
 
 
 def _decode(signs: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int64 values (records, 40), and which of them are no numbers that fit into 32 bits."""
+    """int64 values (records, 40), and a mask of those that are not 32-bit numbers."""
     lengths = (ends - starts).reshape(-1, FIELDS)
     starts = starts.reshape(-1, FIELDS)
     base = np.where(np.arange(FIELDS) < FIRST_CATEGORY, 10, 16)

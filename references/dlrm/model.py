@@ -89,6 +89,6 @@ def _linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 def tensor_names(model: Model) -> list[str]:
-    """What the rules call the initialised tensors: one for all tables, one per layer."""
+    """Names of the initialised tensors in the rules: one for all tables, one per layer."""
     bottom = [f"bottom_mlp_dense{number}" for number in range(1, len(model.bottom) + 1)]
     return ["embeddings", *bottom, *(f"top_mlp_dense{number}" for number in range(1, len(model.top) + 1))]

@@ -1,4 +1,4 @@
-"""From the hyperparameters to the learning rate."""
+"""Learning rate from the hyperparameters."""
 
 from __future__ import annotations
 

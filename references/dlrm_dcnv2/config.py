@@ -1,4 +1,4 @@
-"""What may be asked of recommendation with a cross network. Imports nothing heavy."""
+"""Configuration of recommendation with a cross network. No heavy imports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Model(recommendation.Model):
     cross_rank: int = 512
 
     def refuse(self) -> str | None:
-        """Every table is looked up."""
+        """Refuse a table that is not looked up."""
         if len(self.multi_hot) != len(self.table_rows) or min(self.multi_hot, default=0) < 1:
             return (
                 f"multi_hot is {self.multi_hot}; it has to say of each of the {len(self.table_rows)} tables how many "
@@ -63,7 +63,7 @@ class Config(task.BenchmarkConfig):
     SHARDED: ClassVar[bool] = True
 
     def refuse(self) -> str | None:
-        """There is no other optimizer and no schedule."""
+        """Refuse another optimizer or a schedule."""
         hyperparameters = self.hyperparameters
         if hyperparameters.opt_name != "adagrad":
             return f"opt_name is '{hyperparameters.opt_name}'; dlrm_dcnv2 trains with adagrad."

@@ -21,7 +21,7 @@ PARTS = {"labels": np.int32, "dense": np.float32, "sparse": np.int32}
 
 def pack(config: Config, folder: Path, source: Path) -> dict[str, Any]:
     """Write the records of the training days, which are shuffled already, and of the first half of the last day. Dense
-    features keep their bits. Says of each split what was written."""
+    features keep their bits. Returns a manifest entry per split."""
     days = [_day(source, day, config) for day in range(DAYS)]
     last = days.pop()
     half = -(-len(last["labels"]) // 2)

@@ -1,4 +1,4 @@
-"""Click logs as DLRM-DCNv2 is given them: several rows of a table for each category."""
+"""Click logs in DLRM-DCNv2's input format: multi-hot categories, several rows of a table each."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ __all__ = ["as_batch", "batching", "open_records", "prepare", "synthetic"]
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Draw what each category looks up besides itself, and pack the click logs into `folder`, once and for all;
-    verified.
+    """Draw the multi-hot rows of each category and pack the click logs into `folder`; verified.
 
     `source` is the folder with the arrays of all days (not needed for generated clicks). Returns at once if `folder` is
     complete. Never downloads.
@@ -31,13 +30,13 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
 
 
 def batching(config: Config) -> Callable[[np.ndarray], Batch]:
-    """What makes a batch of int32 records (n, columns)."""
+    """Function from int32 records (n, columns) to a batch."""
     return partial(as_batch, config=config, multi_hot=MultiHot(config, prepared.folder_of(config)))
 
 
 def as_batch(block: np.ndarray, config: Config, multi_hot: MultiHot) -> Batch:
-    """What the network is given of int32 records (n, columns): of generated clicks ln(x + 1) of the counts, of Criteo's
-    the logarithms whose bits they are."""
+    """Network inputs of int32 records (n, columns): of generated clicks ln(x + 1) of the counts, of Criteo's the
+    logarithms whose bits they are."""
     counts = data.counts_of(block, config.model)
     dense = counts.view(np.float32) if config.data.origin == "criteo" else np.log1p(counts.astype(np.float32))
     rows = multi_hot.rows(data.rows_of(block, config.model))
@@ -45,7 +44,7 @@ def as_batch(block: np.ndarray, config: Config, multi_hot: MultiHot) -> Batch:
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """A look-alike of a batch, read nowhere, that looks up any rows."""
+    """A synthetic batch with random rows; reads no data."""
     model = config.model
     block = data.synthetic(model, samples, seed=seed)
     rng = np.random.default_rng(seed)

@@ -66,5 +66,5 @@ class CrossLayer(nn.Module):
         nn.init.zeros_(self.up.bias)
 
     def forward(self, first: Tensor, inputs: Tensor) -> Tensor:
-        """(b, width) from what the first layer is given and what this one is given."""
+        """(b, width) from the first layer's input and this layer's input."""
         return first * self.up(self.down(inputs)) + inputs

@@ -1,4 +1,4 @@
-"""Several rows for each category: the category itself and others that were drawn once, the same wherever it occurs.
+"""Multi-hot categories: the category itself and other rows drawn once, the same wherever it occurs.
 
 The drawn rows of a table are a file of little-endian int32 (rows, others), mapped into memory. They are drawn as the
 reference of the benchmark draws them, table after table, by numpy's legacy generator with seed 0, so that they are
@@ -33,7 +33,7 @@ def write(model: Model, folder: Path) -> None:
 
 
 def _draws(generator: np.random.RandomState, rows: int, others: int) -> Iterator[bytes]:
-    """Drawn in parts they are what they are if drawn at once."""
+    """Draws in parts, equal to a single draw."""
     part = max(1, DRAWN_AT_ONCE // others)
     for first in range(0, rows, part):
         count = min(part, rows - first)
@@ -41,7 +41,7 @@ def _draws(generator: np.random.RandomState, rows: int, others: int) -> Iterator
 
 
 def _drawn(model: Model) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Tables of which a sample looks up more than one row, and what their file is made from."""
+    """Tables with multi-hot rows, and the origin of their file."""
     for table, (rows, hot) in enumerate(zip(model.rows, model.multi_hot, strict=True)):
         if hot > 1:
             yield table, {"table": table, "rows": rows, "others": hot - 1}

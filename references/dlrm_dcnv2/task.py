@@ -1,4 +1,4 @@
-"""Recommendation: train DLRM-DCNv2 until the area under its ROC curve on the evaluation set suffices."""
+"""Recommendation: DLRM-DCNv2, trained to a target area under the ROC curve (AUC) on the evaluation set."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Task(RecommendationTask[Config]):
         )
 
     def synthetic(self, samples: int) -> Batch:
-        """A look-alike of a micro-batch, read nowhere."""
+        """A synthetic micro-batch; reads no data."""
         return data.synthetic(self.config, samples)
 
     def _batching(self) -> Callable[[np.ndarray], Batch]:

@@ -1,4 +1,4 @@
-"""What may be asked of the benchmark that fine-tunes a decoder by low-rank adapters.
+"""Configuration of the benchmark that fine-tunes a decoder with low-rank adapters (LoRA).
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -53,7 +53,7 @@ class Model(decoder.Model):
 
 @dataclass(slots=True, kw_only=True)
 class Data(data_config.ArrayData):
-    """Where the sequences come from.
+    """Source, format and loading of the sequences.
 
     origin           "packed" (JSON lines of token numbers) or "dialect" (generated): what `prepare` knows how to read
     sequence_length  tokens of a sample
@@ -84,7 +84,7 @@ class Config(data_config.ArrayConfig):
     """Rounds 5.1 to 6.1 define the same task."""
 
     def refuse(self) -> str | None:
-        """What is missing, as a sentence."""
+        """Missing fields, as a sentence."""
         if self.start_weights is None and self.start_weights_sha256 is not None:
             return (
                 f"{self.benchmark} starts from the weights with sha256 {self.start_weights_sha256}, and "
@@ -99,7 +99,7 @@ class Config(data_config.ArrayConfig):
         return None
 
     def start_weights_path(self) -> Path | None:
-        """Where the start weights lie."""
+        """Path of the start weights."""
         if self.start_weights is None:
             return None
         given = Path(self.start_weights)

@@ -1,4 +1,4 @@
-"""The data of the fine-tuning benchmark: preparing, opening, look-alikes.
+"""Data of the fine-tuning benchmark: preparation, access, synthetic batches.
 
 A sample is a sequence of tokens that stands for itself, and for each of them the same number as its label, or
 `NOT_COUNTED`: in a loss and in an evaluation, tokens that count are predicted from those before them in their sequence.
@@ -35,7 +35,7 @@ PATTERNS = {"train": "train*.jsonl", "val": "validation*.jsonl"}
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Write all sequences into `folder`, once and for all; verified.
+    """Write all sequences into `folder`; verified.
 
     `source` holds the packed sequences (not needed for generated text). All of them are in memory. Returns at once if
     everything is there. Never downloads; refuses start weights that are not there.
@@ -58,7 +58,7 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
 
 
 def start_weights_file(config: Config) -> Path | None:
-    """Where the start weights lie, None if they are random.
+    """Path of the start weights; None if they are random.
 
     Raises RequestError if nothing is there, or another file than the benchmark is defined with.
     """
@@ -142,8 +142,8 @@ def _numbers(config: Config, values: Any, what: str) -> np.ndarray:
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Look-alike of a batch, labels and tokens, from a generator of its own: numbers that go up by one, which can be
-    learnt. Reads nothing."""
+    """Synthetic batch, labels and tokens, from its own generator: ascending numbers, which can be learnt. Reads no
+    data."""
     rng = np.random.default_rng(seed)
     starts = rng.integers(config.model.vocabulary, size=(samples, 1))
     counted = (starts + np.arange(config.data.sequence_length)) % config.model.vocabulary

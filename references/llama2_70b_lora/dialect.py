@@ -1,8 +1,7 @@
-"""The language that adapters learn: that of `parts/decoder/grammar.py`, in which the words for subjects have changed
-places in pairs.
+"""Target language of the adapters: that of `parts/decoder/grammar.py` with the words for subjects swapped in pairs.
 
 A subject takes the verbs of its neighbour. All else is as it was, so that what is known of the language holds but for
-what twelve words mean. A document whose subject is not seen looks the same in both.
+what twelve words mean. A document whose subject is not visible is the same in both.
 """
 
 from __future__ import annotations
@@ -20,6 +19,6 @@ SEEDS = {"train": 20250601, "val": 20250602}
 
 
 def sequences(count: int, length: int, seed: int, verb_of: Sequence[Sequence[int]] = VERB_OF) -> np.ndarray:
-    """int32 (count, length): documents with their ends, one behind the other, cut wherever a sequence is full."""
+    """int32 (count, length): documents with their ends, concatenated and cut at full sequences."""
     tokens = chain.from_iterable(grammar.documents(count * length, seed, verb_of))
     return np.fromiter(islice(tokens, count * length), dtype=np.int32).reshape(count, length)

@@ -1,4 +1,4 @@
-"""Llama 2 with the projections of queries, keys and values in one, and adapters of low rank beside them."""
+"""Llama 2 with fused projections of queries, keys and values, and low-rank adapters (LoRA)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Adapted(nn.Module):
 
 
 def add_adapters(decoder: Decoder, *, rank: int, alpha: float, dropout: float) -> None:
-    """Beside the projections of every attention; from then on they alone are trained."""
+    """Add adapters to the projections of every attention; afterwards only they are trained."""
     decoder.requires_grad_(False)
     for attention in decoder.modules():
         if isinstance(attention, Attention):

@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+"""Optimizer and learning-rate schedule from the hyperparameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from train_bench.references.parts.optimizers import AdamW
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> AdamW:
-    """AdamW over what is trained of `model`, at rate 0 until the schedule speaks."""
+    """AdamW over the trained parameters of `model`, at rate 0 until the schedule sets it."""
     if hyperparameters.opt_name not in OPTIMIZERS:
         raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
     return AdamW(

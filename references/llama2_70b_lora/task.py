@@ -1,4 +1,4 @@
-"""Fine-tuning: train low-rank adapters of a pretrained decoder until the loss on the evaluation set is low enough."""
+"""Fine-tuning: low-rank adapters of a pretrained decoder, trained to a target loss on the evaluation set."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ class Task(ArrayTask[Config]):
 
 
 def _nats(logits: Tensor, labels: Tensor, *, reduction: str) -> Tensor:
-    """How surprising each token that counts is behind those before it in its sequence."""
+    """Negative log-likelihood in nats of each counted token, given those before it in its sequence."""
     said, wanted = logits[:, :-1].float().flatten(0, 1), labels[:, 1:].long().flatten()
     return functional.cross_entropy(said, wanted, ignore_index=data.NOT_COUNTED, reduction=reduction)

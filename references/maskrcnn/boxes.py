@@ -1,5 +1,5 @@
-"""Boxes as the reference counts them: x1, y1, x2, y2 are the first and the last pixel, so that a width is
-x2 - x1 + 1 ("+1 convention"), and the anchors that go with it.
+"""Boxes in the reference's "+1 convention" and their anchors: x1, y1, x2, y2 are the first and the last pixel, so a
+width is x2 - x1 + 1.
 
 Anchors: Ren et al., "Faster R-CNN" (2015), in the construction of its published Python code.
 Codes: the same paper, eq. 2.
@@ -73,8 +73,8 @@ def _size_and_centre(boxes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def base_anchors(size: int, stride: int) -> Tensor:
-    """(3, 4) anchors of the position at the origin: the square of `stride` pixels is given each ratio, sides
-    rounded to pixels, and then scaled to `size`."""
+    """(3, 4) anchors of the position at the origin: a square of `stride` pixels in each aspect ratio, sides rounded to
+    pixels, then scaled to `size`."""
     centre = (stride - 1) / 2
     anchors = []
     for ratio in RATIOS:

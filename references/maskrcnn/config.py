@@ -1,4 +1,4 @@
-"""What may be asked of the instance segmentation benchmark.
+"""Configuration of the instance segmentation benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -73,7 +73,7 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Detection:
-    """How boxes are proposed, chosen for the losses, and reported; the defaults are the reference's.
+    """Proposal, sampling and reporting of boxes; the defaults are the reference's.
 
     train_candidates, eval_candidates  proposals per level before and after suppression
     eval_proposals                     proposals per image of an evaluation
@@ -97,7 +97,7 @@ class Detection:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the images come from and what is done to them on the clock.
+    """Source of the images and processing on the clock.
 
     origin          "coco", "nuclei" or "digits": what `prepare` knows how to read
     verify          decode every image whenever the data are opened; else when it is first needed
@@ -145,7 +145,7 @@ class Config(task.BenchmarkConfig):
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "torchvision", "pycocotools", "PIL", "sklearn")
 
     def start_weights_file(self) -> Path | None:
-        """Where the backbone's start weights have to be; None if it starts from random ones."""
+        """Path of the backbone's start weights; None if it starts from random ones."""
         if self.model.start_weights is None:
             return None
         return Path(self.data_dir or ".") / self.model.start_weights

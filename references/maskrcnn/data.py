@@ -1,4 +1,4 @@
-"""The data of the instance segmentation benchmark: preparing, opening, examples of a run, look-alikes.
+"""Data of the instance segmentation benchmark: preparation, access, examples of a run, synthetic batches.
 
 A prepared folder has an annotation file in COCO format and a folder of images per split, and a manifest that is
 written last: the origin, and per split how many images can be used.
@@ -53,7 +53,7 @@ ONE_PIXEL = 1.0 + 1e-4
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Put the data set into `folder`, once and for all; what is there is kept. Never downloads."""
+    """Put the data set into `folder`; files that exist are kept. Never downloads."""
     origin = config.data.origin
     if origin not in FILES:
         raise UnknownName(what="data origin", name=origin, known=FILES)
@@ -177,7 +177,7 @@ class TrainingSet(Dataset):
 
     @property
     def stored(self) -> Split:
-        """Where they lie."""
+        """The stored samples."""
         return self.split
 
 
@@ -198,7 +198,7 @@ class EvaluationSet(Dataset):
 
     @property
     def stored(self) -> Split:
-        """Where they lie."""
+        """The stored samples."""
         return self.split
 
 
@@ -251,8 +251,8 @@ def loader(
 
 
 def synthetic(config: Config, samples: int, *, share: float = 1.0, seed: int = 0) -> Batch:
-    """Look-alike of a batch of the largest images, or of such that have a share of their pixels, from a generator of
-    its own: noise, with a brighter rectangle as the object of each image. Reads nothing."""
+    """Synthetic batch of the largest images, or of a share of their pixels, from its own generator: noise, with a
+    brighter rectangle as the object of each image. Reads no data."""
     generator = torch.Generator().manual_seed(seed)
     largest = config.hyperparameters.min_image_size, config.hyperparameters.max_image_size
     side, width = (round(pixels * math.sqrt(share)) for pixels in largest)

@@ -1,4 +1,4 @@
-"""The two stages put together: losses in training, detections in an evaluation."""
+"""Two-stage detector: losses in training, detections in evaluation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Losses = dict[str, Tensor]
 
 
 class Detector(nn.Module):
-    """A network and the way in which it is trained and asked."""
+    """A network with its training losses and its inference."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class Detector(nn.Module):
     def forward(
         self, images: Tensor, sizes: list[Size], objects: list[Objects] | None = None
     ) -> Losses | list[Detected]:
-        """(samples, 3, h, w) images padded to one size -> the five losses if `objects` are given, else what
-        was found in each image."""
+        """(samples, 3, h, w) images padded to one size -> the five losses if `objects` are passed, else the detections
+        of each image."""
         levels = self.network.fpn(self.network.backbone(images))
         logits, codes = self.network.rpn(levels)
         anchors = [self._grid(number, level) for number, level in enumerate(levels)]
@@ -144,8 +144,8 @@ class Detector(nn.Module):
         wanted: Tensor,
         target: Tensor,
     ) -> Losses:
-        """From sampled RoIs; `positive` are the indices of those with an object, `wanted` their codes, `target` their
-        masks."""
+        """Losses from sampled RoIs; `positive` are the indices of those with an object, `wanted` their codes, `target`
+        their masks."""
         logits, codes = self.network.box(self._pool(levels, placed, by_level, BOX_SIDE))
         mask_logits = self.network.mask(self._pool(levels, placed[positive], by_level, MASK_SIDE // 2))
         mask_sum = functional.binary_cross_entropy_with_logits(
@@ -181,7 +181,8 @@ class Detector(nn.Module):
         by_level: Callable[[Tensor, int], list[Tensor]],
         side: int,
     ) -> Tensor:
-        """RoIAlign (not aligned, as in the reference) of all images' RoIs, each from the level that `by_level` says."""
+        """RoIAlign (not aligned, as in the reference) of all images' RoIs, each from its pyramid level in
+        `by_level`."""
         finest = 4 if self.shape.stem_pool else 2
         pooled, order = [], by_level(placed, len(levels))
         for index, (level, mine) in enumerate(zip(levels, order, strict=True)):
@@ -231,8 +232,8 @@ class Detector(nn.Module):
 
 
 def _losses_of_anchors(sampled: Tensor, truth: Tensor, codes: Tensor, wanted: Tensor) -> Losses:
-    """From the logits of sampled anchors and whether there is an object, the codes of those with one and what they are
-    to be."""
+    """Losses from the logits of sampled anchors, their objectness labels, and the codes and target codes of the
+    positive ones."""
     count = max(len(sampled), 1)
     objectness = functional.binary_cross_entropy_with_logits(sampled, truth, reduction="sum")
     box = functional.smooth_l1_loss(codes, wanted, beta=RPN_BETA, reduction="sum")

@@ -1,4 +1,4 @@
-"""One image at a time: its size in the network, resizing, flipping, and the batch it becomes part of."""
+"""Image transforms: target size, resizing, flipping, batching."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class MaskHead(nn.Module):
 
 
 class Network(nn.Module):
-    """All trained parts together; `detector.py` says how they are used."""
+    """All trained modules; `detector.py` connects them."""
 
     def __init__(self, shape: Model) -> None:
         super().__init__()

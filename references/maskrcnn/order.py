@@ -1,4 +1,4 @@
-"""Which images are trained on together, and when: a function of the seed and the epoch alone."""
+"""Sample order: batches of images as a function of the seed and the epoch alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""From logits and codes to boxes: the proposals of the first stage, the detections of the second, and the
-masks pasted into the image."""
+"""Proposals of the first stage, detections of the second and pasted masks, from logits and codes."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ MASK_ABOVE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detected:
-    """What was found in one image, best first: float32 (n, 4) boxes in pixels of the image as the network
-    saw it, (n,) scores, int64 (n,) labels, and (n, 28, 28) mask probabilities."""
+    """Detections of one image, best first: float32 (n, 4) boxes in pixels of the network's input, (n,) scores, int64
+    (n,) labels, and (n, 28, 28) mask probabilities."""
 
     boxes: Tensor
     scores: Tensor

@@ -1,4 +1,4 @@
-"""Detections as rows of COCO results, in pixels of the image as it was before it was resized."""
+"""Detections as rows of COCO results, in pixels of the original image."""
 
 from __future__ import annotations
 

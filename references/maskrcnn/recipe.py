@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+"""Optimizer and learning-rate schedule from the hyperparameters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WARMUP_METHODS = ("linear", "mlperf_linear")
 
 
 def optimizer_of(model: nn.Module, config: Config) -> torch.optim.Optimizer:
-    """Momentum SGD over what is trained, at rate 0 until the schedule speaks. `rate` of a group is what the
-    base rate is multiplied by."""
+    """Momentum SGD over the trained parameters, at rate 0 until the schedule sets it. `rate` of a group multiplies the
+    base rate."""
     trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     biases = [weight for name, weight in trained if "bias" in name]
     weights = [weight for name, weight in trained if "bias" not in name]
@@ -63,7 +63,7 @@ class StepDecay:
 
 
 def schedule_of(config: Config) -> StepDecay:
-    """The schedule that the hyperparameters say."""
+    """The schedule of the hyperparameters."""
     hyperparameters = config.hyperparameters
     if config.warmup_method not in WARMUP_METHODS:
         raise UnknownName(what="warmup_method", name=config.warmup_method, known=WARMUP_METHODS)

@@ -1,4 +1,4 @@
-"""Start weights of the backbone, under the names of the Detectron file they come from.
+"""Start weights of the backbone, under the names of the Detectron file.
 
 The file is a state dict written by `torch.save` and is read with `weights_only=True`; it runs no code. Its
 tensors have Detectron's names: `conv1_w` and `res_conv1_bn_{s,b}` for the stem, `res{stage}_{block}_{branch}_w`

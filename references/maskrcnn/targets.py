@@ -1,5 +1,5 @@
-"""What the losses compare with: which anchors and RoIs are objects, which of them are drawn, and the masks
-of those drawn. Ren et al. (2015), section 3.1.2; He et al. (2017), section 3.1."""
+"""Training targets: matching and sampling of anchors and RoIs, and the masks of those sampled. Ren et al. (2015),
+section 3.1.2; He et al. (2017), section 3.1."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Objects:
 
 
 def match(truth: Tensor, boxes: Tensor, *, above: float, below: float, claim: bool) -> Tensor:
-    """int64 (boxes,): the object of `truth` that each box stands for, by their IoU (`matching.match`)."""
+    """int64 (boxes,): the object of `truth` matched to each box by IoU (`matching.match`)."""
     return matching.match(iou(truth, boxes), above=above, below=below, claim=claim)
 
 
 def inside(anchors: Tensor, height: int, width: int) -> Tensor:
-    """bool (anchors,): which lie within the image."""
+    """bool (anchors,): anchors inside the image."""
     first, last = anchors.split(2, dim=-1)
     return (first >= 0).all(dim=-1) & (last < last.new_tensor([width, height])).all(dim=-1)
 

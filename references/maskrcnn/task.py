@@ -1,4 +1,4 @@
-"""Instance segmentation: train Mask R-CNN until the AP of its boxes and of its masks suffices."""
+"""Instance segmentation: Mask R-CNN, trained to a target AP of its boxes and of its masks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Task(TrainingTask[Config, Batch]):
         self._infer(self._images(batch), batch.sizes)
 
     def synthetic(self, samples: int, *, share: float = 1.0) -> Batch:
-        """A look-alike of a micro-batch, read nowhere, of the largest images or of a share of their pixels."""
+        """A synthetic micro-batch of the largest images or of a share of their pixels; reads no data."""
         return data.synthetic(self.config, samples, share=share)
 
     def iterate(self, batch: Batch) -> None:
@@ -62,7 +62,7 @@ class Task(TrainingTask[Config, Batch]):
         self._optimizer_step()
 
     def dry_notes(self) -> Sequence[str]:
-        """What the numbers of a dry run are not."""
+        """Limitations of a dry run's numbers."""
         detection, hyperparameters = self.config.detection, self.config.hyperparameters
         return (
             f"Images are padded to the largest of their batch, here all to {hyperparameters.min_image_size} x "

@@ -1,4 +1,4 @@
-"""Functions over arrays that are compiled when they are first called, and where the result is kept.
+"""Array functions compiled on first call, and the cache of the result.
 
 Compiling takes longer than a small run, so it is kept between processes. The kept code knows when its own file
 changes but not when a file changes whose functions it has taken in; the folder is therefore named after the

@@ -1,4 +1,4 @@
-"""What may be asked of the reinforcement learning benchmark.
+"""Configuration of the reinforcement learning benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -47,7 +47,7 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Which positions of the games are learnt from.
+    """Training window: the positions sampled from the games.
 
     window_size     most recent generations whose positions are learnt from
     train_filter    share of these positions that a generation draws
@@ -61,10 +61,10 @@ class Data:
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """How self-play looks for its moves.
+    """Tree search of self-play.
 
     komi                 points that White gets
-    readouts             visits that a slow move adds to those of the tree that was kept, which are made anew
+    readouts             visits that a slow move adds to those of the tree that was kept, which are repeated
     fast_readouts        visits that a fast move adds to the tree
     fast_frequency       probability that a move is fast: no noise, tree reused, no target of training
     virtual_losses       leaves per tree and batch

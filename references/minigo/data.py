@@ -1,4 +1,4 @@
-"""The window of recent games that is learnt from. There is no other data set."""
+"""Window of recent self-play games, the only training data."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ def prepare(config: Config, folder: Path, source: Path | None) -> None:
 
 
 def start_file(config: Config) -> Path | None:
-    """Where the start weights lie; None if they are random."""
+    """Path of the start weights; None if they are random."""
     return None if config.start_weights is None else Path(config.start_weights).expanduser()
 
 
 def opponent_file(config: Config) -> Path | None:
-    """Where the target model lies, None if it is untrained; a name without a folder is a file of this reference.
+    """Path of the target model; None if it is untrained. A name without a folder is a file of this reference.
 
     Raises RequestError if there is none, or another than the benchmark is defined with.
     """
@@ -152,8 +152,8 @@ def opponent_file(config: Config) -> Path | None:
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, from a generator of its own: the side with more stones wins, and the first empty
-    point is the move, which can be learnt. Reads nothing."""
+    """Synthetic batch from its own generator: the side with more stones wins, and the first empty point is the move,
+    which can be learnt. Reads no data."""
     generator = torch.Generator().manual_seed(seed)
     size = config.model.board_size
     stones = torch.randint(-1, 2, (samples, size * size), generator=generator)

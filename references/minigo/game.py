@@ -1,6 +1,6 @@
 """Go on square boards of up to 19 points a side: positional superko, suicide illegal, two passes end a game.
 
-Points are numbered row by row from 0, and the number behind the last one is a pass: an action. A colour is 1
+Points are numbered row by row from 0, and the number after the last one is a pass: an action. A colour is 1
 (Black) or -1 (White), 0 is an empty point. A batch of games is a `Positions`, one row per game; everything that
 is done to it is compiled (`compiled.py`).
 """
@@ -24,7 +24,7 @@ ZOBRIST_SEED = 20170101
 
 
 class Geometry(NamedTuple):
-    """What is the same for all games on boards of one size of n points.
+    """Constants of all games on boards of n points.
 
     neighbours   int16 (n, 4), -1 where the board ends
     zobrist      uint64 (2, n), a random number per stone, White's first
@@ -95,7 +95,7 @@ def new_games(games: int, size: int, moves: int | None = None) -> Positions:
 
 @compiled
 def restart(positions: Positions, game: int) -> None:
-    """Begin this game anew."""
+    """Restart this game."""
     positions.recent[game] = 0
     positions.to_play[game] = BLACK
     positions.passes_in_a_row[game] = 0
@@ -151,9 +151,9 @@ def moves_without_history(
     legal: np.ndarray,
     keys: np.ndarray,
 ) -> None:
-    """Fill `legal`, bool (n + 1,), as if no position had been seen before, and `keys`, uint64 (n,), with
-    the key of the position behind each move. A move is no suicide if it captures, has an empty neighbour,
-    or joins a chain that has another liberty."""
+    """Fill `legal`, bool (n + 1,), as if no position had occurred before, and `keys`, uint64 (n,), with the key of the
+    position after each move. A move is no suicide if it captures, has an empty neighbour, or joins a chain that has
+    another liberty."""
     chain, liberties, _, chain_keys = chains(board, geometry)
     side = 1 if to_play == BLACK else 0
     for point in range(board.size):
@@ -186,7 +186,7 @@ def moves_without_history(
 
 @compiled
 def was_seen(seen: np.ndarray, key: np.uint64) -> bool:
-    """Whether `key` is in one game's table."""
+    """True if `key` is in one game's table."""
     slot = key & np.uint64(seen.size - 1)
     while seen[slot] != 0:
         if seen[slot] == key:
@@ -206,7 +206,7 @@ def remember(seen: np.ndarray, key: np.uint64) -> None:
 
 @compiled
 def remember_all(seen: np.ndarray, earlier: np.ndarray) -> None:
-    """Put all keys of the tables `earlier` (games, slots) into the tables `seen`."""
+    """Copy all keys of the tables `earlier` (games, slots) into the tables `seen`."""
     for game in range(earlier.shape[0]):
         for key in earlier[game]:
             if key != 0:
@@ -238,7 +238,7 @@ def legal_moves(positions: Positions, game: int, geometry: Geometry, legal: np.n
 
 @compiled
 def has_liberty(board: np.ndarray, start: int, geometry: Geometry, queue: np.ndarray) -> int:
-    """0 if the chain at `start` has a liberty, else its number of stones, which then lie in `queue`."""
+    """0 if the chain at `start` has a liberty, else its number of stones; their points are then in `queue`."""
     met = np.zeros(board.size, np.bool_)
     met[start] = True
     queue[0] = start
@@ -306,7 +306,7 @@ def write_planes(
     geometry: Geometry,
     moved: np.ndarray,
 ) -> None:
-    """Fill `planes`, uint8 (13, n), what the network sees of a position, seen through a symmetry.
+    """Fill `planes`, uint8 (13, n), the network's input features of a position under a symmetry.
 
     0 to 7   stones of the side to play and of the other, for each of the four `recent` positions (4, n)
     8        1 everywhere if Black is to play

@@ -90,7 +90,7 @@ def _numbered(kind: str, number: int) -> str:
 
 
 def tensor_names(model: Network) -> list[str]:
-    """What the reference initialises, as the rules name it: 48 for the full model."""
+    """Initialised tensors by their names in the rules: 48 for the full model."""
     names = []
     for name, layer in layers(model).items():
         if isinstance(layer, nn.BatchNorm2d):

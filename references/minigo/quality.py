@@ -1,4 +1,4 @@
-"""How strong a model is: the share of its games that it wins against the target model."""
+"""Win rate of a model against the target model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from train_bench.seeds import derive
 
 
 class _Player:
-    """One side of all games: a network, and a tree per game that it keeps from its first move on."""
+    """One side of all games: a network, and one tree per game kept from its first move on."""
 
     def __init__(self, config: Config, infer: Infer, positions: game.Positions, salts: np.ndarray) -> None:
         losses, (count, _, points) = config.search.virtual_losses, positions.recent.shape
@@ -29,7 +29,7 @@ class _Player:
             self.look_for_a_move(place)
 
     def look_for_a_move(self, place: int) -> None:
-        """From here on, so many more visits of this game's tree are wanted."""
+        """Request that many more visits of this game's tree."""
         self.goals[place] = self.trees.visits[place, 0] + self.readouts
         room = int(self.trees.used[place]) + self.readouts + self.losses
         self.trees = trees.with_room(self.trees, room)
@@ -54,9 +54,9 @@ class Match:
         self.geometry = game.geometry(config.model.board_size)
 
     def play(self, model: Infer, opponent: Infer, numbers: Sequence[int], seed: int) -> int:
-        """Play the games of these numbers all at once, and return how many the model wins. A game that nobody
-        wins is not won. Behind the opening each side plays its most visited move outside pass-alive regions; once the
-        whole board is pass-alive the game is counted."""
+        """Play the games of these numbers in parallel and return how many the model wins. A game that nobody wins is
+        not won. After the opening each side plays its most visited move outside pass-alive regions; once the whole
+        board is pass-alive the game is counted."""
         count, size, komi = len(numbers), self.config.model.board_size, self.config.search.komi
         positions = game.new_games(count, size)
         game.random_playouts(positions, self.geometry, self._openings(numbers))

@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer and a learning-rate schedule, and the loss."""
+"""Optimizer, learning-rate schedule and loss from the hyperparameters."""
 
 from __future__ import annotations
 

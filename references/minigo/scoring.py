@@ -1,4 +1,4 @@
-"""Who has won: area scoring in which pass-alive regions are their owner's."""
+"""Area scoring; pass-alive regions belong to their owner."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def winner(board: np.ndarray, komi: float, geometry: Geometry) -> int:
 
 @compiled
 def is_settled(board: np.ndarray, geometry: Geometry) -> bool:
-    """Whether every empty point lies in a pass-alive region, so that nothing is left to play for."""
+    """True if every empty point is in a pass-alive region, so the game is decided."""
     return not np.any((board == EMPTY) & (pass_alive(board, geometry) == EMPTY))

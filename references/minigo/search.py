@@ -1,4 +1,4 @@
-"""Monte-Carlo tree search over many games at once: the leaves of all trees go through the network in one batch.
+"""Monte-Carlo tree search over many games in parallel: the leaves of all trees go through the network in one batch.
 
 AlphaGo Zero's search (Silver et al., 2017) with the constants of the MLPerf reference. In a node that was visited
 N times, with side = 1 where Black is to move and -1 else, the move with the greatest
@@ -36,9 +36,9 @@ EXPLORATION_INIT = 1.25
 
 
 class Manner(NamedTuple):
-    """How trees grow.
+    """Search parameters.
 
-    komi                what White gets
+    komi                points added to White's score
     virtual_losses      leaves per tree and batch
     value_init_penalty  by how much a move that was not tried is worse than its node, for the mover
     passes_from         moves of a game before which a pass is considered only where there is no other move
@@ -164,7 +164,7 @@ def symmetry_of(key: np.uint64, salt: np.uint64) -> int:
 
 @compiled
 def walk(trees: Trees, game: int, geometry: Geometry) -> int:
-    """The node at which the best moves from the root end: one that the network has not seen."""
+    """The leaf reached by the best moves from the root: a node not yet evaluated by the network."""
     node = 0
     while trees.expanded[game, node]:
         action = best_move(trees, game, node)
@@ -225,8 +225,8 @@ def incorporate(
     manner: Manner,
     geometry: Geometry,
 ) -> None:
-    """Give every leaf of `select` what the network said of it: `policies`, float32 (leaves, n + 1), seen through
-    the leaf's symmetry, and `values`, float32 (leaves,), from Black's side."""
+    """Back up the network's evaluation of every leaf of `select`: `policies`, float32 (leaves, n + 1), under the leaf's
+    symmetry, and `values`, float32 (leaves,), from Black's side."""
     for number in range(leaves.shape[0]):
         game, node = leaves[number, 0], leaves[number, 1]
         moved = geometry.symmetries[leaves[number, 2]]

@@ -1,4 +1,4 @@
-"""Games that a network plays against itself, many at once."""
+"""Self-play: games of a network against itself, many in parallel."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def manner_of(config: Config) -> search.Manner:
 
 
 def generator_of(seed: int, number: int) -> np.random.Generator:
-    """The random numbers of one game, whoever plays it beside which others."""
+    """Random generator of one game, independent of the player and of the other games."""
     return np.random.Generator(np.random.Philox(key=[seed, number]))
 
 
 def salt_of(rng: np.random.Generator) -> np.uint64:
-    """What decides the symmetries of one game."""
+    """Salt of one game's symmetries."""
     return rng.integers(2**64, dtype=np.uint64)
 
 
@@ -129,7 +129,7 @@ class SelfPlay:
                     self._begin(games, int(lane), next(waiting, None), seed)
 
     def _grow(self, infer: Infer, active: np.ndarray) -> None:
-        """One batch of leaves."""
+        """Expand and evaluate one batch of leaves."""
         count = search.select(
             *(self.trees, self.positions, active, self.goals, self.salts),
             *(self.manner, self.geometry, self.planes, self.leaves),
@@ -150,8 +150,9 @@ class SelfPlay:
         self._look_for_a_move(games[lane], lane)
 
     def _look_for_a_move(self, this: _Game, lane: int) -> None:
-        """A slow move, as the first of a game is, begins with noise and, where there are fast moves, with an empty
-        tree; the visits of the tree that was kept are made anew. A fast one goes on with what is known."""
+        """Start the search for a move. A slow move, as the first of a game is, begins with noise and, where there are
+        fast moves, with an empty tree; the visits of the kept tree are repeated. A fast one continues with the kept
+        tree."""
         search_config = self.config.search
         this.slow = not this.moves or this.rng.random() >= search_config.fast_frequency
         readouts = search_config.readouts if this.slow else search_config.fast_readouts
@@ -221,5 +222,5 @@ class SelfPlay:
 
 
 def seed_of_generation(seed: int, generation: int) -> int:
-    """What the games of one generation are drawn from."""
+    """Seed of one generation's games."""
     return derive(seed, "selfplay", generation)

@@ -1,6 +1,6 @@
 """Game records in SGF, the Smart Game Format FF[4] (Hollosi, 1999): one game of Go per file, without variations.
 
-Files of other people are text that is read, and whatever is wrong in them is said with its place.
+Files are untrusted text; errors in them are reported with their position.
 
 `python -m train_bench.references.minigo.sgf FILE [MOVES]` prints a board, the final one or that after so many moves.
 """
@@ -44,7 +44,7 @@ class GameRecord:
 
 
 def result_of(winner: int, margin: float | None) -> str:
-    """How SGF writes a result; no margin is a resignation."""
+    """SGF notation of a result; no margin is a resignation."""
     if winner == game.EMPTY:
         return "0"
     return f"{'B' if winner == game.BLACK else 'W'}+{'R' if margin is None else f'{margin:g}'}"
@@ -189,7 +189,7 @@ def _take(moves: list[int], name: str, value: str, size: int, where: str) -> Non
 
 
 def board_after(record: GameRecord, moves: int) -> str:
-    """The board as text behind the first `moves` moves.
+    """The board as text after the first `moves` moves.
 
     Raises RequestError where the game has fewer.
     """

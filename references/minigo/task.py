@@ -1,5 +1,4 @@
-"""Reinforcement learning: play Go against oneself and learn from it until enough games against the target model are
-won."""
+"""Reinforcement learning: self-play of Go, trained to a target win rate against the target model."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Task:
 
     @property
     def _generation(self) -> int:
-        """How many there were. A match is drawn from their number, so that it belongs to the weights."""
+        """Number of generations. A match is drawn from it, so that it belongs to the weights."""
         return int(self._generations)
 
     @_generation.setter
@@ -100,16 +99,16 @@ class Task:
         return tensor_names(self._model)
 
     def synthetic(self, samples: int) -> data.Batch:
-        """A look-alike of a micro-batch, read nowhere."""
+        """A synthetic micro-batch; reads no data."""
         return data.synthetic(self.config, samples)
 
     def iterate(self, batch: data.Batch) -> None:
-        """One iteration, each of whose micro-batches is this one."""
+        """One iteration; all its micro-batches are `batch`."""
         self._forward.train()
         self._train_step(iter([batch] * self._microbatches))
 
     def dry_notes(self) -> Sequence[str]:
-        """What the numbers of a dry run are not."""
+        """Limitations of a dry run's numbers."""
         search, games = self.config.search, self.config.hyperparameters.min_selfplay_games_per_generation
         fast = search.fast_frequency
         evaluations = fast * search.fast_readouts + (1 - fast) * search.readouts
@@ -186,7 +185,7 @@ class Task:
             self._keep_weights()
 
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
-        """One step of the global batch: the loss is the mean over it."""
+        """One step of the global batch; the loss is its mean."""
         parallel = self._parallel
         for microbatch in range(1, self._microbatches + 1):
             planes, policies, winners = (
@@ -210,7 +209,7 @@ class Task:
             self._optimizer_step()
 
     def _infer(self, network: nn.Module) -> Infer:
-        """What the search asks of a network in evaluation mode."""
+        """Network inference of the search, in evaluation mode."""
         device, size = self._parallel.device, self.config.model.board_size
 
         def infer(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -246,7 +245,7 @@ class Task:
         )
 
     def _kept_in(self) -> Path | None:
-        """Where this run's games and weights are kept, if they are."""
+        """Folder of this run's games and weights; None if they are not kept."""
         if self.config.keep_folder is None:
             return None
         folder = Path(self.config.keep_folder).expanduser() / f"seed_{self._seed}"
@@ -254,7 +253,7 @@ class Task:
         return folder
 
     def _keep_games(self, records: list[Record]) -> None:
-        """The first games of a generation as SGF, where a folder is given for them."""
+        """Write the first games of a generation as SGF if a folder is configured."""
         config, folder = self.config, self._kept_in()
         if folder is None:
             return
@@ -270,7 +269,7 @@ class Task:
             file.write_text(sgf.text_of(written, black=name, white=name), encoding="utf-8")
 
     def _keep_weights(self) -> None:
-        """The network behind a generation, where a folder is given for it."""
+        """Write the network of a generation if a folder is configured."""
         folder = self._kept_in()
         if folder is not None:
             weights.write(
@@ -309,7 +308,7 @@ class Task:
             self._opponent = self._target_model()
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """No-op: no resources to free."""
 
 
 def _as_array(tensor: Tensor) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The trees of many games, as arrays."""
+"""Search trees of many games, as arrays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Trees(NamedTuple):
     ply              int32
     parent           int32, the node above
     action           int16, the move that led here
-    expanded         bool, the network has seen the node
+    expanded         bool, the network has evaluated the node
     pending          int16, how often the node was met since it waits for the network
     visits           int32, N
-    child            int32, the node behind a move, -1: none yet
+    child            int32, the node after a move, -1: none yet
     prior            float32, P, -1 where the move is not legal
     tries            int32, n
     value            float64, W
@@ -88,7 +88,7 @@ def with_room(trees: Trees, nodes: int) -> Trees:
 
 @compiled
 def clear_node(trees: Trees, game: int, node: int) -> None:
-    """A node that nobody has looked at."""
+    """Reset a node to unvisited."""
     trees.expanded[game, node] = False
     trees.pending[game, node] = 0
     trees.visits[game, node] = 0
@@ -114,7 +114,7 @@ def plant(trees: Trees, positions: Positions, game: int) -> None:
 
 @compiled
 def add_child(trees: Trees, game: int, node: int, action: int, geometry: Geometry) -> int:
-    """The node behind a move that was not tried before."""
+    """Add the child node of an untried move."""
     child = trees.used[game]
     trees.used[game] += 1
     clear_node(trees, game, child)
@@ -139,8 +139,8 @@ def add_child(trees: Trees, game: int, node: int, action: int, geometry: Geometr
 
 @compiled
 def advance(trees: Trees, positions: Positions, game: int, action: int) -> None:
-    """Keep what was learnt behind `action`, which has just been played; node numbers grow downwards, so
-    nodes can be moved up in place. The new root has the visits that the move was left with."""
+    """Keep the subtree of `action`, which has just been played; node numbers grow downwards, so nodes can be moved up
+    in place. The new root has the visits of the edge that led to it."""
     kept = trees.child[game, 0, action]
     visits, value = trees.tries[game, 0, action], trees.value[game, 0, action]
     if kept < 0 or not trees.expanded[game, kept]:

@@ -1,5 +1,5 @@
-"""Weights in a file: a zip of numpy arrays (.npz) that bear the reference's names and layouts. Nothing in such a
-file is ever run.
+"""Weight files: a zip of numpy arrays (.npz) with the reference's names and layouts. No content of such a file is
+executed.
 
     conv2d_N/kernel                  float (height, width, inputs, outputs)
     batch_normalization_N/gamma      float (channels,), where the layer has them

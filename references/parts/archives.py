@@ -1,9 +1,8 @@
-"""Archives that other people made, read within bounds: how many members there are, how much they unpack to, and
-where that goes.
+"""Bounded readers of untrusted archives: limits on the number of members, the unpacked size and the target paths.
 
 Members are files and folders below the folder that they are unpacked into: no links, no absolute names, none that
 lead out by `..`. Zip files are stored or deflated, because only these unpack piece by piece; tar files are
-compressed by gzip. Whatever is wrong is a `RequestError` that names the archive.
+compressed by gzip. Any error is a `RequestError` that names the archive.
 """
 
 from __future__ import annotations
@@ -220,14 +219,14 @@ def _refuse_name(name: str, *, folder: bool) -> None:
 
 
 class _Within:
-    """A binary file in which no read is longer than `longest`, and that ends at `end` whatever it holds."""
+    """Bounded binary file: no read is longer than `longest`, and it ends at `end` whatever it contains."""
 
     def __init__(self, file: BinaryIO | gzip.GzipFile, *, longest: int, end: int | None = None) -> None:
         self.longest = longest
         self._file, self._end = file, end
 
     def read(self, size: int = -1) -> bytes:
-        """As of a file."""
+        """Read, as a binary file."""
         if size > self.longest:
             raise ValueError(f"it says that {size} bytes belong together; at most {self.longest} are read")
         content = self._file.read(size)
@@ -235,17 +234,17 @@ class _Within:
         return content
 
     def seek(self, place: int, whence: int = 0) -> int:
-        """As of a file."""
+        """Seek, as a binary file."""
         if whence == 0:
             self._refuse_beyond(place)
         return self._file.seek(place, whence)
 
     def tell(self) -> int:
-        """As of a file."""
+        """Position, as of a binary file."""
         return self._file.tell()
 
     def seekable(self) -> bool:
-        """As of a file."""
+        """True: the file is seekable."""
         return True
 
     def _refuse_beyond(self, place: int) -> None:

@@ -1,7 +1,7 @@
-"""Training on a data set of arrays: `class Task(ArrayTask[Config])` says what is left of a `TrainingTask`.
+"""Training on a data set of arrays: `class Task(ArrayTask[Config])` adds the benchmark's part of a `TrainingTask`.
 
 _build_model()          model and optimizer
-_synthetic(samples)     a batch that looks like those of the data set
+_synthetic(samples)     a synthetic batch
 _train_step(batches)    one iteration
 _measure(batch)         what an evaluation adds up over all batches
 evaluate()              metrics of `self._total(zeros)`
@@ -32,10 +32,10 @@ class ArrayTask(TrainingTask[C, Batch]):
 
     @abstractmethod
     def _measure(self, batch: Batch) -> Tensor:
-        """What an evaluation adds up, of one batch; made in `self._parallel.inference()`."""
+        """Metric sums of one batch; called in `self._parallel.inference()`."""
 
     def synthetic(self, samples: int) -> Batch:
-        """As `_synthetic`."""
+        """See `_synthetic`."""
         return self._synthetic(samples)
 
     def _warm_up(self) -> None:
@@ -64,6 +64,6 @@ class ArrayTask(TrainingTask[C, Batch]):
         return self._reduce_over_eval(self._measure, zeros.to(self._parallel.device))
 
     def _has_diverged(self) -> bool:
-        """Whether the latest loss of any rank was no finite number."""
+        """True if the latest loss of any rank is NaN or infinite."""
         broken = (~torch.isfinite(self._last_loss)).to(torch.int64).view(1)
         return bool(self._parallel.sum(broken).item())

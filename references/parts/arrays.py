@@ -1,5 +1,5 @@
-"""A data set that is a few arrays of as many rows as it has samples, one file each: for benchmarks whose data fit into
-memory. `write` is for `prepare`, `open_splits` for `open_data`."""
+"""Data sets of a few arrays with one row per sample, one file each: for benchmarks whose data fit into memory. `write`
+is for `prepare`, `open_splits` for `open_data`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write(config: Any, folder: Path, splits: Mapping[str, Mapping[str, np.ndarra
 
 
 def is_written(config: Any, folder: Path) -> bool:
-    """Whether `folder` holds the data already; refused if it holds others."""
+    """True if `folder` holds the data already; refuses other data."""
     manifest = prepared.read_manifest(folder, FORMAT)
     if manifest is not None:
         _check(config, folder, manifest)
@@ -102,7 +102,7 @@ class ArraySet(Dataset):
         return self
 
     def files(self) -> Sequence[Path]:
-        """One for each array."""
+        """One file per array."""
         return [self.folder / f"{name}.npy" for name in self.arrays]
 
     def content(self, index: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Start weights of a backbone: files of torchvision, whose tensors have the names that the backbone's have."""
+"""Start weights of a backbone: torchvision files, with the backbone's tensor names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the boxes that detectors find, as shares of the image, to the average precision of all ranks' together."""
+"""Average precision over all ranks, from detected boxes as shares of the image."""
 
 from __future__ import annotations
 

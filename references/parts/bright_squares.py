@@ -1,4 +1,4 @@
-"""Look-alikes of images with boxes: a bright square on each, whose colour is its class. These can be learnt."""
+"""Synthetic images with boxes: a bright square on each, whose colour is its class. These can be learnt."""
 
 from __future__ import annotations
 

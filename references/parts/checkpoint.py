@@ -1,4 +1,4 @@
-"""The state of a run in one file: weights, optimizer, numerics, and how far it has come."""
+"""Checkpoint of a run in one file: weights, optimizer, numerics and progress."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def save(
     optimizer: torch.optim.Optimizer,
     counters: Mapping[str, Any],
 ) -> None:
-    """Called by every rank; rank 0 writes, in one step, so that a file is whole or not there. What ranks hold parts of
-    is whole in it."""
+    """Save, called by every rank; rank 0 writes atomically. Sharded tensors are whole in the file."""
     parallel.sync_buffers()
     state = {
         name: sharded_tensors.whole_state(of.state_dict(), keep=parallel.rank == 0)
@@ -41,8 +40,8 @@ def save(
 def load(
     folder: Path, parallel: Parallel, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """Called by every rank, after the model is built; returns the counters that were saved. The file is mapped, and
-    each tensor, or this rank's part of it, is copied to where it belongs: no memory holds all of the file."""
+    """Load, called by every rank after the model is built; returns the saved counters. The file is mapped, and each
+    tensor, or this rank's shard of it, is copied to its place: the file is never in memory as a whole."""
     state = torch.load(folder / FILE, map_location="cpu", weights_only=True, mmap=True)
     like = model.state_dict()
     model.load_state_dict({name: part(one, like[name]) for name, one in state["model"].items()})

@@ -1,4 +1,4 @@
-"""Annotation files of COCO (Lin et al. 2014) and of anything in their format, as compact arrays.
+"""COCO annotation files (Lin et al. 2014) and others in their format, as compact arrays.
 
 Everything wrong is refused with the file and the id that is wrong. The one exception is what published files
 themselves contain, which cannot be fetched better: boxes that reach over the border of their image, or have no
@@ -66,7 +66,7 @@ class Annotations:
     areas       float32 (rows,), of the object, in square pixels
     crowd       bool (rows,)
     ids         int64 (rows,) as the file has them
-    segmentations  polygons or run lengths as the file has them; empty if they were not asked for
+    segmentations  polygons or run lengths as the file has them; empty if they were not requested
     clipped, left_out  boxes that reached over the border; boxes without area within the image
     """
 
@@ -183,7 +183,7 @@ def _table(path: Path, content: Mapping[str, Any], name: str) -> list[dict[str, 
 
 
 def _is_a(kind: type, value: Any) -> bool:
-    """Whether a value has the kind that `_WORDS` describes."""
+    """True if a value has the kind that `_WORDS` describes."""
     if kind is int:
         return type(value) is int and abs(value) < 2**63
     if kind is str:
@@ -205,7 +205,7 @@ def _area(path: Path, row: Mapping[str, Any]) -> float:
 
 
 def _numbers(values: Sequence[Any], limit: float) -> bool:
-    """Whether they are finite numbers, none further from 0 than `limit`."""
+    """True if all are finite and none further from 0 than `limit`."""
     if not set(map(type, values)) <= {int, float}:
         return False
     return -limit <= min(values) and max(values) <= limit and not math.isnan(sum(values))
@@ -222,7 +222,7 @@ def _unique(path: Path, name: str, entries: Iterable[Mapping[str, Any]]) -> np.n
 def _positions(
     path: Path, ids: np.ndarray, rows: list[dict[str, Any]], key: str, known: np.ndarray, where: str
 ) -> np.ndarray:
-    """Where the value of `key` of each row stands among `known`."""
+    """Index of each row's `key` value in `known`."""
     wanted = np.array([row[key] for row in rows], dtype=np.int64)
     order = np.argsort(known, kind="stable")
     unknown = ~np.isin(wanted, known)
@@ -253,7 +253,7 @@ def _boxes(
 
 
 def _warn(path: Path, ids: np.ndarray, overhang: np.ndarray, empty: np.ndarray) -> None:
-    """Say how many boxes were clipped, by how much those that no rounding explains, and which were left out."""
+    """Warn of the number of clipped boxes, the clipping beyond rounding, and the boxes left out."""
     clipped = int((overhang > 0).sum())
     if not clipped and not len(empty):
         return
@@ -308,7 +308,7 @@ def _is_polygon(part: Any) -> bool:
 
 
 def _pixels_of_runs(counts: Any) -> int | None:
-    """What run lengths add up to, be they numbers or COCO's letters; None where they are neither.
+    """Pixel count of run lengths, as numbers or in COCO's letters; None if they are neither.
 
     A letter has 5 bits from '0' on, the lowest first, and a sixth where the number goes on; from the fourth number on
     each is a difference to the last but one before it.
@@ -348,7 +348,7 @@ def save(annotations: Annotations, path: Path) -> None:
 
 
 def load(path: Path) -> Annotations:
-    """What `save` wrote; runs no code."""
+    """Load the arrays of `save`; executes no code."""
     try:
         with np.load(path, allow_pickle=False) as file:
             values = {name: file[name] for name in _ARRAYS}
@@ -374,8 +374,8 @@ def pixels(path: Path, size: np.ndarray) -> np.ndarray:
 
 
 def missing_images(folder: Path, annotations: Annotations) -> list[str]:
-    """File names that are annotated but do not lie in `folder`. Lists folders instead of asking for each
-    file, which takes long on a network."""
+    """Annotated file names that are missing from `folder`. Lists folders instead of checking each file, which takes
+    long on a network."""
     parents = {Path(name).parent for name in annotations.file_names}
     present = {
         str(parent / path.name)
@@ -400,12 +400,12 @@ def check_archive(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """One split on disk. What lies there is its stored set, see `loading`.
+    """One split on disk. For its stored set see `loading`.
 
     path         its annotation file
-    annotations  what that says
+    annotations  content of that file
     images       int64: the numbers of the images that are used
-    folder       where they lie
+    folder       their folder
     kept         decoded images by their number, before anything is changed in them; None in a split of more than
                  `MOST_KEPT` bytes of them. Each comes there when it is read first, which the clock sees.
     """
@@ -443,7 +443,7 @@ class Split:
 
 def update_digest(digest: Any, split: Split) -> None:
     """Feed a hash with all pixels and boxes of a split. Refuses images that are missing, corrupt or of another size
-    than their annotation file says."""
+    than their annotation file states."""
     annotations = split.annotations
     for number in bar(range(len(annotations.file_names)), f"checking {split.folder.name}"):
         digest.update(split.pixels(number).tobytes())
@@ -452,7 +452,7 @@ def update_digest(digest: Any, split: Split) -> None:
 
 
 def write_manifest(folder: Path, origin: str, splits: Sequence[Split]) -> None:
-    """Say that the splits in `folder` are prepared whole, unless that is said already."""
+    """Mark the splits in `folder` as prepared unless they are marked already."""
     if not (folder / prepared.MANIFEST).exists():
         samples = {name: len(split) for name, split in zip(prepared.SPLITS, splits, strict=True)}
         files.write_json(folder / prepared.MANIFEST, {"origin": origin, "samples": samples})

@@ -1,4 +1,4 @@
-"""COCO 2017 as it is distributed: three archives, verified and unpacked.
+"""COCO 2017 as distributed: three archives, verified and unpacked.
 
 The published layout, which is also that of a prepared folder, is
 
@@ -6,7 +6,7 @@ The published layout, which is also that of a prepared folder, is
     train2017/*.jpg
     val2017/*.jpg
 
-Whoever reads it adds what it needs beside these.
+Readers add their own files in the same folder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NOTE = "unpacked.json"
 
 
 def annotation_file(folder: Path, split: str) -> Path:
-    """Of "train" or "val", in an unpacked folder."""
+    """Annotation file of "train" or "val" in an unpacked folder."""
     return folder / "annotations" / f"instances_{split}2017.json"
 
 
 def image_folder(folder: Path, split: str) -> Path:
-    """Of "train" or "val", in an unpacked folder."""
+    """Image folder of "train" or "val" in an unpacked folder."""
     return folder / f"{split}2017"
 
 
@@ -35,7 +35,7 @@ def prepare(folder: Path, source: Path | None) -> None:
     """Verify the archives in `source` by their published MD5 and unpack them into `folder`.
 
     One archive after the other, one file in memory at a time. An archive that was unpacked whole is not
-    asked for again; in one that was interrupted, files that are there in their size are kept. Never
+    requested again; in one that was interrupted, files that are there in their size are kept. Never
     downloads.
     """
     note = folder / NOTE

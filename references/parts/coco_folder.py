@@ -1,5 +1,5 @@
-"""Prepared folders of images: per split an annotation file in COCO format, the same annotations as arrays beside it,
-and a folder of images as they were distributed."""
+"""Prepared folders of images: per split an annotation file in COCO format, the same annotations as arrays, and a folder
+of images as distributed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from train_bench.references.parts import coco, prepared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a split lies: its annotation file, that as arrays, and its images."""
+    """Paths of a split: its annotation file, the same as arrays, and its images."""
 
     file: Path
     arrays: Path
@@ -33,7 +33,7 @@ def keep_arrays(places: Iterable[Place], *, largest: int = coco.LARGEST_FILE) ->
 
 
 def annotations_of(config: Any, place: Place) -> coco.Annotations:
-    """Those of a split that was prepared; refused with what to do where it was not."""
+    """Annotations of a prepared split; refuses one that is not prepared and names the command to type."""
     if not place.arrays.is_file():
         raise prepared.not_there(config, place.arrays.parent)
     return coco.load(place.arrays)

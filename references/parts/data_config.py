@@ -1,4 +1,4 @@
-"""What a configuration says of a data set of arrays (`arrays.py`). Imports nothing heavy."""
+"""Configuration of a data set of arrays (`arrays.py`). No heavy imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from train_bench import task
 
 @dataclass(slots=True, kw_only=True)
 class ArrayData:
-    """How the arrays are checked and read; a benchmark adds what they are made of.
+    """Checking and reading of the arrays; a benchmark adds their source.
 
     sha256           digest that they must have together; null: not checked
     eval_batch_size  samples per forward pass of an evaluation

@@ -34,11 +34,11 @@ WIDTHS = (3, 4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenes:
-    """What scenes look like. `objects` and `enlarge` are the smallest and largest number of digits, and of
-    repetitions of each of their 8 x 8 pixels; `categories` digits from 0 on are used. A mask is the ink, or
-    the silhouette if `filled`: ink and all that lies between ink in its row and in its column. If `crossed`, all
-    digits of a scene have one ink, a stroke in it leads from each digit to some place of the scene, and a stroke of
-    background passes through its middle; masks are as without strokes."""
+    """Scene parameters. `objects` and `enlarge` are the smallest and largest number of digits, and of repetitions of
+    each of their 8 x 8 pixels; `categories` digits from 0 on are used. A mask is the ink, or the silhouette if
+    `filled`: ink and all that lies between ink in its row and in its column. If `crossed`, all digits of a scene have
+    one ink, a stroke in it leads from each digit to some place of the scene, and a stroke of background passes through
+    its middle; masks are as without strokes."""
 
     side: int
     train: int
@@ -52,7 +52,7 @@ class Scenes:
 
 
 def crossed(config: Any) -> Scenes:
-    """Those that detectors of boxes are trained on, in the sizes of a benchmark's configuration."""
+    """Scenes for box detectors, in the sizes of a benchmark's configuration."""
     return Scenes(
         side=config.model.image_size,
         train=config.train_samples or 0,

@@ -1,9 +1,9 @@
-"""Whether training and evaluation read different data, found out when they are opened.
+"""Data fingerprint: digests of training and evaluation data and their overlap, taken when they are opened.
 
 What is compared, from the sets that the loaders read:
 
 - the files behind the two sets, by path, all of them;
-- the content of samples before any augmentation. A sample of more than 4 KiB is told by its length and its
+- the content of samples before any augmentation. A sample of more than 4 KiB is identified by its length and its
   middle 4 KiB. A set of up to 16,384 samples is compared whole; of a larger one, 1,024 samples. Where both sets
   are larger these are neighbours in number, so that a copy in the same order is found, and one in another order
   only if it lies in the same files. At full scale the split itself is held by the digests that `prepare` checks.
@@ -26,13 +26,13 @@ MIDDLE = 4_096
 
 
 class Stored(Protocol):
-    """The samples of a set as they lie in their files."""
+    """Sample storage of a set, as in its files."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of samples."""
 
     def files(self) -> Sequence[Path]:
-        """The files that hold them."""
+        """Files of the set."""
 
     def content(self, index: int) -> np.ndarray:
         """uint8 (bytes,): a sample, before any augmentation; no more of it is read than is looked at."""

@@ -1,4 +1,4 @@
-"""Images that other people made."""
+"""Decoder of untrusted images."""
 
 from __future__ import annotations
 

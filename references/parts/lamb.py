@@ -1,4 +1,4 @@
-"""LAMB, layer-wise adaptive moments, as the references of language and speech define it."""
+"""LAMB, layer-wise adaptive moments, as defined by the references of language and speech."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LARS, layer-wise adaptive rates, as the image classification rules define it."""
+"""LARS, layer-wise adaptive rates, as defined by the image classification rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes that load samples, and the record of which samples were taken from them."""
+"""Data loader processes, and the record of the samples taken from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
 
 
 class LoaderConfig(Protocol):
-    """What a configuration says about loading: processes per rank, and batches that each one holds ready."""
+    """Loader configuration: processes per rank, and prefetched batches per process."""
 
     workers: int | None
     prefetch: int
@@ -24,15 +24,15 @@ class Samples(Protocol):
     """A set of samples as training or evaluation reads them: augmented, decoded, collated."""
 
     def __getitem__(self, item: Any) -> Any:
-        """What an item of the sampler stands for."""
+        """The sample of a sampler item."""
 
     @property
     def stored(self) -> Stored:
-        """Where they lie, and whence `__getitem__` takes them."""
+        """The stored samples that `__getitem__` reads."""
 
 
 class Record:
-    """Which samples were taken from a source of batches, in each pass over it."""
+    """Record of the samples taken from a source of batches, in each pass over it."""
 
     def __init__(self) -> None:
         self.counts: list[int] = []
@@ -53,7 +53,7 @@ class Record:
             yield batch
 
     def beginning(self, ranks: int) -> list[np.ndarray]:
-        """The numbers of the latest pass, a batch each, as far as one of several ranks has to tell them."""
+        """Sample numbers of the latest pass, one batch each, up to one rank's share of the record."""
         ends = np.cumsum([0, *map(len, self.numbers)])
         return self.numbers[: int((ends[:-1] < max(1, ORDER_KEPT // ranks)).sum())]
 
@@ -101,7 +101,7 @@ def loader(
     numbers: Callable[[Any], np.ndarray] = numbers_of,
     padding_from: int | None = None,
 ) -> Loader:
-    """Batches of `samples`, one for each list of items in `sampler`, from as many processes as asked. Where that is
+    """Batches of `samples`, one for each list of items in `sampler`, from as many processes as configured. If that is
     None, on a GPU one for every processor of the rank but one, and on a CPU none, as training takes them all there.
 
     collate       makes a batch of the samples of all items; None: `samples` makes it of the list
@@ -125,7 +125,7 @@ def loader(
 
 
 class _WithItems(Dataset):
-    """Batches beside the lists of items that they are made of."""
+    """Batches with their lists of items."""
 
     def __init__(self, samples: Samples, collate: Callable[[list[Any]], Any] | None) -> None:
         self._samples, self._collate = samples, collate
@@ -146,7 +146,7 @@ def fingerprint_of(train: Loader, evaluation: Loader, *, eval_left_out: int = 0)
 
 
 def samples_taken(train: Loader, evaluation: Loader) -> SamplesTaken:
-    """What a rank took from its loaders."""
+    """Samples that a rank took from its loaders."""
     sampler: Any = train.sampler
     return SamplesTaken(
         trained=sum(train.record.counts),

@@ -1,4 +1,4 @@
-"""Learning rates as functions of the step, each with the equation it follows."""
+"""Learning-rate schedules as functions of the step, each with its equation."""
 
 from __future__ import annotations
 

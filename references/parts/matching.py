@@ -1,4 +1,4 @@
-"""Which of many boxes stand for which object: by their overlap, as detectors with anchors match them."""
+"""Matching of boxes to objects by IoU, as in anchor-based detectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers that do not load torch's compiler.
+"""Optimizer base class that does not load torch's compiler.
 
 torch marks some methods of its optimizers as not to be compiled, and the mark imports the compiler on the first
 call: two thirds of a second to two seconds of every rank's start, for nothing where only models are compiled. The
@@ -15,7 +15,7 @@ import torch
 
 
 class Optimizer(torch.optim.Optimizer):
-    """What an optimizer derives from. Its steps are not to be compiled."""
+    """Base class of optimizers. Steps are not to be compiled."""
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)

@@ -1,5 +1,5 @@
-"""Folders of prepared data, whatever they hold: their manifest, which is written last, the sizes and digests of
-their files, and a sentence for each way in which a folder is not the one that a benchmark is defined on."""
+"""Folders of prepared data: the manifest, which is written last, sizes and digests of the files, and an error message
+for each mismatch with the data set of the benchmark."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def chosen_source(
     distributed: Mapping[str, Callable[[C, Path], S]],
     generated: Mapping[str, Callable[[C], S]],
 ) -> S:
-    """What reads the data of `data.origin`: those that are distributed lie in folder `source`, and those that are
-    generated need none. Raises UnknownName for another origin, RequestError where `source` is no folder."""
+    """Reader of `data.origin`: distributed data are in folder `source`, generated data need none. Raises UnknownName
+    for another origin, RequestError where `source` is no folder."""
     origin = config.data.origin
     if origin in generated:
         return generated[origin](config)
@@ -72,8 +72,8 @@ def read_manifest(folder: Path, version: int) -> dict[str, Any] | None:
 
 
 def manifest_of(folder: Path, version: int, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The manifest of a folder. Where there is none yet, `make` fills the folder and says what goes into the manifest,
-    which is written last. Refuses one of another format than `version`."""
+    """The manifest of a folder. If there is none yet, `make` fills the folder and returns the manifest's content, which
+    is written last. Refuses one of another format than `version`."""
     manifest = read_manifest(folder, version)
     if manifest is None:
         manifest = {"format": version, **make()}
@@ -84,8 +84,8 @@ def manifest_of(folder: Path, version: int, make: Callable[[], dict[str, Any]]) 
 def write_file(
     path: Path, contents: Iterable[bytes], made_from: Mapping[str, Any], counts: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Save a file of a split, visible only when whole, and behind it the note that says what was saved. `counts` is
-    what was counted meanwhile."""
+    """Save a file of a split atomically, then a note with its size, digest and `counts`, which are counted
+    meanwhile."""
     digest = hashlib.sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def write_file(
 
 
 def finished(path: Path, made_from: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What `write_file` returned, if the file is whole and was made from the same."""
+    """Return value of `write_file`, if the file is complete and its inputs are unchanged."""
     note = path.with_suffix(".json")
     if not note.exists():
         return None
@@ -119,13 +119,13 @@ def finished(path: Path, made_from: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
-    """One digest of all files of all splits."""
+    """Digest over all files of all splits."""
     hashes = [entry["sha256"] for split in SPLITS for entry in manifest["splits"][split]]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def folder_of(config: BenchmarkConfig) -> Path:
-    """Where the prepared data lie."""
+    """Folder of the prepared data."""
     if config.data_dir is None:
         raise RequestError(f"{config.benchmark} was not told where its data lie (data_dir).")
     return Path(config.data_dir)
@@ -140,7 +140,7 @@ def opened_manifest(config: BenchmarkConfig, folder: Path, version: int) -> dict
 
 
 def not_there(config: BenchmarkConfig, folder: Path) -> RequestError:
-    """What to raise where prepared data are expected and there are none."""
+    """The error for missing prepared data."""
     return RequestError(
         f"There are no prepared data of {config.benchmark} in {folder}; "
         f"prepare them with `train-bench prepare benchmark={config.benchmark}`."

@@ -1,4 +1,4 @@
-"""Which samples a rank trains and evaluates on, and when.
+"""Sample order: the samples that a rank trains and evaluates on, by position.
 
 Training: an `Order` says what stands at each position of one endless stream that all ranks share, and iteration k
 trains on positions k GBS to (k + 1) GBS of it, so that every batch is full. `Sampler` gives each rank its part. Both
@@ -21,7 +21,7 @@ from train_bench.task import Hyperparameters
 
 
 class Order(ABC):
-    """What stands at positions 0, 1, 2, ... of a run."""
+    """Samples at positions 0, 1, 2, ... of a run."""
 
     @property
     def epoch(self) -> int | None:
@@ -35,14 +35,14 @@ class Order(ABC):
 
     @abstractmethod
     def items(self, parts: Iterable[range]) -> Iterator[list[Any]]:
-        """For each part, a range of positions within a global batch, what the data set is asked for. Parts come in
-        ascending order, each once."""
+        """For each part, a range of positions within a global batch, the items of the data set. Parts come in ascending
+        order, each once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampler:
-    """What one rank trains on: the items of each of its micro-batches, from iteration `first_iteration` on, without
-    end. A micro-batch is `global_batch_size` / (`microbatches` x `ranks`) neighbouring positions."""
+    """Training sampler of one rank: the items of each of its micro-batches, from iteration `first_iteration` on,
+    without end. A micro-batch is `global_batch_size` / (`microbatches` x `ranks`) neighbouring positions."""
 
     order: Order
     global_batch_size: int
@@ -102,7 +102,7 @@ def evaluation_order(
     samples: int, batch_size: int, rank: int, ranks: int, *, padded: bool = True
 ) -> list[list[int]]:
     """The batches of indices of one rank; over all ranks every index comes once. The last batch is short, or with
-    `padded` filled with the index `samples`, which stands for none."""
+    `padded` filled with the index `samples` as padding."""
     mine = list(range(rank, samples, ranks))
     if padded:
         mine += [samples] * (-len(mine) % batch_size)

@@ -1,6 +1,6 @@
-"""Training step by step on a data set, without what makes a benchmark that benchmark: `class Task(TrainingTask[...])`.
+"""Training loop over a data set, independent of the benchmark: `class Task(TrainingTask[...])`.
 
-A benchmark says, in the order of a run:
+A benchmark defines, in the order of a run:
 
     _build_model()          model and optimizer, with random weights from torch's generator, which is seeded, and
                             `_tensor_names` for the log, if the parameters' own are not those of the rules
@@ -40,7 +40,7 @@ from train_bench.warm_up import without_trace
 
 
 class TrainingConfig(Protocol):
-    """What is read here of a benchmark's configuration.
+    """Configuration fields that this loop reads.
 
     warm_up_steps  iterations on synthetic batches before the clock, which are undone; 0 is no warm-up
     """
@@ -94,7 +94,7 @@ class TrainingTask(ABC, Generic[C, B]):
         self._eval: loading.Loader | None = None
         self._batches: Iterator[B] | None = None
 
-    # To be said by a benchmark.
+    # Abstract: defined by a benchmark.
 
     @abstractmethod
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -143,14 +143,14 @@ class TrainingTask(ABC, Generic[C, B]):
         self._last_loss = torch.zeros((), device=parallel.device)
 
     def initialized_tensors(self) -> Sequence[str]:
-        """As the rules name them, else all parameters by their names in the model."""
+        """Names in the rules, else all parameters by their names in the model."""
         if self._tensor_names is not None:
             return self._tensor_names
         return [name for name, _ in self._model.named_parameters()]
 
     def train_until(self, mark: Mark) -> Progress:
-        """Whole batches until `mark.count` samples are consumed. The schedule stands still where a step was skipped
-        for an overflow; the data do not."""
+        """Train whole batches until `mark.count` samples are consumed. After an overflow the schedule skips the step;
+        the data do not."""
         assert self._batches is not None, "open_data comes first"
         batch_size = self.config.hyperparameters.global_batch_size
         self._forward.train()
@@ -159,7 +159,7 @@ class TrainingTask(ABC, Generic[C, B]):
         return Progress(samples=self._iterations * batch_size)
 
     def samples_taken(self) -> SamplesTaken:
-        """Which samples this rank has trained and evaluated on."""
+        """Samples that this rank has trained and evaluated on."""
         assert self._train is not None and self._eval is not None, "open_data comes first"
         return loading.samples_taken(self._train, self._eval)
 
@@ -187,10 +187,10 @@ class TrainingTask(ABC, Generic[C, B]):
         """Stop the loaders' processes."""
         self._batches = self._train = self._eval = None
 
-    # What a benchmark calls, and may do otherwise.
+    # Helpers that a benchmark calls and may override.
 
     def _wrapped(self) -> nn.Module:
-        """The model, compiled if that is asked for, as all ranks train it."""
+        """The wrapped model, compiled if configured."""
         if self.config.compile:
             self._model.compile()
         return self._parallel.wrap(
@@ -210,7 +210,7 @@ class TrainingTask(ABC, Generic[C, B]):
         self._forward.eval()
 
     def iterate(self, batch: B) -> None:
-        """One iteration, each of whose micro-batches is this one."""
+        """One iteration; all its micro-batches are `batch`."""
         if not self._forward.training:  # setting it visits every module, which steps of a run do not wait for
             self._forward.train()
         self._train_step(iter([batch] * self._microbatches))
@@ -255,8 +255,8 @@ class TrainingTask(ABC, Generic[C, B]):
         self._parallel.backward(loss / self._microbatches)
 
     def _optimizer_step(self, rate: float | None = None, *, clip_norm: float | None = None) -> bool:
-        """Average the gradients of all ranks, clip their global norm, update with learning rate `rate`, or as the
-        optimizer's groups say. False if the step was skipped for an overflow."""
+        """Average the gradients of all ranks, clip their global norm, update with learning rate `rate`, or with the
+        rates of the optimizer's groups. False if the step was skipped for an overflow."""
         if rate is not None:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
@@ -268,7 +268,7 @@ class TrainingTask(ABC, Generic[C, B]):
         return stepped
 
     def _note_rate(self) -> None:
-        """Called before a step that was taken is counted. A rate that is a tensor is not asked for its value."""
+        """Record the learning rate, before the step is counted. Tensor rates are not read."""
         rates = [group["lr"] for group in self._optimizer.param_groups]
         if any(isinstance(rate, Tensor) for rate in rates):
             return
@@ -288,7 +288,7 @@ class TrainingTask(ABC, Generic[C, B]):
         self._forward.train()
 
     def _infer(self, *inputs: Any) -> Any:
-        """What the model answers, without gradients, in the numerics of the job."""
+        """Model outputs without gradients, in the numerics of the job."""
         with self._parallel.inference():
             return self._forward(*inputs)
 
@@ -305,7 +305,7 @@ class TrainingTask(ABC, Generic[C, B]):
         return derive(self._seed, purpose, *numbers)
 
     def _counters(self) -> dict[str, Any]:
-        """What a checkpoint holds beside weights and state."""
+        """Counters of a checkpoint, besides weights and state."""
         return {
             "seed": self._seed,
             "step": self._optimizer_steps,

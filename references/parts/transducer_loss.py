@@ -17,7 +17,7 @@ NEVER = float("-inf")
 
 
 class Lattice(NamedTuple):
-    """What `lattice` finds.
+    """Result of `lattice`.
 
     likelihood  float64 (samples,): log-probability of the labels
     blank       float64 (samples, T, U + 1): probability that the labels' path takes blank at a node
@@ -75,10 +75,9 @@ class _TransducerLoss(torch.autograd.Function):
 
 
 def _without_traces(probabilities: Tensor, dtype: torch.dtype) -> Tensor:
-    """In `dtype`, with 0 for what is less than the square of its precision. Those of a diagonal sum to 1, so this
+    """In `dtype`, with 0 for what is less than the square of its precision. The values of a diagonal sum to 1, so this
     changes no digit of a gradient; but with denormal numbers, as lie far from the probable paths, CPUs multiply
-    matrices many times more slowly.
-    """
+    matrices many times more slowly."""
     least = torch.finfo(dtype).eps ** 2
     return probabilities.masked_fill(probabilities < least, 0.0).to(dtype)
 

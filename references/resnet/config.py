@@ -1,4 +1,4 @@
-"""What may be asked of the image classification benchmark.
+"""Configuration of the image classification benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -68,7 +68,7 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the images come from and what is done to them on the clock.
+    """Source of the images and processing on the clock.
 
     origin          "imagenet", "cifar10" or "digits": what `prepare` knows how to read
     layout          "shards" (packed by `prepare`) or "folder" (train/<class>/*, val/<class>/*)

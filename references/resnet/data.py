@@ -1,5 +1,5 @@
-"""The data of the image classification benchmark: preparing and opening. Needs no torch, so that a campaign whose data
-are there begins at once."""
+"""Data of the image classification benchmark: preparation and access. Needs no torch, so that a campaign with prepared
+data begins at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PERMUTATION_SEED = 0
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Pack the data set into shards under `folder`, once and for all; verified and resumable.
+    """Pack the data set into shards under `folder`; verified and resumable.
 
     `source` is the data set as distributed (not needed for the digits). Returns at once if `folder` is
     complete. Never downloads.
@@ -104,7 +104,7 @@ class FolderImages:
         return len(self._paths)
 
     def files(self) -> Sequence[Path]:
-        """One per image."""
+        """One file per image."""
         return self._paths
 
     def content(self, index: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Examples of a run, and look-alikes for the warm-up."""
+"""Examples of a run, and synthetic batches for the warm-up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TrainingSet(Dataset):
 
     @property
     def stored(self) -> shards.Images:
-        """Where they lie."""
+        """The stored samples."""
         return self.images
 
 
@@ -55,13 +55,12 @@ class EvaluationSet(Dataset):
 
     @property
     def stored(self) -> shards.Images:
-        """Where they lie."""
+        """The stored samples."""
         return self.images
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, from a generator of its own: noise over a grey level per class, which can
-    be learnt. Reads nothing."""
+    """Synthetic batch from its own generator: noise over a grey level per class, which can be learnt. Reads nothing."""
     generator = torch.Generator().manual_seed(seed)
     side = config.data.image_size
     labels = torch.randint(config.model.num_classes, (samples,), generator=generator)

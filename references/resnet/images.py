@@ -1,4 +1,4 @@
-"""One image at a time: the random training crop, the centre crop of an evaluation.
+"""Image transforms: the random training crop, the centre crop of an evaluation.
 
 Both transforms give float32 pixels from 0 to 255; the means are subtracted on the device, once per
 batch. Resizing is bilinear without antialiasing, pixel centres at half integers.

@@ -1,4 +1,4 @@
-"""ResNet v1.5: bottleneck blocks whose stride sits on the 3x3 convolution, at any width and depth.
+"""ResNet v1.5: bottleneck blocks with the stride in the 3x3 convolution, at any width and depth.
 
 He et al., "Deep Residual Learning for Image Recognition" (2015), table 1, with the later move of the
 stride (v1.5). The full benchmark is ResNet-50: 25,557,032 parameters.
@@ -124,5 +124,5 @@ def tensor_names(model: nn.Module) -> list[str]:
 
 
 def is_batch_norm(name: str) -> bool:
-    """Whether the parameter called `name` in a ResNet belongs to a batch-norm layer."""
+    """True if the parameter called `name` in a ResNet belongs to a batch-norm layer."""
     return name.rpartition(".")[0].rpartition(".")[2].startswith("bn")

@@ -1,4 +1,4 @@
-"""Bytes to pixels."""
+"""Conversion of bytes to pixels."""
 
 from __future__ import annotations
 

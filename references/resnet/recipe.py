@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+"""Optimizer and learning-rate schedule from the hyperparameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
-    """LARS or momentum SGD over `model`, at rate 0 until the schedule speaks.
+    """LARS or momentum SGD over `model`, at rate 0 until the schedule sets it.
 
     LARS: batch norm and biases get neither decay nor trust ratio. SGD: every variable but those of batch
     norm has the L2 loss wd sum(w^2), whose gradient is 2 wd w, hence torch's `weight_decay` is 2 wd.
@@ -59,7 +59,7 @@ def steps_per_epoch(config: Config) -> int:
 
 
 def schedule_of(config: Config) -> PolynomialDecay:
-    """Warm-up and polynomial decay of the optimizer that `opt_name` says, in steps."""
+    """Warm-up and polynomial decay of the optimizer `opt_name`, in steps."""
     hyperparameters = config.hyperparameters
     name = hyperparameters.opt_name
     if name not in OPTIMIZERS:

@@ -1,4 +1,4 @@
-"""Packed images: a few large files that are read at random, each with an index and a digest.
+"""Packed images: a few large files with random access, each with an index and a digest.
 
 A folder of shards is
 
@@ -51,12 +51,12 @@ class Images(Stored, Protocol):
 
 
 def shard_path(folder: Path, split: str, number: int) -> Path:
-    """The record file of a shard; index and digest lie beside it."""
+    """The record file of a shard; index and digest are in the same folder."""
     return folder / split / f"{number:05d}.bin"
 
 
 def write_shard(path: Path, examples: Iterable[Example]) -> dict[str, Any]:
-    """Pack `examples` into one shard, visible only when whole. Holds one image in memory."""
+    """Pack `examples` into one shard atomically. Holds one image in memory."""
     index: list[tuple[int, int, int, int]] = []
     digest = hashlib.sha256()
     offset = 0
@@ -83,7 +83,7 @@ def write_shard(path: Path, examples: Iterable[Example]) -> dict[str, Any]:
 
 
 def finished(path: Path, samples: int) -> dict[str, Any] | None:
-    """What `write_shard` returned for `path`, if that shard is whole and has `samples` images."""
+    """Return value of `write_shard` for `path`, if that shard is complete and has `samples` images."""
     note = path.with_suffix(".json")
     if not (note.exists() and path.exists()):
         return None
@@ -137,8 +137,7 @@ def _table(path: Path) -> np.ndarray:
 
 
 class ShardedImages:
-    """One split of a folder of shards, memory-mapped; opens each file when it is first needed, in
-    whichever process needs it."""
+    """One split of a folder of shards, memory-mapped; opens each file on first use, in each process."""
 
     def __init__(self, folder: Path, split: str, manifest: Mapping[str, Any]) -> None:
         numbers = range(len(manifest["splits"][split]))

@@ -1,4 +1,4 @@
-"""Data sets as they are distributed, read one example at a time for packing.
+"""Data sets as distributed, read one example at a time for packing.
 
 Nothing here unpickles: the python version of CIFAR-10 is not read, its binary version is.
 """
@@ -68,8 +68,8 @@ def list_classes(root: Path, split: str) -> tuple[list[Path], np.ndarray, list[s
 
 
 def imagenet(root: Path) -> Source:
-    """ILSVRC2012 as `train/<synset>/*.JPEG`, `val/<synset>/*`, with object boxes in the csv of the
-    reference (file name, x_min, y_min, x_max, y_max) where it lies beside them."""
+    """ILSVRC2012 as `train/<synset>/*.JPEG`, `val/<synset>/*`, with object boxes in the csv of the reference (file
+    name, x_min, y_min, x_max, y_max) where it is in the same folder."""
     listed = {split: list_classes(root, split) for split in prepared.SPLITS}
     boxes = _read_boxes(root / BOXES_FILE)
 

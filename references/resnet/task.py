@@ -1,4 +1,4 @@
-"""Image classification: train ResNet until its top-1 accuracy on the evaluation set suffices."""
+"""Image classification: ResNet, trained to a target top-1 accuracy on the evaluation set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Task(TrainingTask[Config, examples.Batch]):
         self._count(examples.synthetic(self.config, self.config.data.eval_batch_size))
 
     def synthetic(self, samples: int) -> examples.Batch:
-        """A look-alike of a micro-batch, read nowhere."""
+        """A synthetic micro-batch; reads no data."""
         return examples.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:

@@ -1,4 +1,4 @@
-"""Anchors, box codes, and which anchor stands for which object.
+"""Anchors, box codes, and matching of anchors to objects.
 
 Lin et al., "Focal Loss for Dense Object Detection" (2017), section 4; Ren et al., "Faster R-CNN" (2015), eq. 2. Boxes
 are corners in pixels of the image as the network sees it.
@@ -60,8 +60,8 @@ def anchors(shape: Model) -> list[Tensor]:
 
 
 def match(boxes: Tensor, prior: Tensor) -> Tensor:
-    """int64 (anchors,): the box (n, 4) that each anchor stands for, or `matching.BACKGROUND`, or `matching.BETWEEN`,
-    which makes no loss. The anchors that overlap a box most are its own, however little that is."""
+    """int64 (anchors,): the box (n, 4) matched to each anchor, or `matching.BACKGROUND`, or `matching.BETWEEN`, which
+    has no loss. The anchors that overlap a box most are its own, however little that is."""
     return matching.match(box_iou(boxes, prior), above=OBJECT, below=BACKGROUND, claim=True)
 
 

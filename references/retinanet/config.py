@@ -1,4 +1,4 @@
-"""What may be asked of the object detection benchmark with a feature pyramid.
+"""Configuration of the object detection benchmark with a feature pyramid.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -16,7 +16,7 @@ from train_bench import task
 class Hyperparameters(task.Hyperparameters):
     """Spelled as the mllog keys (closed division table, "object detection (RetinaNet)").
 
-    `opt_base_learning_rate` is the rate behind the warm-up, which takes `opt_learning_rate_warmup_epochs` and begins
+    `opt_base_learning_rate` is the rate after the warm-up, which takes `opt_learning_rate_warmup_epochs` and begins
     at the share `opt_learning_rate_warmup_factor` of it.
     """
 
@@ -67,7 +67,7 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the images come from and what is done to them on the clock.
+    """Source of the images and processing on the clock.
 
     origin          "openimages" or "digits": what `prepare` knows how to read
     sha256          digest that all pixels and annotations must have; None: not checked
@@ -111,7 +111,7 @@ class Config(task.BenchmarkConfig):
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "torchvision", "pycocotools", "PIL", "sklearn")
 
     def start_weights_file(self) -> Path | None:
-        """Where the backbone's start weights have to be; None if it starts from random ones."""
+        """Path of the backbone's start weights; None if it starts from random ones."""
         if self.model.start_weights is None:
             return None
         return Path(self.data_dir or ".") / self.model.start_weights

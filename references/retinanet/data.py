@@ -1,11 +1,11 @@
-"""The data of the object detection benchmark: preparing, opening, examples of a run, look-alikes.
+"""Data of the object detection benchmark: preparation, access, examples of a run, synthetic batches.
 
-OpenImages lies as the script of the reference downloads it, and is used where it lies:
+OpenImages is used in place, as the script of the reference downloads it:
 
     train/data/*.jpg        train/labels/openimages-mlperf.json
     validation/data/*.jpg   validation/labels/openimages-mlperf.json
 
-Beside these are put the annotations as arrays (`train.npz`, `val.npz`) and, written last, the manifest.
+Next to these are the annotations as arrays (`train.npz`, `val.npz`) and, written last, the manifest.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Split = coco.Split
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Make `folder` ready, once and for all. OpenImages has to lie there already: it is neither downloaded nor copied
-    (`source` is not asked)."""
+    """Prepare `folder`. OpenImages has to be there already: it is neither downloaded nor copied (`source` is not
+    used)."""
     origin = config.data.origin
     if origin not in ORIGINS:
         raise UnknownName(what="data origin", name=origin, known=ORIGINS)
@@ -117,7 +117,7 @@ class TrainingSet(Dataset):
 
     @property
     def stored(self) -> Split:
-        """Where they lie."""
+        """The stored samples."""
         return self.split
 
 
@@ -133,7 +133,7 @@ class EvaluationSet(Dataset):
 
     @property
     def stored(self) -> Split:
-        """Where they lie."""
+        """The stored samples."""
         return self.split
 
 
@@ -148,7 +148,7 @@ def lists(examples: list[tuple[object, ...]]) -> tuple[list[object], ...]:
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, which can be learnt. Reads nothing."""
+    """Synthetic batch, which can be learnt. Reads no data."""
     shape = config.model
     images, boxes, labels = bright_squares(shape.image_size, shape.num_classes, samples, seed=seed)
     return list(images), list(boxes[:, None]), list(labels[:, None])

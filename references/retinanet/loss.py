@@ -1,4 +1,4 @@
-"""The focal loss of classes and the L1 loss of boxes (Lin et al. 2017, sections 3 and 4.1)."""
+"""Focal loss of classes and L1 loss of boxes (Lin et al. 2017, sections 3 and 4.1)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def focal_loss(
 
 
 def _asked(boxes: Tensor, labels: Tensor, prior: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of the anchors of an image: class, 0 for none, and codes; which are objects; which count for the classes."""
+    """Targets of an image's anchors: class, 0 for none, and codes; masks of the objects and of the anchors in the class
+    loss."""
     matches = match(boxes, prior)
     found = matches >= 0
     if not len(boxes):

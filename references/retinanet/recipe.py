@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+"""Optimizer and learning-rate schedule from the hyperparameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WarmUp:
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
-    """Adam over what is trained, at rate 0 until the schedule speaks."""
+    """Adam over the trained parameters, at rate 0 until the schedule sets it."""
     return Adam(
         [weight for weight in model.parameters() if weight.requires_grad],
         lr=0.0,

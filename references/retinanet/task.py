@@ -1,4 +1,4 @@
-"""Object detection: train RetinaNet until its mean average precision suffices."""
+"""Object detection: RetinaNet, trained to a target mean average precision."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Task(TrainingTask[Config, data.Batch]):
         detect(codes[0], logits[0], self._levels, self.config.model.image_size)
 
     def synthetic(self, samples: int) -> data.Batch:
-        """A look-alike of a micro-batch, read nowhere."""
+        """A synthetic micro-batch; reads no data."""
         return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:

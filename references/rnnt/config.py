@@ -1,4 +1,4 @@
-"""What may be asked of the speech recognition benchmark.
+"""Configuration of the speech recognition benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -92,13 +92,13 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the utterances come from and what is done to them on the clock.
+    """Source of the utterances and processing on the clock.
 
     origin           "librispeech", "joined_digits" (spoken) or "letters" (generated): what `prepare` knows how to read
     train_subsets    folders of LibriSpeech, or speakers of the digits, that train
     eval_subsets     those that evaluate
     takes            recordings of each digit by each speaker: the first so many
-    alphabet         characters that a transcript may have, beside the space
+    alphabet         characters that a transcript may have, besides the space
     tokenizer        "unigram" (SentencePiece, trained on the training transcripts) or "characters"
     md5              lines as md5sum prints them, for archives whose digest is known
     sha256           digest that all prepared utterances together must have; None: not checked
@@ -169,12 +169,12 @@ class Config(task.BenchmarkConfig):
 
     @property
     def samples_per_epoch(self) -> int | None:
-        """The training set without the remainder by the global batch, which is drawn anew every epoch."""
+        """The training set without the remainder by the global batch, which is redrawn every epoch."""
         batch = self.hyperparameters.global_batch_size
         return None if self.train_samples is None else self.train_samples // batch * batch
 
     def refuse(self) -> str | None:
-        """A clip norm that no plan can hold, as a sentence."""
+        """Refuse a clip norm that no plan can represent, as a sentence."""
         norm = self.hyperparameters.opt_gradient_clip_norm
         if norm is not None and not math.isfinite(norm):
             return f"opt_gradient_clip_norm is {norm}; where nothing is to be clipped, it is null."

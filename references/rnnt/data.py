@@ -1,4 +1,4 @@
-"""The data of the speech recognition benchmark: preparing, opening, the order of a run, look-alikes.
+"""Data of the speech recognition benchmark: preparation, access, sample order, synthetic batches.
 
 The order of an epoch: utterances are sorted by duration, split into `data_train_num_buckets` buckets and
 permuted inside each; elements are dropped at random until whole global batches are left; what follows is cut
@@ -53,7 +53,7 @@ class Batch(NamedTuple):
 
 
 class EvaluationBatch(NamedTuple):
-    """Utterances as in `Batch`, and what was said."""
+    """Utterances as in `Batch`, and their transcripts."""
 
     features: Tensor
     frame_counts: Tensor
@@ -61,7 +61,7 @@ class EvaluationBatch(NamedTuple):
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Decode, check and pack every utterance into `folder`, once and for all; verified and resumable.
+    """Decode, check and pack every utterance into `folder`; verified and resumable.
 
     `source` is the data set as distributed (not needed for generated letters). One utterance is in memory at
     a time. Returns at once if `folder` is complete. Never downloads.
@@ -113,7 +113,7 @@ def _heard(config: Config, source: sources.Source, name: str) -> recordings.Utte
 
 
 def _tokenize(config: Config, folder: Path, notes: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Writes the numbers of every transcript's symbols beside its pack, and returns the symbols."""
+    """Write the symbol numbers of every transcript next to its pack, and return the symbols."""
     data = config.data
     said = (text for note in notes["train"] for _, _, text in note["utterances"])
     made = tokenizer(data.tokenizer, data.alphabet, config.model.labels, said)
@@ -185,7 +185,7 @@ def epoch_order(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucketed(stream.Order):
-    """Utterances of like duration together, as the head of this file says.
+    """Utterances bucketed by duration, as the head of this file says.
 
     lengths       (utterances,) their durations, in any unit
     microbatches  per iteration, which divide the global batch over all ranks
@@ -238,7 +238,7 @@ class TrainingSet(Dataset):
 
     @property
     def stored(self) -> recordings.Recordings:
-        """Where they lie."""
+        """The stored samples."""
         return self.utterances
 
     def collate(self, items: list[tuple[Tensor, features.Masks, list[int]]]) -> Batch:
@@ -270,7 +270,7 @@ class EvaluationSet(Dataset):
 
     @property
     def stored(self) -> recordings.Recordings:
-        """Where they lie."""
+        """The stored samples."""
         return self.utterances
 
     def collate(self, items: list[tuple[Tensor, str]]) -> EvaluationBatch:
@@ -287,8 +287,8 @@ def _stacked(utterances: list[Tensor], data: Data) -> Tensor:
 
 
 def synthetic(config: Config, samples: int, *, share: float = 1.0, seed: int = 0) -> Batch:
-    """Look-alike of a batch of the longest utterances, or of such that last a share of it, from a generator of its
-    own: a tone per label in noise, which can be learnt. Reads nothing."""
+    """Synthetic batch of the longest utterances, or of a share of their length, from its own generator: a tone per
+    label in noise, which can be learnt. Reads no data."""
     generator = torch.Generator().manual_seed(seed)
     data, seconds = config.data, share * config.hyperparameters.data_train_max_duration
     frames = max(1, round(seconds / data.hop) // data.frame_stack)

@@ -1,4 +1,4 @@
-"""Greedy decoding of a batch, all utterances side by side on the device."""
+"""Greedy decoding of a batch, all utterances in parallel on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From samples to what the network sees: the chain of the reference, the same at any scale.
+"""Feature extraction from samples to network inputs: the chain of the reference, the same at any scale.
 
 One utterance: resampled (training only), silence cut away, noise and pre-emphasis, mel spectrogram, logarithm,
 each channel normalised over its own time. A batch: padded with zeros, masked (training only), frames joined.
@@ -29,7 +29,7 @@ LINEAR_HERTZ, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3.0, np.log(6.4) / 27.0
 
 def resample(samples: np.ndarray, factor: float) -> np.ndarray:
     """float64 (about n factor,): the sound as if its sampling rate were `factor` times as high. Played at the
-    old rate, tempo and pitch are divided by it. By Fourier transform, between the `fast_lengths`; zeros behind
+    old rate, tempo and pitch are divided by it. By Fourier transform, between the `fast_lengths`; zeros after
     the end keep it from running into the start."""
     before, after = fast_lengths(len(samples) + SILENCE_WINDOW, factor)
     longer = np.pad(samples, (0, before - len(samples)))
@@ -60,8 +60,8 @@ def fast_lengths(least: int, factor: float) -> tuple[int, int]:
 
 
 def without_silence(samples: np.ndarray, decibels: float) -> np.ndarray:
-    """From the first to the last window of 2048 samples whose mean power is within `decibels` (below 0) of the
-    loudest one's. Shorter sounds are returned whole."""
+    """The sound from the first to the last window of 2048 samples whose mean power is within `decibels` (below 0) of
+    the loudest one's. Shorter sounds are returned whole."""
     if len(samples) <= SILENCE_WINDOW:
         return samples
     energy = np.concatenate([[0.0], np.cumsum(samples.astype(np.float64) ** 2)])
@@ -124,8 +124,8 @@ def features(samples: np.ndarray, data: Data, rng: np.random.Generator, *, speed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masks:
-    """What SpecAugment (Park et al., 2019) hides of one utterance: rows of (start, width) in channels, and of
-    (start, width) in frames, where a start in time is a share of the places that the batch's length leaves."""
+    """SpecAugment masks (Park et al., 2019) of one utterance: rows of (start, width) in channels, and of (start, width)
+    in frames, where a start in time is a share of the places that the batch's length leaves."""
 
     channels: np.ndarray
     times: np.ndarray
@@ -148,8 +148,8 @@ def draw_masks(
 
 
 def mask(batch: Tensor, masks: list[Masks]) -> None:
-    """Set what is hidden of (samples, T, channels) to 0, in place. A mask in time starts anywhere in T, so that
-    in a short utterance it may fall behind the end (reference of the benchmark)."""
+    """Set the masked parts of (samples, T, channels) to 0, in place. A mask in time starts anywhere in T, so that in a
+    short utterance it may fall past the end (reference of the benchmark)."""
     longest = batch.shape[1]
     for utterance, hidden in zip(batch, masks, strict=True):
         for start, width in hidden.channels:
@@ -160,7 +160,7 @@ def mask(batch: Tensor, masks: list[Masks]) -> None:
 
 
 def pad(utterances: list[Tensor]) -> Tensor:
-    """(samples, T, channels): zeros behind the end of the shorter ones."""
+    """(samples, T, channels): zeros after the end of the shorter ones."""
     return torch.nn.utils.rnn.pad_sequence(utterances, batch_first=True)
 
 

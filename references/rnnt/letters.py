@@ -1,4 +1,4 @@
-"""Spoken words of an invented language, generated from a number: what the mini scale learns to write down.
+"""Synthetic speech in an invented language, generated from a number: the data of the mini scale.
 
 A word has one or two syllables, a syllable a consonant and a vowel. Words begin with other consonants than those within
 them, and this alone parts them: there are no pauses between words, and letters are short or long as it happens. How the
@@ -50,7 +50,7 @@ class Draws:
         self._words = np.random.Philox(key=seed)
 
     def integer(self, low: int, high: int) -> int:
-        """From `low` to `high`, both included."""
+        """Random integer from `low` to `high`, both included."""
         return low + int(self._words.random_raw()) % (high - low + 1)
 
     def noise(self, count: int) -> np.ndarray:
@@ -89,7 +89,7 @@ def _said(text: str, draws: Draws) -> np.ndarray:
     tempo = draws.integer(85, 120)
     size, pitch = draws.integer(85, 118), draws.integer(90, 200)
     corners, levels = [0], [(LETTERS[text[0]][0], LETTERS[text[0]][1], 0, 0)]
-    for letter in f" {''.join(map(sounds, text.split()))} ":  # silence before and behind, not within
+    for letter in f" {''.join(map(sounds, text.split()))} ":  # silence before and after, not within
         milliseconds = draws.integer(60, 180) * tempo // 100
         first, second, voice, noise = LETTERS.get(letter, (*levels[-1][:2], 0, 0))
         corners.append(corners[-1] + milliseconds * RATE // 1000)

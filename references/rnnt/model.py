@@ -18,7 +18,7 @@ State = list[tuple[Tensor, Tensor]]
 
 
 class StackedLSTM(nn.Module):
-    """LSTM layers with dropout behind each, the last one too."""
+    """LSTM layers, each followed by dropout, the last one too."""
 
     def __init__(self, inputs: int, units: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class StackedLSTM(nn.Module):
 
     @torch.no_grad()
     def start(self, scale: float) -> None:
-        """Forget gates start open: their bias is 1, in `bias_ih` alone. Then everything is scaled."""
+        """Initialise: the forget gates' bias is 1, in `bias_ih` alone. Then everything is scaled."""
         for name, weight in self.layers.named_parameters():
             if "bias" in name:
                 forget = weight.chunk(4)[1]  # torch orders the gates: input, forget, cell, output
@@ -110,7 +110,7 @@ def join_frames(x: Tensor, count: int) -> Tensor:
 
 
 def joined_length(frames: Tensor, count: int) -> Tensor:
-    """How many frames are left of each utterance."""
+    """Number of frames left of each utterance."""
     return (frames + count - 1) // count
 
 

@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer, a learning-rate schedule and averaged weights."""
+"""Optimizer, learning-rate schedule and averaged weights from the hyperparameters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WarmUpHoldDecay:
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
-    """LAMB with decay and trust ratio for every tensor, at rate 0 until the schedule speaks."""
+    """LAMB with decay and trust ratio for every tensor, at rate 0 until the schedule sets it."""
     if hyperparameters.opt_name not in OPTIMIZERS:
         raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
     return LAMB(

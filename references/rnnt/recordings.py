@@ -1,4 +1,4 @@
-"""Prepared utterances: samples of many laid end to end, which are read at random.
+"""Prepared utterances: samples of many concatenated, with random access.
 
 A folder of recordings is
 
@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 class Utterance(NamedTuple):
-    """int16 (n,) samples, what was said, and a name for a sentence about it."""
+    """int16 (n,) samples, the transcript, and a name for error messages."""
 
     name: str
     samples: np.ndarray
@@ -33,17 +33,17 @@ class Utterance(NamedTuple):
 
 
 def pack_path(folder: Path, split: str, number: int) -> Path:
-    """Where a pack's samples lie."""
+    """Path of a pack's samples."""
     return folder / f"{split}_{number:05d}.pcm"
 
 
 def tokens_path(folder: Path, split: str, number: int) -> Path:
-    """Where the numbers of its transcripts' symbols lie."""
+    """Path of the symbol numbers of its transcripts."""
     return folder / f"tokens_{split}_{number:05d}.json"
 
 
 def write_pack(path: Path, utterances: Iterable[Utterance]) -> dict[str, Any]:
-    """Save a pack, visible only when whole, one utterance in memory at a time, and say what was saved."""
+    """Save a pack atomically, one utterance in memory at a time, and return its manifest entry."""
     digest, size = hashlib.sha256(), 0
     entries = []
     try:
@@ -66,7 +66,7 @@ def write_pack(path: Path, utterances: Iterable[Utterance]) -> dict[str, Any]:
 
 
 def finished(path: Path, names: list[str]) -> dict[str, Any] | None:
-    """What `write_pack` returned for a pack, if it is whole and holds the utterances of these names."""
+    """Return value of `write_pack` for a pack, if it is complete and holds the utterances of these names."""
     note = path.with_suffix(".json")
     if not note.exists():
         return None
@@ -87,7 +87,7 @@ def read_notes(folder: Path, manifest: Mapping[str, Any]) -> dict[str, list[dict
 
 
 def content_digest(notes: Mapping[str, list[dict[str, Any]]]) -> str:
-    """One digest of all samples and transcripts."""
+    """Digest over all samples and transcripts."""
     digest = hashlib.sha256()
     for split in prepared.SPLITS:
         for note in notes[split]:
@@ -105,8 +105,8 @@ def verify(folder: Path, notes: Mapping[str, list[dict[str, Any]]], *, contents:
 
 
 class Recordings:
-    """One split of a folder of recordings, memory-mapped; opens each pack when it is first needed, in
-    whichever process needs it. Utterances of more than `most_samples` samples are left out."""
+    """One split of a folder of recordings, memory-mapped; opens each pack on first use, in each process. Utterances of
+    more than `most_samples` samples are left out."""
 
     def __init__(
         self, folder: Path, split: str, notes: list[dict[str, Any]], *, most_samples: float = float("inf")

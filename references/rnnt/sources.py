@@ -1,4 +1,4 @@
-"""Data sets as they are distributed, read one utterance at a time for preparing."""
+"""Data sets as distributed, read one utterance at a time for preparing."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def _hold_md5(archive: Path, lines: list[str]) -> None:
 
 
 def _chapters(subset: Path) -> Iterator[tuple[str, tuple[Path, str, str]]]:
-    """Per utterance its name, recording, text and where that stands. Every recording has a transcript and
-    every transcript a recording."""
+    """Per utterance its name, recording, text and the text's location. Every recording has a transcript and every
+    transcript a recording."""
     chapters = sorted(path for path in subset.glob("*/*") if path.is_dir())
     if not chapters:
         raise RequestError(f"{subset} has no folders SPEAKER/CHAPTER; it is not a subset of LibriSpeech.")

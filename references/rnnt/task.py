@@ -1,4 +1,4 @@
-"""Speech recognition: train RNN-T until its word error rate on the evaluation set suffices."""
+"""Speech recognition: RNN-T, trained to a target word error rate on the evaluation set."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Task(TrainingTask[Config, data.Batch]):
     """The benchmark `rnnt` and its smaller scales. What is evaluated are averaged weights."""
 
     def build(self, seed: int, parallel: Parallel) -> None:
-        """As any other; then the average begins with the weights that all ranks have."""
+        """Build as any other task; then the average begins with the weights that all ranks have."""
         super().build(seed, parallel)
         self._average.load_state_dict(self._model.state_dict())
 
@@ -42,7 +42,7 @@ class Task(TrainingTask[Config, data.Batch]):
             features=config.data.frame_stack * config.data.mel_filters,
             scale=hyperparameters.model_weights_initialization_scale,
         )
-        # Copied before they move: on a GPU, moving lays the weights of an LSTM end to end, copying does not.
+        # Copied before they move: on a GPU, moving flattens the weights of an LSTM, copying does not.
         self._average = copy.deepcopy(model).to(device).eval()
         model.to(device)
         self._tensor_names = tensor_names(model)  # the 7 parts of the network
@@ -54,11 +54,11 @@ class Task(TrainingTask[Config, data.Batch]):
         self._decoded(*batch[:2])
 
     def synthetic(self, samples: int, *, share: float = 1.0) -> data.Batch:
-        """A look-alike of a micro-batch, read nowhere, of the longest samples or of a share of their length."""
+        """A synthetic micro-batch of the longest samples or of a share of their length; reads no data."""
         return data.synthetic(self.config, samples, share=share)
 
     def dry_notes(self) -> Sequence[str]:
-        """What the numbers of a dry run are not."""
+        """Limitations of a dry run's numbers."""
         seconds = self.config.hyperparameters.data_train_max_duration
         return (
             f"Utterances are padded to the longest of their batch, here all to {seconds:g} s, the longest there is, "
@@ -98,8 +98,8 @@ class Task(TrainingTask[Config, data.Batch]):
         )
 
     def _train_step(self, batches: Iterator[data.Batch]) -> None:
-        """The loss is the mean over the global batch. What is dropped follows the seed, the rank and the iteration,
-        so that a run that was saved goes on as it would have. The average stands still with the schedule."""
+        """Mean loss over the global batch. Dropout follows the seed, the rank and the iteration, so that a run
+        continued from a checkpoint is unchanged. The average is not updated where the schedule skips a step."""
         hyperparameters, shape = self.config.hyperparameters, self.config.model
         torch.manual_seed(self._derived("dropout", self._parallel.rank, self._iterations))
         for batch in self._micro_batches(batches):

@@ -1,4 +1,4 @@
-"""Transcripts as numbers: SentencePiece's unigram model, or one symbol per character.
+"""Tokenization of transcripts: SentencePiece's unigram model, or one symbol per character.
 
 A vocabulary is a list of symbols by number. Number 0 is the unknown symbol, which no transcript may need, and
 which is a word of its own where a network emits it, as SentencePiece has it; a symbol that begins a word begins

@@ -1,4 +1,4 @@
-"""What may be asked of the single-shot detection benchmark.
+"""Configuration of the single-shot detection benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -69,7 +69,7 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the images come from and what is done to them on the clock.
+    """Source of the images and processing on the clock.
 
     origin          "coco", "digits" or "bccd": what `prepare` knows how to read
     sha256          digest that all pixels and annotations must have; None: not checked
@@ -135,7 +135,7 @@ class Config(task.BenchmarkConfig):
         return replace(self, hyperparameters=replace(self.hyperparameters, model_bn_span=max(1, span)))
 
     def start_weights_file(self) -> Path | None:
-        """Where the backbone's start weights have to be; None if it starts from random ones."""
+        """Path of the backbone's start weights; None if it starts from random ones."""
         if self.model.start_weights is None:
             return None
         return Path(self.data_dir or ".") / self.model.start_weights

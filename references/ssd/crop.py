@@ -1,4 +1,4 @@
-"""The random crop of training (Liu et al. 2016, section 2.2), in the reading of the benchmark's reference."""
+"""Random crop of training (Liu et al. 2016, section 2.2), as implemented by the benchmark's reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of the single-shot detection benchmark: preparing, opening, examples of a run, look-alikes.
+"""Data of the single-shot detection benchmark: preparation, access, examples of a run, synthetic batches.
 
 A prepared folder has, per split, an annotation file in COCO format, the same annotations as arrays
 (`<split>.npz`), and a folder of images as they were distributed; the manifest is written last.
@@ -42,7 +42,7 @@ Split = coco.Split
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Put the data set into `folder`, once and for all; verified and resumable. Never downloads.
+    """Put the data set into `folder`; verified and resumable. Never downloads.
 
     Every image is decoded once where the data set has a digest or is small; COCO's archives have theirs.
     """
@@ -84,7 +84,7 @@ def _place(config: Config, folder: Path, split: str) -> coco_folder.Place:
 
 
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
-    """Training and evaluation split in `folder`: the first touch of the data set. Images without a box train nobody,
+    """Training and evaluation split in `folder`: the first access to the data set. Images without a box train nobody,
     and in an evaluation nothing is looked for in them, though they count as samples (reference of the benchmark)."""
     train, val = (_place(config, folder, split) for split in prepared.SPLITS)
     known, judged = (coco_folder.annotations_of(config, place) for place in (train, val))
@@ -137,7 +137,7 @@ class TrainingSet(Dataset):
 
     @property
     def stored(self) -> Split:
-        """Where they lie."""
+        """The stored samples."""
         return self.split
 
 
@@ -154,12 +154,12 @@ class EvaluationSet(Dataset):
 
     @property
     def stored(self) -> Split:
-        """Where they lie."""
+        """The stored samples."""
         return self.split
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, which can be learnt. Reads nothing."""
+    """Synthetic batch, which can be learnt. Reads no data."""
     shape = config.model
     images, boxes, labels = bright_squares(shape.image_size, shape.num_classes, samples, seed=seed)
     return images, *match(boxes / shape.image_size, labels, [1] * samples, priors(shape))

@@ -1,4 +1,4 @@
-"""From what the network says to the detections that are judged."""
+"""Detections from network outputs, for evaluation."""
 
 from __future__ import annotations
 

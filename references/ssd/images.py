@@ -1,4 +1,4 @@
-"""One image at a time: crop, flip, resizing and colour jitter of training, resizing of an evaluation.
+"""Image transforms: crop, flip, resizing and colour jitter of training, resizing of an evaluation.
 
 Both transforms give uint8 pixels; the batch is normalised on the device. Resizing is Pillow's bilinear
 filter, which changes the aspect ratio.
@@ -51,7 +51,7 @@ def resize(pixels: np.ndarray, side: int) -> Image.Image:
 
 
 def jitter(image: Image.Image, data: Data, rng: np.random.Generator) -> Image.Image:
-    """Brightness, contrast, saturation and hue by factors drawn anew, in an order drawn anew."""
+    """Random brightness, contrast, saturation and hue, in random order."""
     changes = (
         (brightness, 1.0, data.brightness),
         (contrast, 1.0, data.contrast),

@@ -1,4 +1,4 @@
-"""The multibox loss (Liu et al. 2016, equations 1 to 3) with hard negatives."""
+"""Multibox loss (Liu et al. 2016, equations 1 to 3) with hard negatives."""
 
 from __future__ import annotations
 

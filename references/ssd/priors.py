@@ -1,4 +1,4 @@
-"""Prior ("default") boxes, what the network has to say about them, and back again.
+"""Prior ("default") boxes, their encoding and decoding.
 
 Liu et al., "SSD: Single Shot MultiBox Detector" (2016), sections 2.2 and 3.1. Boxes are shares of the image.
 """

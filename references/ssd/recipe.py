@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+"""Optimizer and learning-rate schedule from the hyperparameters."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class StepDecay:
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
-    """Momentum SGD over all of `model`, batch norm and biases decayed like the rest, at rate 0 until the
-    schedule speaks."""
+    """Momentum SGD over all of `model`, batch norm and biases decayed like the rest, at rate 0 until the schedule sets
+    it."""
     return SGD(
         model.parameters(),
         lr=0.0,

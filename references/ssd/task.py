@@ -1,4 +1,4 @@
-"""Light-weight object detection: train SSD until its mean average precision suffices."""
+"""Light-weight object detection: SSD, trained to a target mean average precision."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Task(TrainingTask[Config, data.Batch]):
         detect(offsets[0], logits[0], self._prior_there)
 
     def synthetic(self, samples: int) -> data.Batch:
-        """A look-alike of a micro-batch, read nowhere."""
+        """A synthetic micro-batch; reads no data."""
         return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:

@@ -1,4 +1,4 @@
-"""Prepared volumes: one pair of arrays per case, that are read at random.
+"""Prepared volumes: one pair of arrays per case, with random access.
 
 A folder of cases is
 
@@ -26,7 +26,7 @@ KINDS = ("x", "y")
 
 
 def case_name(number: int) -> str:
-    """How a case is called, as KiTS19 calls its folders."""
+    """Name of a case, as in KiTS19's folders."""
     return f"case_{number:05d}"
 
 
@@ -39,8 +39,8 @@ def write_case(
     preprocessing: Mapping[str, Any],
     md5: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Save a (d, h, w) image and its labels, visible only when whole, and say what was saved. Refuses a
-    file whose name is in `md5` and whose digest is another."""
+    """Save a (d, h, w) image and its labels atomically and return their manifest entry. Refuses a file whose name is in
+    `md5` and whose digest is another."""
     entry: dict[str, Any] = {"case": number, "shape": list(image.shape), "preprocessing": dict(preprocessing)}
     arrays = {"x": image.astype("<f4", copy=False), "y": label.astype(np.uint8, copy=False)}
     for kind, array in arrays.items():
@@ -68,7 +68,7 @@ def write_case(
 
 
 def finished(folder: Path, number: int, preprocessing: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What `write_case` returned for a case, if it is whole and was made with the same preprocessing."""
+    """Return value of `write_case` for a case, if it is complete and was made with the same preprocessing."""
     note = folder / f"{case_name(number)}.json"
     if not note.exists():
         return None
@@ -78,7 +78,7 @@ def finished(folder: Path, number: int, preprocessing: Mapping[str, Any]) -> dic
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
-    """One digest of all images and labels of all splits."""
+    """Digest over all images and labels of all splits."""
     hashes = [
         entry[kind]["sha256"]
         for split in prepared.SPLITS
@@ -114,8 +114,7 @@ def _path(folder: Path, number: int, kind: str) -> Path:
 
 
 class Cases:
-    """One split of a folder of cases, memory-mapped; opens each file when it is first needed, in whichever
-    process needs it.
+    """One split of a folder of cases, memory-mapped; opens each file on first use, in each process.
 
     With `permuted`, a volume has the labels of case `permuted[index]`, cut or filled up with background to
     its own shape.
@@ -136,7 +135,7 @@ class Cases:
         return len(self._numbers)
 
     def name(self, index: int) -> str:
-        """What the case is called."""
+        """Name of the case."""
         return case_name(self._numbers[index])
 
     def image(self, index: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What may be asked of the 3D medical image segmentation benchmark.
+"""Configuration of the 3D medical image segmentation benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """
@@ -55,14 +55,14 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the volumes come from and what is done to them.
+    """Source and processing of the volumes.
 
     origin            "kits19", "decathlon" or "organs": what `prepare` knows how to read
     evaluation_cases  numbers of the cases that evaluate; all others train (decathlon: `dataset.json` says)
     target_spacing    millimetres per voxel to which volumes are resampled
     clip              lowest and highest intensity before normalisation; None: nothing is clipped
     mean, deviation   subtracted from the intensity, then its divisor; None: those of each volume
-    md5               file of lines as md5sum prints them, beside this one unless absolute: the digests that
+    md5               file of lines as md5sum prints them, next to this one unless absolute: the digests that
                       prepared files must have; None: not checked
     sha256            digest that all prepared volumes together must have; None: not checked
     verify            hash the volumes whenever they are opened; else only their sizes are compared

@@ -1,4 +1,4 @@
-"""The data of the medical image segmentation benchmark: preparing, opening, the order of a run, look-alikes.
+"""Data of the medical image segmentation benchmark: preparation, access, sample order, synthetic batches.
 
 The order: position p of an endless stream is a crop of a case that is drawn with replacement, and step k
 trains on positions k GBS to (k + 1) GBS. An epoch is `samples_per_epoch` positions, so no batch is short.
@@ -39,7 +39,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Resample, normalise and pad every case into `folder`, once and for all; verified and resumable.
+    """Resample, normalise and pad every case into `folder`; verified and resumable.
 
     `source` is the data set as distributed (not needed for generated organs). One case is in memory at a
     time. Returns at once if `folder` is complete. Never downloads.
@@ -56,7 +56,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
-    """What decides about the content of a prepared case, beside the case."""
+    """Settings that determine the content of a prepared case, except the case itself."""
     data = config.data
     return {
         "target_spacing": list(data.target_spacing),
@@ -197,7 +197,7 @@ class TrainingSet(Dataset):
 
     @property
     def stored(self) -> cases.Cases:
-        """Where they lie."""
+        """The stored samples."""
         return self.volumes
 
 
@@ -213,7 +213,7 @@ class EvaluationSet(Dataset):
 
     @property
     def stored(self) -> cases.Cases:
-        """Where they lie."""
+        """The stored samples."""
         return self.volumes
 
 
@@ -224,8 +224,8 @@ def evaluation_order(shapes: list[tuple[int, ...]], rank: int, ranks: int) -> li
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
-    """Look-alike of a batch, from a generator of its own: a bright ball of every foreground class in noise,
-    which can be learnt. Reads nothing."""
+    """Synthetic batch from its own generator: a bright ball of every foreground class in noise, which can be learnt.
+    Reads no data."""
     generator = torch.Generator().manual_seed(seed)
     shape = config.hyperparameters.training_input_shape
     axes = [torch.linspace(-1.0, 1.0, side) for side in shape]

@@ -1,4 +1,4 @@
-"""What training minimises: half cross entropy, half DICE."""
+"""Training loss: half cross entropy, half DICE."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Down(nn.Module):
         self.block_1 = Convolution(outputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """As `Convolution`."""
+        """See `Convolution`."""
         return self.block_1(self.block_0(x))
 
 

@@ -1,12 +1,12 @@
-"""Volumes with an organ and a lesion, generated from a number: what the mini scale learns to segment.
+"""Synthetic volumes with an organ and a lesion, generated from a number: the data of the mini scale.
 
-A volume looks like a scan: soft tissue, a slow drift of the intensity, noise, and bodies that are all equally bright
+A volume resembles a scan: soft tissue, a slow drift of the intensity, noise, and bodies that are all equally bright
 and woven of threads along depth, so that their brightness waves in height and width. In a large organ of class 1 the
 waves follow the axes; in a lesion of class 2, inside it or on its rim, they follow the diagonals. A body as large as
 the organ and two as large as the lesion, all with the lesion's pattern, lie elsewhere and are background. Both patterns
 have the same mean and deviation, and the same slopes along every axis (squared differences of neighbours are a ninth
-larger in that of the lesion), so that the organ is told by the directions of its pattern, and the lesion by what is
-around it. Place, size and form of everything vary.
+larger in that of the lesion), so that the organ is identified by the directions of its pattern, and the lesion by what
+is around it. Place, size and form of everything vary.
 
 Random numbers are raw words of a counter-based generator and noise is integer arithmetic, so that volumes
 are the same on every machine and for every version of numpy.

@@ -1,4 +1,4 @@
-"""How well a model segments a volume: inference in overlapping windows, and DICE."""
+"""Segmentation quality: sliding-window inference and DICE."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def sliding_window(
 def _padded(
     image: Tensor, window: tuple[int, ...], strides: tuple[int, int, int], value: float
 ) -> tuple[list[int], Tensor]:
-    """How many voxels were put before each axis, and the padded volume."""
+    """Padding before each axis in voxels, and the padded volume."""
     before: list[int] = []
     pads: list[int] = []
     for axis, side, stride in zip((1, 2, 3), window, strides, strict=True):

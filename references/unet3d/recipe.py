@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+"""Optimizer and learning-rate schedule from the hyperparameters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EpochSchedule:
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
-    """SGD with Nesterov's momentum over `model`, at rate 0 until the schedule speaks."""
+    """SGD with Nesterov's momentum over `model`, at rate 0 until the schedule sets it."""
     if hyperparameters.opt_name not in OPTIMIZERS:
         raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
     return SGD(

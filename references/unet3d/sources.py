@@ -1,4 +1,4 @@
-"""Data sets as they are distributed, read one case at a time for preparing."""
+"""Data sets as distributed, read one case at a time for preparing."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _read_nifti(name: str, content: bytes) -> tuple[np.ndarray, tuple[float, ...
 
 
 def _promised(head: bytes) -> int:
-    """Bytes of an uncompressed file by its header: what lies before the voxels, and these."""
+    """Bytes of an uncompressed file by its header: all that precedes the voxels, and the voxels."""
     from nibabel.nifti1 import Nifti1Header
 
     header = Nifti1Header.from_fileobj(io.BytesIO(head), check=False)

@@ -1,4 +1,4 @@
-"""Medical image segmentation: train 3D U-Net until its mean DICE on the evaluation set suffices."""
+"""Medical image segmentation: 3D U-Net, trained to a target mean DICE on the evaluation set."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Task(TrainingTask[Config, data.Batch]):
         self._infer(torch.zeros(windows, device=self._parallel.device))
 
     def synthetic(self, samples: int) -> data.Batch:
-        """A look-alike of a micro-batch, read nowhere."""
+        """A synthetic micro-batch; reads no data."""
         return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:

@@ -1,4 +1,4 @@
-"""One volume at a time: resampling and normalisation before the clock, crops and augmentation on it."""
+"""Volume transforms: resampling and normalisation before the clock, crops and augmentation on it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def resample(
 
 
 def normalize(image: np.ndarray, data: Data) -> np.ndarray:
-    """float32: clipped, `mean` subtracted, divided by `deviation`; None stands for the volume's own."""
+    """float32: clipped, `mean` subtracted, divided by `deviation`; None means the volume's own."""
     if data.clip is not None:
         image = np.clip(image, np.float32(data.clip[0]), np.float32(data.clip[1]))
     mean = np.float32(image.mean(dtype=np.float64) if data.mean is None else data.mean)
@@ -83,8 +83,8 @@ def random_place(size: tuple[int, ...], shape: list[int], rng: np.random.Generat
 def place_around(
     boxes: np.ndarray, size: tuple[int, ...], shape: list[int], rng: np.random.Generator
 ) -> Place:
-    """The start of a crop around a random one of the components of a random class: shifted at random so
-    that it holds the box, or lies inside a larger one, then moved into the volume."""
+    """Start of a crop around a random component of a random class: shifted at random so that it contains the box, or
+    lies inside a larger one, then moved into the volume."""
     present = [class_boxes[class_boxes[:, 0] >= 0] for class_boxes in boxes if class_boxes[0, 0] >= 0]
     candidates = present[int(rng.integers(len(present)))]
     box = candidates[int(rng.integers(len(candidates)))]

@@ -1,4 +1,4 @@
-"""Text of other people as text: what would move a terminal's cursor, hide or forge a line is written as an escape."""
+"""Escaping of untrusted text: terminal control sequences and line breaks become escapes."""
 
 from __future__ import annotations
 

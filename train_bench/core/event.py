@@ -1,4 +1,4 @@
-"""One line of a result: what was logged, when, and where in the file."""
+"""One log line: key, value, time and line number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files, JSON above all: written whole or not at all, and read within bounds."""
+"""Files, JSON above all: atomic writes, bounded reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEEPEST = 64
 
 
 def write(path: Path, text: str) -> None:
-    """Replace `path` by `text` in one step, on disk before it is visible.
+    """Replace `path` by `text` atomically, on disk before it is visible.
 
     A full disk leaves the old file as it was and raises `WriteError`.
     """
@@ -38,9 +38,9 @@ def write(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that becomes `path` when the block ends well; when it does not, `path` stays as it was.
+    """Atomic write: a file that becomes `path` when the block succeeds; otherwise `path` stays as it was.
 
-    What is written lies in `<path>.part` until then: a new file, whatever had that name before, so that nothing
+    The content is in `<path>.part` until then: a new file, whatever had that name before, so that nothing
     is written through a link that somebody has put there.
     """
     part = path.with_name(f"{path.name}.part")
@@ -57,7 +57,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, in one step."""
+    """Write `value` as indented JSON, atomically."""
     write(path, json.dumps(value, indent=2) + "\n")
 
 
@@ -76,7 +76,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """A regular file to be read; raises `OSError` for anything else, without waiting for the other end of a pipe."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError as error:  # it holds a zero byte, or half a pair of surrogates
+    except ValueError as error:  # it contains a zero byte or a lone surrogate
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -115,14 +115,14 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(content: bytes) -> Any:
-    """Strict JSON of anybody's. Raises `ValueError` or `RecursionError` for anything else."""
+    """Parse untrusted strict JSON. Raises `ValueError` or `RecursionError` for anything else."""
     value = json.loads(content.decode("utf-8"), parse_constant=_refuse)
     refuse_depth(value)
     return value
 
 
 def refuse_depth(value: Any) -> None:
-    """Raise `ValueError` where lists and objects lie deeper inside each other than `DEEPEST`."""
+    """Raise `ValueError` where lists and objects are nested deeper than `DEEPEST`."""
     level = [value]
     for _ in range(DEEPEST):
         level = [inner for item in level for inner in _within(item) if isinstance(inner, (dict, list))]
@@ -142,7 +142,7 @@ def _refuse(name: str) -> Any:
 
 
 def cannot_write(path: Path, error: OSError) -> WriteError:
-    """The sentence for a failed write."""
+    """Error message for a failed write."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         campaign = (path.parent / "plan.json").is_file()
         again = f"continue with resume={path.parent}" if campaign else "try again"

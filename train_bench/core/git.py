@@ -20,7 +20,7 @@ def revision(root: Path) -> str | None:
 
 
 def revision_of_folder(folder: Path) -> str | None:
-    """The same of a folder of somebody's checkout, all of whose files count."""
+    """Git revision of a user's folder, all of whose files count."""
     try:
         head = _git(folder, "rev-parse", "HEAD")
         return head + "+changes" if differing(folder, (".",)) else head
@@ -29,8 +29,8 @@ def revision_of_folder(folder: Path) -> str | None:
 
 
 def differing(root: Path, source: Sequence[str] = SOURCE) -> tuple[str, ...]:
-    """Files of a checkout's source that differ from its revision, or are unknown to it; none without git. Results,
-    tests and documents make no other program."""
+    """Files of a checkout's source that differ from its revision, or are untracked; none without git. Results, tests
+    and documents are not part of the program."""
     try:
         listed = _git(root, "status", "--porcelain", "--untracked-files=all", "--", *source)
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""A job: one timed run to be done, complete and decided."""
+"""Job: one timed run, complete and decided."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from train_bench.quality import Target
 
 
 class Device(str, Enum):
-    """Where tensors live. `auto` is a GPU where torch finds one, else the CPU. Members are spelled as users
-    spell them, because OmegaConf reads the names of an enumeration."""
+    """Device of the tensors. `auto` is a GPU where torch finds one, else the CPU. Members are spelled as users spell
+    them, because OmegaConf reads the names of an enumeration."""
 
     auto = "auto"
     cpu = "cpu"
@@ -60,19 +60,18 @@ OF_A_RUN = ("seed", "run", "rank", "folder", "log", "job", "data_dir")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """The program of a user's own that trains in place of a reference: its words as they were given, and the folder
-    that it is started in."""
+    """A user's own program that trains in place of a reference: its words as typed, and its working directory."""
 
     argv: tuple[str, ...]
     cwd: str
 
     def places(self) -> Iterator[str]:
-        """The names that stand for values of a run."""
+        """Placeholders for values of a run."""
         for word in self.argv:
             yield from filter(None, PLACE.findall(word))
 
     def filled(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """The words of one run. What is no text is spelled as JSON; a name without a value stays."""
+        """The words of one run. Values other than text are spelled as JSON; a placeholder without a value stays."""
 
         def value(found: re.Match[str]) -> str:
             name = found[1]
@@ -86,20 +85,19 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the processes of one run are told. They learn neither the rules nor how they are scored.
+    """Input of the processes of one run. It contains neither the rules nor the scoring.
 
-    `benchmark` is the name that the log gives (`resnet_mini`), `reference` the folder of its code
-    (`resnet`). `config` and `launcher_config` hold the reference's and the launcher's own configuration as
-    plain data; the `hyperparameters` of the first are logged one by one under their own names.
-    `announcement` holds further values to log before the clock, by mllog key. `start_limit_seconds` is how
-    long it may take from the command until all ranks have answered, `stall_limit_seconds` how long a rank may
-    say nothing afterwards; None is without a limit. `reference_folder` and `launcher_folder` are where their code lies
-    if that is in no package. With a `command`, its program trains, and not the reference. `stop_when` is the budget of
-    the run as it was asked for (`minutes > 30`). With `keep_weights` they are written once time has stopped;
-    `deterministic` ranks use no operator whose result varies. `work` is what the ranks do, a name of `RANK_MODULES`:
-    anything but "train" is no run of a campaign, and `work_options` are told to it alone. With
-    `checkpoint_seconds`, ranks write checkpoints, and a run whose ranks die is started again from the last one;
-    `faults` is what is killed on purpose, as it was asked for.
+    `benchmark` is the name that the log gives (`resnet_mini`), `reference` the folder of its code (`resnet`). `config`
+    and `launcher_config` hold the reference's and the launcher's own configuration as plain data; the `hyperparameters`
+    of the first are logged one by one under their own names. `announcement` holds further values to log before the
+    clock, by mllog key. `start_limit_seconds` is how long it may take from the command until all ranks have answered,
+    `stall_limit_seconds` how long a rank may go without a heartbeat afterwards; None is no limit. `reference_folder`
+    and `launcher_folder` are the folders of their code if that is in no package. With a `command`, its program trains,
+    and not the reference. `stop_when` is the budget of the run as it was asked for (`minutes > 30`). With
+    `keep_weights` they are written once the clock has stopped; `deterministic` ranks use no operator whose result
+    varies. `work` is what the ranks do, a name of `RANK_MODULES`: anything but "train" is no run of a campaign, and
+    `work_options` are for it alone. With `checkpoint_seconds`, ranks write checkpoints, and a run whose ranks die is
+    started again from the last one; `faults` are the injected faults, as requested.
     """
 
     benchmark: str
@@ -135,7 +133,7 @@ class Job:
 
     @property
     def rank_module(self) -> str:
-        """What each rank starts as, `python -m MODULE PLAN.json INDEX`."""
+        """Entry point of each rank, `python -m MODULE PLAN.json INDEX`."""
         return RANK_MODULES[self.work] if self.command is None else "train_bench.own_trainer.command"
 
     @property
@@ -150,7 +148,7 @@ class Job:
 
     @property
     def partial_log(self) -> Path:
-        """The log of this run while it grows."""
+        """The partial log of this run while it grows."""
         return self.folder / f"result_{self.index}.txt.part"
 
     @property
@@ -160,12 +158,12 @@ class Job:
 
     @property
     def checkpoints_folder(self) -> Path:
-        """What a run whose ranks died is continued from, while the run goes on."""
+        """Checkpoints for restarts of this run, while it goes on."""
         return self.folder / "checkpoints" / f"run_{self.index}"
 
 
 def exit_file(ranks_folder: Path) -> Path:
-    """How the processes of a run ended; campaigns of earlier versions call it `ending.json`."""
+    """Exit record of the processes of a run; campaigns of earlier versions call it `ending.json`."""
     earlier = ranks_folder / "ending.json"
     return earlier if earlier.is_file() else ranks_folder / "exit.json"
 
@@ -178,21 +176,21 @@ PLAN_DIGEST = "plan_digest"
 
 
 def plan_digest(plan: Mapping[str, Any]) -> str:
-    """The sha256 of what `plan.json` says, however it is laid out."""
+    """sha256 of the content of `plan.json`, independent of its formatting."""
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def jobs_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All that a `plan.json` says of each of its jobs: what is `shared` by all, and what is its own. Older plans
-    repeat everything in every job. Anybody may have written it: what is no object is left out."""
+    """The jobs of a `plan.json`, each with the fields `shared` by all and its own. Older plans repeat everything in
+    every job. The file is untrusted: entries that are no objects are left out."""
     shared, jobs = plan.get("shared"), plan.get("jobs")
     of_all = shared if isinstance(shared, dict) else {}
     return [of_all | job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
 
 
 def read_job(plan: Path, index: int) -> Job:
-    """The job that `plan.json` holds under `index`, in the folder where the plan lies now."""
-    import cattrs  # here, because `train-bench list` imports this file and needs no plan
+    """The job with this `index` in `plan.json`, in the folder where the plan is now."""
+    import cattrs  # deferred: `train-bench list` imports this file and needs no plan
 
     jobs = {job["index"]: job for job in jobs_of(files.read_json(plan))}
     return cattrs.structure(jobs[index] | {"folder": plan.resolve().parent}, Job)

@@ -1,4 +1,4 @@
-"""Where benchmarks and launchers are: in this package, in the folders of `TRAIN_BENCH_PATH`, and in installed packages
+"""Plugins: benchmarks and launchers in this package, in the folders of `TRAIN_BENCH_PATH`, and in installed packages
 that announce theirs as entry points. There is no other list of them."""
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Plugin:
 
     @property
     def has_code(self) -> bool:
-        """Whether it is more than the rules and values of a benchmark that commands train."""
+        """True if it has code; a benchmark for commands has rules and values alone."""
         return (self.folder / "config.py").is_file()
 
 
 def references() -> dict[str, Plugin]:
-    """Benchmarks' folders by name. Raises `RequestError` where two have the same name, or a folder of the variable
-    is none."""
+    """Benchmarks' folders by name. Raises `RequestError` where two have the same name, or an entry of the variable is
+    no folder."""
     return _plugins("references", os.environ.get(VARIABLE, ""))
 
 
@@ -54,7 +54,7 @@ def launchers() -> dict[str, Plugin]:
 
 def module_of(kind: str, name: str, folder: str | None) -> str:
     """The package of a benchmark (`references`) or a launcher (`launchers`) that was found already, in this or in
-    another process. `folder` is where it was found if it lies in no package."""
+    another process. `folder` is its location if it is in no package."""
     if folder is not None:
         add(Path(folder))
         return f"train_bench.{kind}.{name}"
@@ -74,13 +74,13 @@ def add(folder: Path) -> None:
 
 
 def parents() -> list[str]:
-    """The folders that hold those of the variable: what makes `train_bench.references.NAME` a module, whatever folder
-    NAME lies in. A folder that is none is passed over; whoever asks for names is told."""
+    """Parent folders of those in the variable: they make `train_bench.references.NAME` a module, in any location.
+    Missing folders are skipped; listing the names reports them."""
     return list(dict.fromkeys(str(folder.parent) for folder in _of_variable(os.environ.get(VARIABLE, ""))))
 
 
 def is_installed(folder: Path) -> bool:
-    """Whether a folder is part of an installed package, where nothing is to be written."""
+    """True if a folder is part of an installed package, which must not be written to."""
     paths = sysconfig.get_paths()
     return any(folder.is_relative_to(Path(paths[name]).resolve()) for name in ("purelib", "platlib"))
 
@@ -136,7 +136,7 @@ def _announced(kind: str) -> Iterator[Plugin]:
 
 
 def _of_variable(variable: str) -> Iterator[Path]:
-    """Of each folder of the variable itself, if it is one, else those in it that are."""
+    """Plugin folders of the variable: each entry itself, if it is one, else those in it."""
     for word in filter(None, variable.split(os.pathsep)):
         folder = Path(word).expanduser().resolve()
         if _is_one(folder):
@@ -146,7 +146,8 @@ def _of_variable(variable: str) -> Iterator[Path]:
 
 
 def _is_one(folder: Path) -> bool:
-    """A launcher or a benchmark has `config.py`, a benchmark for commands alone rules and values."""
+    """True if a folder is a plugin: a launcher or a benchmark has `config.py`, a benchmark for commands alone rules and
+    values."""
     stated = (folder / "rules.yaml").is_file() and (folder / "conf" / "benchmark").is_dir()
     return stated or (folder / "config.py").is_file()
 

@@ -1,4 +1,4 @@
-"""A bar for work that takes long and counts its pieces."""
+"""Progress bar for long loops over countable items."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 def bar(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
-    """The items, and on a terminal a bar with pieces done, pieces in all and time left beside `what`.
+    """The items, and on a terminal a bar labelled `what` with items done, total and time left.
 
     It is drawn on the standard error and vanishes at the end; in pipes nothing is drawn. `total` is
     taken from the length of `items` where they have one.

@@ -1,6 +1,6 @@
-"""Tensors of which every rank holds a part (torch's DTensor): whole, and in parts. Any other tensor stays what it is.
+"""Sharded tensors (torch's DTensor): gathering and sharding. Any other tensor is unchanged.
 
-Making them whole is an exchange: every rank asks for the same tensors in the same order.
+Gathering is a collective: every rank gathers the same tensors in the same order.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """Whether it is one; asked without importing what it would be."""
+    """True if it is a DTensor; checked without importing the class."""
     return hasattr(tensor, "full_tensor")
 
 
 def own_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of it."""
+    """This rank's shard."""
     held: torch.Tensor = tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
     return held
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """All of it, without its history."""
+    """The whole tensor, detached."""
     values = tensor.detach()
     gathered: torch.Tensor = values.full_tensor() if is_sharded(values) else values  # type: ignore[attr-defined]
     return gathered
 
 
 def whole_state(state: Any, *, keep: bool) -> Any:
-    """What a `state_dict` gave, with every tensor whole, those that were not in the memory of the host; without `keep`
-    these are dropped one by one."""
+    """A `state_dict` with every tensor gathered, into the memory of the host; without `keep` the gathered ones are
+    dropped one by one."""
     if isinstance(state, Mapping):
         return {name: whole_state(value, keep=keep) for name, value in state.items()}
     if not hasattr(state, "full_tensor"):
@@ -42,7 +42,7 @@ def whole_state(state: Any, *, keep: bool) -> Any:
 
 
 def part(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """This rank's part of `values`, which every rank has whole, divided as `like` is. No exchange."""
+    """This rank's shard of `values`, which every rank has whole, sharded as `like` is. No communication."""
     if not is_sharded(like):
         return values
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -53,8 +53,7 @@ def part(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers of the outermost lists of layers that have parameters, each of which is divided, and
-    gathered, at once."""
+    """The layers of the outermost lists of layers that have parameters, the units of sharding and gathering."""
     import torch
 
     found: list[torch.nn.Module] = []

@@ -1,4 +1,4 @@
-"""What runs: our source code, and the packages that it stands on."""
+"""Software provenance: our source code, and its dependencies."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ VARIABLES = re.compile(
 
 
 def describe() -> dict[str, Any]:
-    """What would run now: `sources` (digest), `python` and `packages` (versions)."""
+    """Current software: `sources` (digest), `python` and `packages` (versions)."""
     return {"sources": digest_of_sources(), "python": platform.python_version(), "packages": versions()}
 
 
 def digest_of_sources() -> str:
-    """Of the code as it lies on this host, the same in a checkout and where it is installed; a revision would not
-    tell one changed checkout from another."""
+    """Digest of the code on this host, the same in a checkout and in an installation; a revision would not distinguish
+    two changed checkouts."""
     return _digest(PACKAGE, (".py",))
 
 
 def digest_of_reference(folder: Path) -> str:
-    """Of the code and the configurations of a reference that did not come with train_bench."""
+    """Digest of the code and the configurations of a reference that did not come with train_bench."""
     return _digest(folder, (".py", ".yaml"))
 
 
@@ -48,7 +48,7 @@ def _digest(folder: Path, suffixes: tuple[str, ...]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that matter, of those that are installed."""
+    """Versions of the relevant installed packages."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -59,8 +59,8 @@ def versions() -> dict[str, str]:
 
 
 def digest_of_packages() -> str:
-    """Of every package that is installed here: its name, its version, and the digests of its files as they were
-    installed. Builds of one version differ in it."""
+    """Digest of every installed package: its name, its version, and the digests of its files as they were installed.
+    Builds of one version differ in it."""
     held = []
     for one in importlib.metadata.distributions():
         files = hashlib.sha256((one.read_text("RECORD") or "").encode()).hexdigest()
@@ -69,13 +69,13 @@ def digest_of_packages() -> str:
 
 
 def variables() -> dict[str, str]:
-    """The environment variables that matter, as this process has them."""
+    """The relevant environment variables of this process."""
     return {name: value for name, value in sorted(os.environ.items()) if VARIABLES.fullmatch(name)}
 
 
 def distributions() -> dict[str, tuple[str, str | None]]:
-    """By name, the version of everything that train_bench and its references stand on here, and the sha256 of what its
-    RECORD says of its files; None without a RECORD. Files that are made while it is installed do not count."""
+    """By name, the version of every dependency of train_bench and its references, and the sha256 of its RECORD's file
+    digests; None without a RECORD. Files that are made during installation do not count."""
     installed = {_normal(one.metadata["Name"]): one for one in importlib.metadata.distributions()}
     ours = [*map(_normal, PACKAGES), "train-bench[references]"]
     todo, seen = ours if "train-bench" in installed else [*installed], set[str]()
@@ -90,7 +90,7 @@ def distributions() -> dict[str, tuple[str, str | None]]:
 
 
 def _required(one: importlib.metadata.Distribution, extras: str) -> Iterator[str]:
-    """What a distribution requires with these extras, as `name` or `name[extra,extra]`."""
+    """Requirements of a distribution with these extras, as `name` or `name[extra,extra]`."""
     for line in one.requires or ():
         requirement, _, marker = line.partition(";")
         of_extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)

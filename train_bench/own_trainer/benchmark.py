@@ -3,7 +3,7 @@
     benchmark = Benchmark()
     benchmark.announce(**benchmark.hyperparameters)
     benchmark.init_start()
-    ...                                          # build and warm up, without a look at the data
+    ...                                          # build and warm up, without reading data
     benchmark.weights_initialized("conv1.weight", "conv1.bias")
     benchmark.init_stop()
     benchmark.run_start(train_samples=60_000, eval_samples=10_000)
@@ -13,7 +13,7 @@
         benchmark.report(accuracy)               # the last of them stops the clock
 
 Every rank makes the same calls; rank 0 writes the log. Where `train-bench run command=...` has started the program,
-`Benchmark()` knows which run it is; by itself it is told.
+`Benchmark()` knows its run; outside a campaign, arguments state it.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ OF_OTHERS = "s["
 
 
 class Benchmark:
-    """One run of a benchmark by a program that trains in its own way: writes the log, and decides when it is over.
+    """A run of a user's own trainer: writes the log and decides when the run is over.
 
-    In a campaign nothing need be told. By itself, a program tells:
+    In a campaign no argument is needed. Outside one, a program states:
 
     benchmark          the name that the log gives, for example "resnet"
     ruleset            the round, for example "1.1.0"
     folder             where `result_<run>.txt` is written; `train-bench judge FOLDER` reads it
-    run, seed          which run it is, and its seed; without one it is taken from the system's entropy
-    until              a run that has not reached the target by then ends in vain, in the benchmark's unit
+    run, seed          number of the run, and its seed; default: the system's entropy
+    until              the run stops without converging after this point, in the benchmark's unit
     period             from one evaluation to the next, in that unit, where the rules give no schedule
     samples_per_epoch  samples that an epoch takes, where that unit is the epoch
 
-    Anywhere: `rank` and `world_size` where neither torch.distributed nor a launcher's variables tell them, and
+    Anywhere: `rank` and `world_size` where neither torch.distributed nor a launcher's variables give them, and
     `broadcast`, which is called by every rank with a value and gives that of rank 0; torch.distributed needs none.
 
     Raises `RequestError` for what the round forbids, and `OutOfOrder` for a call that is not due. A program that ends
@@ -112,7 +112,7 @@ class Benchmark:
 
     @property
     def seed(self) -> int:
-        """What all randomness of the run follows from."""
+        """Base of all randomness of the run."""
         return self._job.seed
 
     @property
@@ -122,17 +122,18 @@ class Benchmark:
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """What was planned, by mllog key; empty outside a campaign. A program announces what it trains with."""
+        """Planned hyperparameters, by mllog key; empty outside a campaign. A program announces those that it trains
+        with."""
         return dict(self._job.hyperparameters)
 
     @property
     def target(self) -> Target:
-        """What an evaluation has to reach."""
+        """Target of the evaluations."""
         return self._job.target
 
     @property
     def data_dir(self) -> Path | None:
-        """Where the prepared data lie; None where nobody said."""
+        """Folder of the prepared data; None if it is not set."""
         return self._job.data_dir
 
     @property
@@ -142,22 +143,22 @@ class Benchmark:
 
     @property
     def world_size(self) -> int:
-        """How many processes train."""
+        """Number of training processes."""
         return self._ranks.size
 
     @property
     def done(self) -> bool:
-        """Whether the run is decided: the target is reached, a metric is not finite, or the schedule is over."""
+        """True if the run is decided: the target is reached, a metric is not finite, or the schedule is over."""
         return self._clock is not None and self._clock.is_decided
 
     @property
     def reached(self) -> bool:
-        """Whether the target is reached."""
+        """True if the target is reached."""
         return self._clock is not None and self._clock.status == "success"
 
     def announce(self, **values: Any) -> None:
-        """Values that the round wants to know, spelled as mllog keys, before `run_start`; a value that the round or
-        the plan forbids is refused at once."""
+        """Announce values that the round requires, by mllog key, before `run_start`; a value that the round or the plan
+        forbids is refused at once."""
         from train_bench.rules.checks import OF_THE_RUN
 
         if self._clock is not None and (self._clock.is_running or self.done):
@@ -166,7 +167,7 @@ class Benchmark:
         if own:
             raise RequestError(f"announce({own[0]}=...): the run logs {own[0]} itself; leave it out.")
         self._refuse_other_than_planned(values)
-        # Rules that hold a value against others, which may still be announced, wait for run_start.
+        # Rules that compare a value with others, which may still be announced, wait for run_start.
         self._refuse(
             failure
             for failure in self._broken(values)
@@ -177,7 +178,8 @@ class Benchmark:
             self._log.values(values)
 
     def init_start(self) -> None:
-        """Building begins. Comes before the model, the compiler and the first batch, which need not be real."""
+        """Start of model construction. Comes before the model, the compiler and the first batch, which may be
+        synthetic."""
         if self._clock is not None:
             self._clock.init_start()
             return
@@ -198,7 +200,7 @@ class Benchmark:
         self._clock.init_start()
 
     def weights_initialized(self, *tensors: str) -> None:
-        """Names of tensors that were given their first values, where the rules want them; before `init_stop`."""
+        """Names of initialised tensors, if the rules require them; before `init_stop`."""
         if self._log is None:
             raise OutOfOrder(
                 "weights_initialized() was called before init_start(); allowed now: init_start()."
@@ -207,12 +209,12 @@ class Benchmark:
         self._log.initialized(tensors)
 
     def init_stop(self) -> None:
-        """Everything is built and warm; no data were read."""
+        """End of model construction and warm-up; no data were read."""
         self._begun("init_stop").init_stop()
 
     def run_start(self, train_samples: int | None = None, eval_samples: int | None = None) -> None:
-        """The clock starts; data may be read from here on. The sizes are those of the data sets. Raises `RequestError`
-        where something that the round wants was not announced."""
+        """Start the clock; data may be read from here on. The sizes are those of the data sets. Raises `RequestError`
+        where a value that the round requires was not announced."""
         from train_bench.run import processors
 
         clock = self._begun("run_start")
@@ -230,13 +232,13 @@ class Benchmark:
             yield self.block_start()
 
     def block_start(self) -> Mark:
-        """A block of training begins: until `mark.count` samples, rounded up to a whole batch, were taken in all."""
+        """Begin a block of training: until `mark.count` samples in all, rounded up to a whole batch."""
         self._mark = self._begun("block_start").block_start()
         return self._mark
 
     def eval_start(self, samples: int | None = None, extras: Mapping[str, float] | None = None) -> None:
-        """The block has ended and its evaluation begins. `samples`, how many were taken since the start of training, is
-        held against the mark; `extras` are further values that the rules want logged of a block, by mllog key."""
+        """End the block and begin its evaluation. `samples`, the number consumed since the start of training, is
+        checked against the mark; `extras` are further values that the rules require for a block, by mllog key."""
         clock = self._begun("eval_start")
         if samples is not None and self._mark is not None and samples < self._mark.count:
             raise RequestError(
@@ -255,8 +257,8 @@ class Benchmark:
         clock.eval_start(Progress(samples=self._taken, extras=extras or {}))
 
     def report(self, value: float | None = None, **metrics: float) -> bool:
-        """The metrics that the evaluation found, by the names of the target; a single one needs no name. Rank 0's
-        count. Returns whether the run is decided; then the clock has stopped and the log is closed."""
+        """Report the metrics of the evaluation, by the names of the target; a single one needs no name. Rank 0's count.
+        Returns whether the run is decided; then the clock has stopped and the log is closed."""
         clock = self._begun("report")
         if value is not None:
             metrics[self._job.target.only_metric()] = value
@@ -270,7 +272,7 @@ class Benchmark:
         return True
 
     def tell(self, **facts: Any) -> None:
-        """What the log says besides, behind `run_stop`, by keys that no round has."""
+        """Log further values after `run_stop`, by keys that no round has."""
         self._further |= facts
 
     def _begun(self, word: str) -> Clock:
@@ -350,7 +352,7 @@ class Benchmark:
         )
 
     def _watch_the_end(self) -> None:
-        """Whatever ends this process but SIGKILL ends the log, too."""
+        """End the log on any exit of this process but SIGKILL."""
         atexit.register(self._end)
         if (
             threading.current_thread() is threading.main_thread()
@@ -360,7 +362,7 @@ class Benchmark:
 
     def _end(self) -> None:
         if os.getpid() != self._process or self._clock is None or self._log is None:
-            return  # a child of this process has its own end
+            return  # a forked child ends by itself
         if not self.done:
             self._clock.abort()
         self._close()
@@ -379,5 +381,5 @@ class Benchmark:
 
 
 def _number(value: Any) -> Any:
-    """Numbers of other libraries (NumPy, tensors with one element) as Python has them."""
+    """Numbers of other libraries (NumPy, tensors with one element) as Python numbers."""
     return value.item() if hasattr(value, "item") else value

@@ -1,9 +1,9 @@
 """Entry point of one rank of a user's own program: `python -m train_bench.own_trainer.command PLAN.json INDEX`.
 
-Starts the program, passes signals on, watches whether it still writes, and says how it ended: in
-`ranks/run_<index>/rank_<rank>.json`, in the log if that has no end, and by its own exit code. What the program
-learns of its run is the file that `TRAIN_BENCH_JOB` names. Its output is in `.stdout` and `.stderr` beside it.
-Imports no torch, which the program may not need.
+Starts the program, passes signals on, checks its heartbeat, and records how it ended: in
+`ranks/run_<index>/rank_<rank>.json`, in the log if that has no end, and by its own exit code. The program reads its run
+from the file that `TRAIN_BENCH_JOB` names. Its output is in `.stdout` and `.stderr` in the same folder. Imports no
+torch, which the program may not need.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> None:
     arrived = arrive(job)
     try:
         place = _place(job, os.environ)
-    except LaunchError as error:  # it has no number under which its state could be found
+    except LaunchError as error:  # it has no rank to file its state under
         files.write_json(arrived, {"error": str(error)})
         sys.exit(f"train-bench: {error}")
     state = RankState(job, place.rank)
@@ -80,7 +80,7 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Which of the ranks this is."""
+    """Rank and number of ranks."""
 
     rank: int
     size: int
@@ -88,7 +88,7 @@ class Place:
 
 
 def _place(job: Job, environ: Mapping[str, str]) -> Place:
-    """As whatever has started this process says it; a rank that was planned to be alone needs nobody to say so."""
+    """Rank and size from the starter's environment variables; a rank planned to be alone needs none."""
     if job.world_size == 1:
         return Place(rank=0, size=1, local_rank=0)
     found = rank_and_size(environ)
@@ -103,11 +103,11 @@ def _place(job: Job, environ: Mapping[str, str]) -> Place:
     return Place(rank=rank, size=size, local_rank=rank % job.nproc_per_node if local is None else local)
 
 
-# What the program is told.
+# The program's job file.
 
 
 def _tell(job: Job, place: Place, *, dropped: bool) -> tuple[Path, dict[str, Any]]:
-    """Write the file that the program is given. Returns its path and what it says."""
+    """Write the job file of the program. Returns its path and content."""
     path = job.ranks_folder / f"job_{place.rank}.json"
     told = {
         "benchmark": job.benchmark,
@@ -135,19 +135,19 @@ def _tell(job: Job, place: Place, *, dropped: bool) -> tuple[Path, dict[str, Any
 
 
 def _hyperparameters(job: Job) -> dict[str, Any]:
-    """As the reference would log them; a benchmark without code states all of them as they are."""
+    """Hyperparameters as the reference would log them; a benchmark without code states all of them as they are."""
     planned: Mapping[str, Any] = job.config["hyperparameters"]
     package = plugins.module_of("references", job.reference, job.reference_folder)
     if importlib.util.find_spec(f"{package}.config") is None:
         return {key: value for key, value in planned.items() if value is not None}
-    import cattrs  # here, because it takes time
+    import cattrs  # deferred, because it takes time
 
     kind = importlib.import_module(f"{package}.config").Config
     return dict(cattrs.structure(job.config, kind).hyperparameters.logged())
 
 
 def _announcement(job: Job, place: Place) -> dict[str, Any]:
-    """What is said before the clock; the machine is described as it is found here."""
+    """Values to log before the clock; the machine is described as detected here."""
     machine = system.describe()
     name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
     if place.rank == 0 and not (job.folder / "system.json").exists():
@@ -157,8 +157,8 @@ def _announcement(job: Job, place: Place) -> dict[str, Any]:
 
 
 def _environment(job: Job, place: Place, job_file: Path) -> dict[str, str]:
-    """Of the program: what this process has, but for the flag that keeps Python from importing what lies beside a
-    script; the place among the ranks as torch.distributed reads it, and its job."""
+    """Environment of the program: that of this process, without the flag that keeps Python from importing from a
+    script's folder; plus its rank as torch.distributed reads it, and its job."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     if place.size > 1:
         environ |= {
@@ -173,7 +173,7 @@ def _environment(job: Job, place: Place, job_file: Path) -> dict[str, str]:
 
 
 def _meeting(job: Job, place: Place) -> dict[str, str]:
-    """Where the ranks meet, if their launcher leaves that to them."""
+    """Rendezvous of the ranks, if their launcher leaves it to them."""
     package = plugins.module_of("launchers", job.launcher, job.launcher_folder)
     if importlib.util.find_spec(f"{package}.rendezvous") is None:
         return {}
@@ -181,13 +181,13 @@ def _meeting(job: Job, place: Place) -> dict[str, str]:
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
 
 
-# The program while it runs.
+# The running program.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How the program ended: its exit code (negative is a signal), whether it was told to, and with which sentence a
-    call of its was `refused`."""
+    """End of the program: its exit code (negative is a signal), whether it was terminated from here, and the sentence
+    of a call that was `refused`."""
 
     exit_code: int
     terminated: bool
@@ -195,7 +195,7 @@ class Ended:
 
 
 def _run(job: Job, place: Place) -> Ended:
-    """The program from its start to its end; nothing of it is left afterwards."""
+    """Run the program from start to end; no process of it is left afterwards."""
     command = job.command
     assert command is not None
     dropped = caches.drop(wanted=job.drop_caches and place.local_rank == 0)
@@ -226,7 +226,7 @@ def _run(job: Job, place: Place) -> Ended:
 
 
 def _lines(job: Job, job_file: Path, refusals: list[str]) -> Lines:
-    """Follows the calls of a program that is not Python. The first that is refused ends the program."""
+    """Follow the calls of a program that is not Python. The first refused call ends the program."""
 
     def benchmark() -> Benchmark:
         os.environ[VARIABLE] = str(job_file)
@@ -240,7 +240,7 @@ def _lines(job: Job, job_file: Path, refusals: list[str]) -> Lines:
 
 
 def _tell_of_the_data(job: Job, watch: DataWatch) -> None:
-    """Which files of the data were opened before the clock started, in the log."""
+    """Log the data files that were opened before the clock started."""
     log = ProgramLog.of(job.partial_log)
     if log.started_ms is not None and log.stops:
         log.add(DATA_BEFORE_RUN_START, asdict(watch.until(log.started_ms)))
@@ -275,8 +275,8 @@ def _started(
 
 
 def _watch(process: subprocess.Popen[bytes], look: Callable[[], None]) -> bool:
-    """Wait for the end of the program, and `look` after it meanwhile. One that is told to end and does not is killed.
-    Returns whether it was told to."""
+    """Wait for the end of the program, and call `look` meanwhile. A program that does not end on SIGTERM is killed.
+    Returns whether it was terminated."""
     kill_at: float | None = None
     while True:
         came = signal.sigtimedwait(WATCHED, BEAT_SECONDS)
@@ -291,7 +291,7 @@ def _watch(process: subprocess.Popen[bytes], look: Callable[[], None]) -> bool:
 
 
 def _heartbeat(job: Job) -> Callable[[], None]:
-    """Tells the parent that the program lives: from the first line of its log on, whenever that or its output grows."""
+    """Heartbeat for the parent: from the first line of the program's log on, whenever that or its output grows."""
     written = [job.partial_log, job.ranks_folder / "rank_0.stdout", job.ranks_folder / "rank_0.stderr"]
     before: list[int] = []
 
@@ -309,12 +309,12 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
         os.killpg(process.pid, number)
 
 
-# What is said of its end.
+# The end of the program.
 
 
 def _conclude(job: Job, place: Place, ended: Ended, state: RankState) -> None:
-    """End the log of a program that has not, say how it ended, and end alike. A result that is whole stays one,
-    whatever befell the program afterwards."""
+    """Close the log of a program that has not done so, record how it ended, and end alike. A complete result stays one,
+    whatever happens to the program afterwards."""
     log = ProgramLog.of(job.partial_log)
     if log.is_result:
         state.write("finished")
@@ -355,7 +355,7 @@ def _failure(job: Job, place: Place, exit_code: int, log: ProgramLog) -> str | N
 
 
 def _last_words(job: Job, place: Place) -> str:
-    """The last line that the program wrote on its standard error."""
+    """The last line of the program's standard error."""
     with contextlib.suppress(OSError), (job.ranks_folder / f"rank_{place.rank}.stderr").open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 2**14))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]

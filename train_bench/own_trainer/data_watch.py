@@ -1,8 +1,7 @@
-"""Which files of a data set anybody on this host opened while a program was not yet timed (Linux, inotify).
+"""Data access before the clock: files of a data set opened on this host before `run_start` (Linux, inotify).
 
-The rules allow no look at the data before `run_start`, and it is what programs get wrong in good faith. Whoever opens a
-file is seen, in whatever language and through whatever library; what is read over the network, or was copied elsewhere
-before, is not.
+The rules allow no access to the data before `run_start`, a common mistake. Any open on this host is detected, in any
+language and through any library; reads over the network, or of an earlier copy, are not.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ KEPT = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What was seen of `folder` until a moment: how many of its `files` were opened, and the `first` of them; or why
-    nothing can be known."""
+    """Opened files of `folder` up to a time: the number of `files`, and the `first` of them; or why nothing can be
+    known."""
 
     folder: str
     files: int
@@ -41,7 +40,7 @@ class Opened:
 
 
 class DataWatch:
-    """Watches a folder from its construction on, until `close`."""
+    """Watch of a folder from its construction on, until `close`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,13 +55,13 @@ class DataWatch:
             self._thread.start()
 
     def until(self, time_ms: float) -> Opened:
-        """What was opened before `time_ms`, in milliseconds since the epoch."""
+        """Files opened before `time_ms`, in milliseconds since the epoch."""
         early = [name for name, opened_ms in self._opened.items() if opened_ms < time_ms]
         unknown = "too many files were opened at once" if self._overflowed else self._unknown
         return Opened(folder=str(self._folder), files=len(early), first=tuple(early[:3]), unknown=unknown)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         os.write(self._wake, b".")
         if self._thread.is_alive():
             self._thread.join()
@@ -70,7 +69,7 @@ class DataWatch:
             os.close(descriptor)
 
     def _begin(self) -> str | None:
-        """Set the watches; why they cannot be set, as the end of a sentence, or None."""
+        """Set the watches; the reason that they cannot be set, as the end of a sentence, or None."""
         if sys.platform != "linux":
             return "only Linux tells who opens files"
         if not self._folder.is_dir():

@@ -1,4 +1,4 @@
-"""What a program that brought its own trainer is told of its run: by a campaign in a file, or by its own words."""
+"""Job of a user's own trainer: from a campaign's file, or from its own arguments."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ VARIABLE = "TRAIN_BENCH_JOB"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnJob:
-    """One run of a program. `hyperparameters` are planned and have to be announced as they are; `announcement` is
-    logged besides, None in it is found by the run. `schedule` gives the evaluations once the values that they depend on
-    are announced. `log` is the file while it grows. `caches_dropped` is whether somebody has dropped them."""
+    """One run of a program. `hyperparameters` are planned and have to be announced unchanged; `announcement` is logged
+    in addition, None in it is filled in by the run. `schedule` gives the evaluations once the values that they depend
+    on are announced. `log` is the partial log. `caches_dropped` is whether the page caches were dropped."""
 
     benchmark: str
     rules: BenchmarkRules
@@ -42,7 +42,7 @@ class OwnJob:
 
 
 def job_of_campaign(benchmark: str | None, ruleset: str | None) -> OwnJob:
-    """The run that a campaign has started this program for. What the program names besides has to agree."""
+    """The run for which a campaign has started this program. Arguments of the program have to agree."""
     from train_bench.rules.ruleset import full_name, load
 
     given = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
@@ -78,7 +78,7 @@ def alone(
     period: float | None,
     samples_per_epoch: int | None,
 ) -> OwnJob:
-    """A run of no campaign; see `Benchmark` for the words."""
+    """A run outside a campaign; see `Benchmark` for the arguments."""
     from train_bench import seeds
     from train_bench.rules.ruleset import full_name, load
 

@@ -1,5 +1,5 @@
-"""Processes that a user's program has started and left. Every one of them has the variable that names the program's job
-in its environment, wherever it went (Linux)."""
+"""Leftover processes of a user's program. Each has the variable that names the program's job in its environment
+(Linux)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _found(wanted: bytes) -> Iterator[int]:
         if int(folder.name) != os.getpid():
             try:
                 variables = (folder / "environ").read_bytes().split(b"\0")
-            except OSError:  # it has ended, or is somebody else's
+            except OSError:  # it has ended, or belongs to another user
                 continue
             if any(variable.startswith(wanted) for variable in variables):
                 yield int(folder.name)

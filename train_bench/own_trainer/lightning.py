@@ -2,7 +2,7 @@
 
 The script announces, calls `benchmark.init_start()` before it builds the model, and then `trainer.fit(...)`; the
 callback does the rest. The clock starts before Lightning asks for the first data loader, hence `prepare_data()` and
-`setup()` must not read the data. The marks of the benchmark say when to validate, and when the run is over.
+`setup()` must not read the data. The marks of the benchmark determine when to validate, and when the run is over.
 """
 
 from __future__ import annotations

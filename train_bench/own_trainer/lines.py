@@ -1,8 +1,8 @@
-"""Programs that are not Python: the calls of `Benchmark` as lines of JSON, by two named pipes.
+"""Line protocol for programs that are not Python: the calls of `Benchmark` as lines of JSON, by two named pipes.
 
 A program writes `{"call": "init_start"}` and so on into the pipe that `TRAIN_BENCH_CALLS` names, and reads one answer
 per call from the pipe that `TRAIN_BENCH_ANSWERS` names, if it wants to. A call is stamped when it arrives; a line may
-say when it was sent (`time_ms`, milliseconds since the epoch), and the largest difference is logged.
+state when it was sent (`time_ms`, milliseconds since the epoch), and the largest difference is logged.
 docs/log-protocol.md has all of it.
 """
 
@@ -41,8 +41,8 @@ LONGEST_LINE = 1 << 20
 
 
 class Lines:
-    """Follows the calls of a program from its construction on, until `close`. `benchmark` makes what speaks for the
-    program, at its first call; `refused` is called once with a sentence when a call is refused, and no further call
+    """Follows the calls of a program from its construction on, until `close`. `benchmark` makes the program's
+    `Benchmark` at its first call; `refused` is called once with a sentence when a call is refused, and no further call
     counts."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Lines:
         for path in self._paths.values():
             path.unlink(missing_ok=True)
             os.mkfifo(path)
-        # Both ends are held open here, so that a program may open and close them as it likes and never waits.
+        # Both ends are kept open here, so that a program may open and close them as it likes and never waits.
         self._calls, self._answers = (
             os.open(path, os.O_RDWR | os.O_NONBLOCK) for path in self._paths.values()
         )
@@ -68,11 +68,11 @@ class Lines:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the program is told of its pipes."""
+        """Environment variables of the pipes."""
         return {name: str(path) for name, path in self._paths.items()}
 
     def close(self) -> None:
-        """Take what was written so far, then follow no more."""
+        """Process the pending calls, then stop."""
         os.write(self._wake, b".")
         self._thread.join()
         for descriptor in (self._calls, self._answers, self._end, self._wake):
@@ -149,6 +149,6 @@ class Lines:
         self._refused(reason)
 
     def _answer(self, answer: Mapping[str, Any]) -> None:
-        """A program that reads no answers has none waiting for it, once the pipe is full."""
+        """Write an answer, or drop it if the pipe is full, because the program reads no answers."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._answers, json.dumps(answer).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""What a program prints, in its log: from round 6.1 on a result file is the whole output of a run."""
+"""Program output in the log: from round 6.1 on a result file contains the whole output of a run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LINE_BYTES = 2**16
 
 
 class OutputInLog:
-    """Reads what a program prints and writes it, line by line, on this process's own standard output and between the
-    lines of the log, once the program has begun that. Lines of mllog are left out of the log, where they would count
+    """Reads the output of a program and writes it, line by line, to this process's own standard output and between the
+    lines of the log, once the program has begun the log. Lines of mllog are left out of the log, where they would count
     twice."""
 
     def __init__(self, printed: IO[bytes] | None, log: Path) -> None:
@@ -37,11 +37,11 @@ class OutputInLog:
 
     @staticmethod
     def due(ruleset: str) -> bool:
-        """Whether a round wants it."""
+        """True if a round requires the output."""
         return ruleset in ROUNDS
 
     def close(self) -> None:
-        """To the end of what is printed, once the program has ended."""
+        """Drain the output after the program has ended."""
         self._thread.join()
         if self._log is not None:
             os.close(self._log)

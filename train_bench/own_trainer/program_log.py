@@ -1,4 +1,4 @@
-"""The log of a user's program, once that has ended: what it says of its run, and an end where it has none."""
+"""Log of a user's program, after its end: its events, and a `run_stop` if it lacks one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TOKEN = b":::MLLOG "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLog:
-    """What a log says: its number of `lines`, of `run_start` and `run_stop` lines (`starts`, `stops`), the status that
-    the last `run_stop` gives, and the times of the first `run_start` and of the last line in milliseconds."""
+    """Summary of a log: its number of `lines`, of `run_start` and `run_stop` lines (`starts`, `stops`), the status of
+    the last `run_stop`, and the times of the first `run_start` and of the last line in milliseconds."""
 
     path: Path
     lines: int = 0
@@ -28,7 +28,7 @@ class ProgramLog:
 
     @classmethod
     def of(cls, path: Path) -> ProgramLog:
-        """Read it line by line; there need be none."""
+        """Read the log line by line; a missing log is empty."""
         counts = {"run_start": 0, "run_stop": 0}
         lines, status, last_ms, started_ms = 0, None, 0, None
         try:
@@ -60,22 +60,22 @@ class ProgramLog:
 
     @property
     def is_result(self) -> bool:
-        """Whether one run has reached its target and said so."""
+        """True if exactly one run has reached its target and logged it."""
         return self.starts == self.stops == 1 and self.status == SUCCESS
 
     def end(self) -> None:
-        """Add `run_stop` with the status `aborted` to a log whose clock runs: whoever wrote it cannot any more. Half a
-        line at its end gives way."""
+        """Add `run_stop` with the status `aborted` to a log without one whose program has ended. Replaces an incomplete
+        line at its end."""
         if not self.starts or self.stops:
             return
         self._append("INTERVAL_END", "run_stop", None, {"status": ABORTED})
 
     def add(self, key: str, value: Any) -> None:
-        """Add what was seen of the run from outside. Half a line at the end of the log gives way."""
+        """Add observations of the run from outside. Replaces an incomplete line at the end of the log."""
         self._append("POINT_IN_TIME", key, value, {})
 
     def cut_half_line(self) -> None:
-        """What was being written when its writer died goes."""
+        """Remove an incomplete line that a killed writer left."""
         with self.path.open("r+b") as file:
             file.truncate(_whole_bytes(self.path))
 
@@ -94,7 +94,7 @@ class ProgramLog:
 
 
 def _whole_bytes(path: Path) -> int:
-    """How much of a file are whole lines."""
+    """Number of bytes of a file in complete lines."""
     with path.open("rb") as file:
         whole = 0
         for raw in file:
@@ -103,7 +103,7 @@ def _whole_bytes(path: Path) -> int:
 
 
 def _event(raw: bytes) -> dict[str, Any] | None:
-    """The object of a whole line that is one of mllog."""
+    """The object of a complete line of mllog."""
     if not raw.endswith(b"\n"):
         return None
     try:

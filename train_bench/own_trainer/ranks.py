@@ -1,5 +1,5 @@
-"""The ranks of a program that brought its own trainer: how many there are, which one this is, and how rank 0 tells the
-others. torch is used where the program has imported it, and never imported."""
+"""Ranks of a user's own trainer: their number, this process's rank, and broadcasts from rank 0. torch is used where the
+program has imported it, and never imported."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Broadcast = Callable[[Any], Any]
 
 
 class OwnRanks:
-    """Which rank of how many this process is, told or found: torch.distributed where the program has begun it, else
-    the variables of launchers, else one alone. `broadcast` is the program's own way to do what its name says."""
+    """Rank and size of this process, given or detected: torch.distributed where the program has initialised it, else
+    the variables of launchers, else a single rank. `broadcast` is the program's own broadcast."""
 
     def __init__(self, rank: int | None, world_size: int | None, broadcast: Broadcast | None) -> None:
         if (rank is None) != (world_size is None):
@@ -34,11 +34,11 @@ class OwnRanks:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return self._found()[1]
 
     def refuse(self) -> str | None:
-        """Why the ranks cannot agree, as a sentence; None if they can."""
+        """Reason that the ranks cannot agree, as a sentence; None if they can."""
         if self.size == 1 or self._broadcast is not None or _distributed() is not None:
             return None
         return (
@@ -59,7 +59,7 @@ class OwnRanks:
         return values[0]
 
     def gather_objects(self, value: T) -> list[T] | None:
-        """All ranks' values on rank 0, None elsewhere; without torch.distributed rank 0 has its own alone."""
+        """All ranks' values on rank 0, None elsewhere; without torch.distributed rank 0 has only its own."""
         distributed = _distributed()
         if self.size == 1 or distributed is None:
             return [value] if self.rank == 0 else None
@@ -87,7 +87,7 @@ class OwnRanks:
 
 
 def _distributed() -> Any:
-    """torch.distributed, if this process has begun it; else None."""
+    """torch.distributed, if this process has initialised it; else None."""
     distributed = sys.modules.get("torch.distributed")
     return (
         distributed

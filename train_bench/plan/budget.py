@@ -1,4 +1,4 @@
-"""`stop_when=`: how long a run may take. A guard, and no stopping rule: a run that it ends has not converged."""
+"""`stop_when=`: time limit of a run. A guard, not a stopping rule: a run that it ends has not converged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ALLOWED = "write stop_when='minutes > NUMBER', the minutes on the clock of one r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The most `minutes` that the clock of a run may count."""
+    """Time limit in `minutes` of a run's clock."""
 
     minutes: float
 
     def spent(self, minutes: float) -> str | None:
-        """Why a run whose clock counts so many has to end now, as a sentence; None if it may go on."""
+        """Reason to end a run at this time of its clock, as a sentence; None if it may go on."""
         if minutes <= self.minutes:
             return None
         return (
@@ -31,8 +31,8 @@ class Budget:
 
 
 def read(text: str) -> Budget:
-    """The budget that `stop_when=` asks for. Raises `RequestError` for what is none, above all for anything that looks
-    at the result: what ends a run because of that is a target of its own."""
+    """Parse `stop_when=`. Raises `RequestError` for anything else, above all for a condition on the result: that would
+    be another target."""
     match = GRAMMAR.fullmatch(text)
     if match is not None and 0 < float(match[1]) < math.inf:
         return Budget(minutes=float(match[1]))
@@ -50,5 +50,5 @@ def read(text: str) -> Budget:
 
 
 def of(job: Job) -> Budget | None:
-    """The budget of a run; None without one."""
+    """The time limit of a run; None without one."""
     return None if job.stop_when is None else read(job.stop_when)

@@ -1,4 +1,4 @@
-"""`command=`: the words of a user's own program, and what is recorded of it."""
+"""`command=`: the words of a user's own program, and its provenance."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ INTERPRETER = re.compile(r"python[0-9.]*")
 
 
 def read(text: str, hyperparameters: Collection[str], cwd: Path) -> Command:
-    """The command that `words` gives. Raises `RequestError`, too, for names that stand for nothing."""
+    """Parse the command in `words`. Raises `RequestError`, too, for unknown placeholders."""
     command = words(text, cwd)
     _refuse_places(command, (*OF_A_RUN, *hyperparameters))
     return command
 
 
 def words(text: str, cwd: Path) -> Command:
-    """The command that `text` spells as a shell does, without what a shell would do with it.
+    """Split `text` into words as a shell does, without expansions.
 
-    Raises `RequestError` for an empty command, quotes that are not closed and a program that is not there.
+    Raises `RequestError` for an empty command, quotes that are not closed and a program that does not exist.
     """
     try:
         argv = tuple(shlex.split(text))
@@ -74,9 +74,9 @@ def _refuse_places(command: Command, known: Collection[str]) -> None:
 
 
 def program(command: Command) -> dict[str, Any]:
-    """What can be known of the program before it runs: its words, `environment` (variables that change how it
-    computes, no secrets), the git `revision` of its folder, the digests of the `files` that its words name, and the
-    version of its `interpreter`."""
+    """Provenance of the program before it runs: its words, `environment` (variables that change how it computes, no
+    secrets), the git `revision` of its folder, the digests of the `files` in its words, and the version of its
+    `interpreter`."""
     return {
         "argv": list(command.argv),
         "cwd": command.cwd,
@@ -97,8 +97,8 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _files(command: Command) -> Iterator[tuple[str, str]]:
-    """Each file of a word, or of what follows its equals sign (`--config=my.yaml`), with its sha256. Of an interpreter
-    the version is known."""
+    """Each file named by a word, or after its equals sign (`--config=my.yaml`), with its sha256. Interpreters are
+    recorded by version."""
     for word in command.argv[1:] if _is_interpreter(command.argv[0]) else command.argv:
         for name in dict.fromkeys((word, word.partition("=")[2])):
             digest = digest_of_file(Path(command.cwd, name)) if name and not PLACE.search(name) else None
@@ -107,7 +107,7 @@ def _files(command: Command) -> Iterator[tuple[str, str]]:
 
 
 def digest_of_file(path: Path) -> str | None:
-    """None for what is no regular file, cannot be read, or is too large for a script."""
+    """sha256 of a file; None if it is not regular, not readable, or too large for a script."""
     try:
         return hashlib.sha256(files.read_bytes(path, largest=LARGEST_BYTES)).hexdigest()
     except OSError:
@@ -119,7 +119,7 @@ def _is_interpreter(name: str) -> bool:
 
 
 def _interpreter(name: str) -> str | None:
-    """What an interpreter of Python says of itself; None for other programs."""
+    """Version of a Python interpreter; None for other programs."""
     if not _is_interpreter(name):
         return None
     try:

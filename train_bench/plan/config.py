@@ -1,4 +1,4 @@
-"""What a user may ask: the typed configuration that Hydra composes from `conf/` and overrides."""
+"""Request schema: the typed configuration that Hydra composes from `conf/` and overrides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from train_bench.task import BenchmarkConfig
 class SystemConfig:
     """The machine.
 
-    submission_platform  its name in the log; null is what is found there
+    submission_platform  its name in the log; default: as detected
     """
 
     submission_platform: str | None = None
@@ -27,9 +27,9 @@ class SystemConfig:
 
 @dataclass(slots=True, kw_only=True)
 class SubmissionConfig:
-    """Whose result it is.
+    """Submitter of the result.
 
-    submission_org       who runs this
+    submission_org       the submitting organisation
     submission_division  closed or open
     submission_status    onprem, cloud, preview or research
     """
@@ -39,20 +39,20 @@ class SubmissionConfig:
     submission_status: str = MISSING
 
 
-# What a campaign does when the processes of a run die. OmegaConf reads the names of an enumeration, and
+# Action of a campaign when the processes of a run die. OmegaConf reads the names of an enumeration, and
 # `continue` can be spelled in this form only.
 OnFailure = Enum("OnFailure", {"stop": "stop", "continue": "continue"}, type=str)
 
 
 class OnViolation(str, Enum):
-    """What is done with a run whose growing log breaks a rule that nothing can make right."""
+    """Action for a run whose partial log violates a rule irreversibly."""
 
     warn = "warn"
     stop = "stop"
 
 
 class Energy(str, Enum):
-    """Whether counters of the hosts are read beside a campaign."""
+    """Reading of the hosts' energy counters during a campaign."""
 
     auto = "auto"
     off = "off"
@@ -62,56 +62,55 @@ class Energy(str, Enum):
 class RunConfig:
     """A request to `run`, `plan`, `rcp` or `prepare`.
 
-    benchmark     what is trained, and how; `train-bench list` has their names
-    launcher      what starts the ranks; `train-bench list` has their names
+    benchmark     benchmark variant to train; `train-bench list` has their names
+    launcher      launcher of the ranks; `train-bench list` has their names
     system        the machine, a file of conf/system
-    submission    whose result it is, a file of conf/submission
+    submission    submitter of the result, a file of conf/submission
     command       a program of your own that trains in place of the reference, with its arguments; {seed}, {run},
                   {rank}, {folder}, {log}, {job}, {data_dir} and {KEY} of hyperparameters stand for values of the run
     device        auto, cpu or cuda
     precision     fp32, tf32, bf16 or fp16
-    runs          how many runs; null is what the ruleset asks. Of more, declared here before the first
+    runs          number of runs; default: as the ruleset requires. Of more, declared here before the first
                   of them, the window of consecutive runs whose score is the median makes the result
-    seed          base of the runs' seeds; null takes them from the operating system's entropy
-    output        folder of the campaign; null makes one under results/
+    seed          base of the runs' seeds; default: entropy of the operating system
+    output        folder of the campaign; default: a new one under results/
     resume        folder of a campaign to continue; only retry_failed, on_failure, on_violation, only and
                   trust go with it
-    trust         carry out the command of a campaign that was begun by somebody else or elsewhere, with resume
-    only          numbers of the runs of a resumed campaign that are carried out here; it is not judged then
+    trust         run the command of a campaign from another user or machine, with resume
+    only          run numbers of a resumed campaign to run here; it is not judged then
     retry_failed  repeat the runs whose processes died instead of counting them as failed
     on_failure    stop or continue with the next run when the processes of a run die
-    on_violation  warn of a rule that a growing log breaks for good, or stop the run
-    start_limit_seconds  how long it may take until all ranks have answered; then the run has failed
-    stall_limit_seconds  how long a rank may do no step and no collective, or a command write nothing; then the run
-                  has failed. null is 600, and for a command no limit
-    stop_when     'minutes > 30' ends a run whose clock has counted so many; it counts as one that did not converge.
-                  Nothing but the clock is asked. null is without a limit
+    on_violation  warn of an irreversible rule violation in a partial log, or stop the run
+    start_limit_seconds  time limit until all ranks have answered; then the run has failed
+    stall_limit_seconds  time limit of a rank without a heartbeat (step or collective), or of a command without output;
+                  then the run has failed. Default: 600, and no limit for a command
+    stop_when     'minutes > 30' ends a run after so many minutes on its clock; it counts as not converged.
+                  Only the clock is compared. Default: no limit
     checkpoint_seconds  write a checkpoint after the first evaluation that ends so many seconds after the last one, on
                   the clock; a run whose ranks die is started again from it, and is no result of the closed division
-                  then. null is without
+                  then. Default: none
     faults        'kill rank 0 every 60 s', '... every 60 s on average seed 7' (exponentially distributed), or host or
-                  launcher in place of rank 0: what is killed on purpose, with checkpoint_seconds; no closed result
+                  launcher in place of rank 0: fault injection, with checkpoint_seconds; no closed result
     replace_point a reference convergence point of the same benchmark and batch size may be written over
     append_point  the runs of `rcp` are added to the reference convergence point of the same benchmark and batch size;
                   any number of them
-    keep_weights  write the model of each run once its time has stopped, for `train-bench verify`
-    deterministic same weights and qualities, bit by bit, whenever a seed is run again on the same machine and ranks; an
-                  operator that cannot ends the run and is named
+    keep_weights  write the model of each run after its clock has stopped, for `train-bench verify`
+    deterministic same weights and qualities, bit by bit, for the same seed on the same machine and ranks; an
+                  operator without a deterministic version aborts the run and is named
     drop_caches   drop the page caches before each run (needs root)
-    data_dir      folder of the prepared data; null is the user's cache folder
+    data_dir      folder of the prepared data; default: the user's cache folder
     source        folder of the raw data, for `prepare`
-    against       overrides that make another configuration of this one; `run` takes turns with it and
-                  compares the two
-    energy        auto reads what each host tells of the energy that it takes (NVML, RAPL, hwmon), or off
-    energy_command  a program of your own that is read instead, on each host; it prints a line for each reading,
+    against       overrides of a second configuration; `run` alternates between the two and compares them
+    energy        auto reads the energy counters of each host (NVML, RAPL, hwmon), or off
+    energy_command  a program of your own to read instead, on each host; it prints a line for each reading,
                   '250 W' or '1200 J'
-    energy_idle   above which power of a host energy is told, too: '10 s' measures it for so long before the first run,
-                  '85 W' states it
-    tracking      where the campaign is told besides: wandb, tensorboard, a list of them, or none
+    energy_idle   idle power of a host; energy above it is reported, too: '10 s' measures it for 10 s before the
+                  first run, '85 W' states it
+    tracking      trackers of the campaign: wandb, tensorboard, a list of them, or none
     tracking_online  let wandb use the network; without it, it writes files for `wandb sync`
-    tracking_limit_seconds  how long trackers may take until they are ready and, again, after the last run
-    store         file that the score is put into for `train-bench history` (see train-bench index), or default for that
-                  in the user's data folder
+    tracking_limit_seconds  seconds for trackers to get ready and, again, to finish after the last run
+    store         file for the score, for `train-bench history` (see train-bench index), or default for the one in the
+                  user's data folder
     """
 
     benchmark: BenchmarkConfig = MISSING
@@ -165,7 +164,7 @@ _STORED: dict[tuple[str | None, str], type] = {}
 
 
 def _store(group: str | None, name: str, schema: type) -> None:
-    """Once in a process: Hydra walks through all fields of a schema."""
+    """Register the store once per process: Hydra walks through all fields of a schema."""
     if _STORED.get((group, name)) is not schema:
         ConfigStore.instance().store(group=group, name=name, node=schema)
         _STORED[group, name] = schema

@@ -1,5 +1,5 @@
-"""What a benchmark is: `conf/benchmark/<name>.yaml`, here or in its own folder, under the name that its logs give.
-What differs from it, by whatever way it was asked for, makes another task."""
+"""Definition of a benchmark: `conf/benchmark/<name>.yaml`, here or in its own folder, under its name in logs. Any
+difference from it, however requested, makes another task."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Flat = dict[tuple[str, ...], Any]
 
 
 def changes(benchmark: str, config: Mapping[str, Any], ranks: int) -> tuple[str, ...]:
-    """What makes another task of `benchmark` in `config`, the configuration of a job for so many ranks, spelled as
-    the options that do it (`benchmark.model.widths=[8,8,8]`). It may be run, but is no result of the benchmark
-    (closed division: everything but the listed hyperparameters is as in the reference).
+    """Overrides that make `config`, the configuration of a job for so many ranks, another task than `benchmark`, as
+    typed (`benchmark.model.widths=[8,8,8]`). It may be run, but is no result of the benchmark (closed division:
+    everything but the listed hyperparameters is as in the reference).
 
-    What `TUNABLE` names may differ, and what follows from it and from the number of ranks. Raises `RequestError`
+    Fields in `TUNABLE` may differ, and values derived from them and from the number of ranks. Raises `RequestError`
     where nothing defines the benchmark, or `config` is none of its reference.
     """
-    import cattrs  # here, because `train-bench judge` needs it for results with a plan alone
+    import cattrs  # deferred: `train-bench judge` needs it only for results with a plan
 
     defined = _definition(benchmark)
     if config.get("reference") != defined.reference:

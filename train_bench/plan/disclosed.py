@@ -1,4 +1,4 @@
-"""What a round wants to know of a run and a plan decides: numerics, how the work is divided, and which file says so
+"""Disclosures that a round requires and a plan determines: numerics, parallelism, and the rule file that requires them
 (round 6.1 on)."""
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ def disclosed(
     launcher: LauncherConfig,
     precision: Precision,
 ) -> dict[str, Any]:
-    """By mllog key, what the rules demand of it. Weights and what ranks exchange of them are fp32 in any numerics;
-    activations, which ranks exchange that share matrices (tensor parallelism), are not. Ranks share nothing else but
-    samples."""
+    """Required disclosures by mllog key. Weights and what ranks exchange of them are fp32 in any numerics; activations,
+    which ranks exchange that share matrices (tensor parallelism), are not. Ranks share nothing else but samples."""
     given = config.hyperparameters
     numerics = NUMERICS.get(precision, precision.value)
     known = {

@@ -1,4 +1,4 @@
-"""Names to what they stand for: the configurations, schemas and code of references, launchers and benchmarks."""
+"""Discovery by name: the configurations, schemas and code of references, launchers and benchmarks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONF = PACKAGE / "conf"
 
 
 def cache() -> Path:
-    """Where prepared data lie unless the user says otherwise."""
+    """Default folder of prepared data."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return files.own_path(home) / "train_bench"
 
@@ -39,12 +39,12 @@ def references() -> tuple[str, ...]:
 
 
 def launchers() -> tuple[str, ...]:
-    """What `launcher=` may be."""
+    """Names of launchers, the values of `launcher=`."""
     return tuple(plugins.launchers())
 
 
 def variants() -> tuple[str, ...]:
-    """What `benchmark=` may be."""
+    """Names of benchmark variants, the values of `benchmark=`."""
     return tuple(_files("benchmark"))
 
 
@@ -55,15 +55,15 @@ def outside_conf() -> tuple[Path, ...]:
 
 
 def rcp_folders() -> tuple[Path, ...]:
-    """Where reference convergence points may lie, as `<round>/<reference>.json`; the first that has one of a batch
-    size counts: the user's own, those that came with train_bench, those in a benchmark's folder."""
+    """Folders of reference convergence points, as `<round>/<reference>.json`; the first that has one of a batch size
+    counts: the user's own, those that came with train_bench, those in a benchmark's folder."""
     outside = (one.folder / "rcp" for one in plugins.references().values() if not one.shipped)
     return (_own_points(), PACKAGE / "rcp", *(folder for folder in outside if folder.is_dir()))
 
 
 def rcp_folder_of(reference: str) -> Path:
-    """Where new reference convergence points of a reference are written: beside those that it has, or where these
-    belong to an installed package, in the user's own folder."""
+    """Folder for new reference convergence points of a reference: that of its existing ones, or the user's own folder
+    if these belong to an installed package."""
     plugin = plugins.references()[reference]
     if plugins.is_installed(plugin.folder):
         return _own_points()
@@ -71,13 +71,14 @@ def rcp_folder_of(reference: str) -> Path:
 
 
 def data() -> Path:
-    """What is kept for the user: points of their own, and the store unless they say otherwise."""
+    """User data folder: the user's own points, and the store by default."""
     home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return files.own_path(home) / "train_bench"
 
 
 def store(name: str | None) -> Path:
-    """The store of results that a user names: a file, or with `default` or nothing that of the user's data folder."""
+    """The store of results that a user names: a file, or with `default` or nothing the one in the user's data
+    folder."""
     return data() / "results.db" if name in (None, "default") else files.own_path(str(name))
 
 
@@ -116,7 +117,7 @@ def describe_variant(variant: str) -> dict[str, str]:
 
 
 def about(variant: str) -> str:
-    """The first sentence of comment in its file; empty for a variant of one's own."""
+    """The first sentence of comment in its file; empty for a user's own variant."""
     return describe_variant(variant)["about"] if variant in variants() else ""
 
 
@@ -126,13 +127,13 @@ def describe_launcher(name: str) -> str:
 
 
 def defaults() -> dict[str, str]:
-    """What `benchmark=` and `launcher=` are where nobody says it, read without Hydra."""
+    """Default values of `benchmark=` and `launcher=`, read without Hydra."""
     chosen = _read(CONF / "config.yaml")["defaults"]
     return {key: value for one in chosen if isinstance(one, dict) for key, value in one.items()}
 
 
 def has_data(folder: Path) -> bool:
-    """Whether a folder holds data that are prepared whole."""
+    """True if a folder holds completely prepared data."""
     return (folder / MANIFEST).is_file()
 
 
@@ -144,7 +145,7 @@ def _about(path: Path) -> str:
 
 
 def values(variant: str) -> dict[str, Any]:
-    """What a variant's file says, over those that it builds on, read without Hydra."""
+    """Values of a variant's file, merged over those of its bases, read without Hydra."""
     own = _read(_files("benchmark")[variant])
     merged: dict[str, Any] = {}
     parents = own.pop("defaults", [])
@@ -181,7 +182,7 @@ def hyperparameters(variant: str) -> dict[str, Any]:
 
 
 def reference_config(name: str) -> type[BenchmarkConfig]:
-    """The configuration schema of a reference; where it has no code, it is made of what it states."""
+    """The configuration schema of a reference; without code, it is built from its rules and configurations."""
     _refuse_unknown("reference", name, references())
     found = plugins.references()[name]
     if not found.has_code:
@@ -208,12 +209,12 @@ def _stated_config(folder: Path) -> type[BenchmarkConfig]:
 
 
 def task(name: str) -> Callable[[BenchmarkConfig], Task]:
-    """What makes a task of a reference's configuration. Imports torch."""
+    """Task factory for a reference's configuration. Imports torch."""
     return cast(Callable[[BenchmarkConfig], Task], _member("references", name, "task", "Task"))
 
 
 def folder(reference: str) -> Path:
-    """Where the code of a reference lies."""
+    """Folder of a reference's code."""
     return plugins.references()[reference].folder
 
 
@@ -234,12 +235,12 @@ def launcher(config: LauncherConfig) -> Launcher:
 
 
 def has_queue(launcher: str) -> bool:
-    """Whether runs of a launcher wait in the queue of a batch system, and go on elsewhere."""
+    """True if a launcher submits runs to the queue of a batch system, where they continue without this process."""
     return (plugins.launchers()[launcher].folder / "batch.py").exists()
 
 
 def batch(config: LauncherConfig) -> Batch | None:
-    """The login-node side of the launcher that `config` names; None where runs are started from here."""
+    """The login-node side of the launcher that `config` names; None for launchers without a queue."""
     if not has_queue(config.name):
         return None
     return cast(Batch, _member("launchers", config.name, "batch", "Batch")(config))
@@ -252,21 +253,21 @@ def source_of(reference: str) -> Path | None:
 
 
 def folder_of(kind: str, name: str) -> str | None:
-    """What other processes have to be told to find a reference (`references`) or a launcher (`launchers`); None where
-    it is part of an installed package, or came with train_bench."""
+    """Folder that other processes need to find a reference (`references`) or a launcher (`launchers`); None if it is
+    part of an installed package, or came with train_bench."""
     plugin = getattr(plugins, kind)()[name]
     return None if plugin.shipped or not plugin.module.startswith("train_bench.") else str(plugin.folder)
 
 
 def _refuse_unknown(what: str, name: str, known: tuple[str, ...]) -> None:
-    """Names become names of modules: only those of folders that are here."""
+    """Refuse unknown names, because names become names of modules."""
     if name not in known:
         raise UnknownName(what=what, name=name, known=known)
 
 
 def refuse_reference(name: str) -> str | None:
-    """Why a reference cannot be run, as a sentence; None if it can. Its task is looked for and not imported, because
-    that imports torch."""
+    """Reason that a reference cannot be run, as a sentence; None if it can. Its task is located but not imported,
+    because that imports torch."""
     found = plugins.references()[name]
     if not found.has_code:
         return f"{found.folder} has no code; say what trains this benchmark, command='python my.py'."
@@ -279,8 +280,8 @@ def refuse_reference(name: str) -> str | None:
 
 
 def _member(kind: str, name: str, file: str, member: str) -> Any:
-    """What a file of a reference (`references`) or of a launcher (`launchers`) has to have. Raises `RequestError`
-    where the file or that is missing."""
+    """Required member of a file of a reference (`references`) or of a launcher (`launchers`). Raises `RequestError`
+    where the file or the member is missing."""
     sibling = getattr(plugins, kind)()[name]
     path = sibling.folder / f"{file}.py"
     try:

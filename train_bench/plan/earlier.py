@@ -1,4 +1,4 @@
-"""Earlier campaigns, like a planned one or of a benchmark: how long a run takes is not computed, it is looked up."""
+"""Expected time of a run, from earlier campaigns like a planned one or of its benchmark: looked up, not computed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHARED_ALIKE = ("device", "precision", "threads_per_rank", "nodes")
 
 
 def time_of_a_run(plan: Mapping[str, Any], folder: Path) -> str | None:
-    """How long the runs that reached their target took (their median) in the latest campaign like `plan` among the
-    neighbours of `folder`, in words; None where there is none."""
+    """Median time of the runs that reached their target in the latest campaign like `plan` in the same folder as
+    `folder`, in words; None without one."""
     wanted = _kind(plan)
     for path in _scores(folder.parent):
         if _kind(_read(path.with_name("plan.json"))) == wanted:
@@ -30,8 +30,8 @@ def time_of_a_run(plan: Mapping[str, Any], folder: Path) -> str | None:
 
 
 def times_of_runs(folder: Path) -> dict[str, str]:
-    """The same in short by the name of the benchmark, whatever the machine: the latest campaign of each in `folder`
-    that trained the benchmark as it is defined."""
+    """The same in short by the name of the benchmark, on any machine: the latest campaign of each in `folder` that
+    trained the benchmark as it is defined."""
     times: dict[str, str] = {}
     for path in _scores(folder):
         plan = _read(path.with_name("plan.json"))
@@ -44,7 +44,7 @@ def times_of_runs(folder: Path) -> dict[str, str]:
 
 
 def _scores(folder: Path) -> list[Path]:
-    """Of the campaigns in a folder, the last first."""
+    """Scores of the campaigns in a folder, the last first."""
     try:
         return sorted(folder.glob("*/score.json"), reverse=True)[:LOOKED_AT]
     except OSError:

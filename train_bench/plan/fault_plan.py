@@ -1,5 +1,5 @@
-"""`faults=`: what is killed while a run goes on, and when. For measuring what failures cost; such a run is no result of
-the closed division."""
+"""`faults=`: fault injection during a run, its targets and times. For measuring the cost of failures; such a run is no
+result of the closed division."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALLOWED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
-    """What is killed, a `rank` by its number or else the `what` (`host`: every rank and the launcher), every so many
+    """Faults: kill a `rank` by its number or else the `what` (`host`: every rank and the launcher), every so many
     `seconds` of the run's clock; with a `seed` after times that are exponentially distributed with that mean."""
 
     text: str
@@ -38,7 +38,8 @@ class FaultPlan:
     seed: int | None
 
     def times(self, run: int) -> Iterator[float]:
-        """When, in seconds since the clock of run `run` has started, in ascending order and without end."""
+        """Times of the faults, in seconds since the clock of run `run` has started, in ascending order and without
+        end."""
         if self.seed is None:
             return itertools.count(self.seconds, self.seconds)
         draws = random.Random(seeds.derive(self.seed, "faults", run))
@@ -46,7 +47,7 @@ class FaultPlan:
 
 
 def read(text: str) -> FaultPlan:
-    """The faults that `faults=` asks for. Raises `RequestError` for what is none."""
+    """Parse `faults=`. Raises `RequestError` for anything else."""
     match = GRAMMAR.fullmatch(text)
     if match is None or not 0 < float(match["seconds"]) < math.inf:
         raise RequestError(

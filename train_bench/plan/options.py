@@ -1,5 +1,5 @@
-"""What can be asked of `run`, `plan`, `rcp` and `prepare`: every option with its default and a sentence, as the
-docstring of its class has it; and how one that is a folder is typed."""
+"""Options of `run`, `plan`, `rcp` and `prepare`: each with its default and a sentence from the docstring of its class;
+and the override for an option that is a folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINE = re.compile(r"^(\w+) +(.+)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """`name` as it is typed before the equals sign; `default` as it is typed behind it."""
+    """An option: `name` as typed before the equals sign; `default` as typed after it."""
 
     name: str
     default: str
@@ -35,7 +35,7 @@ class Option:
 
 
 def parts() -> dict[str, list[Option]]:
-    """Options by the heading that they stand under."""
+    """Options by heading."""
     chosen = discover.defaults()
     named = {name: about for name, about in _sentences(RunConfig).items() if name in CHOSEN}
     groups = {
@@ -69,8 +69,8 @@ def _of(kind: type[Any], prefix: str) -> Iterator[Option]:
 
 
 def _sentences(kind: type[Any]) -> dict[str, str]:
-    """Fields and what the docstrings of their class, and of those that it is made from, say of them in lines such as
-    `seed   base of the runs' seeds`."""
+    """Fields and their descriptions, from the docstrings of their class and its bases, in lines such as `seed   base of
+    the runs' seeds`."""
     names = {field.name for field in fields(kind)}
     sentences: dict[str, str] = {}
     for one in reversed(kind.__mro__[:-1]):
@@ -96,7 +96,7 @@ def _typed(value: Any) -> str:
 
 
 def with_folder(name: str, folder: Path) -> str:
-    """An override that gives an option this folder, whatever signs its name has."""
+    """An override that sets an option to this folder, with any characters escaped."""
     path = str(folder)
     if re.fullmatch(r"/[A-Za-z0-9_/.:@%+-]*", path):
         return f"{name}={path}"

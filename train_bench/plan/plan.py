@@ -1,4 +1,4 @@
-"""A request and the rules -> a plan: N complete jobs. What the rules forbid is refused here, before any
+"""Planning: a request and the rules -> N complete jobs. Anything that the rules forbid is refused here, before any
 process is started."""
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ IN_THE_JOBS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What will be done: provenance, and one job per run; as a file, `plan.json`.
+    """A campaign plan: provenance, and one job per run; as a file, `plan.json`.
 
-    request        the options that were asked for, but for those that the jobs hold
-    software       what planned it: `sources` (digest), `python`, `packages`, where the reference did not come
+    request        the requested options, except those that the jobs hold
+    software       software of the planner: `sources` (digest), `python`, `packages`, where the reference did not come
                    with train_bench its `reference` (folder, digest, revision), and with a command its `program`
     points_digest  of the benchmark's reference convergence points; None where it has none
     """
@@ -79,7 +79,7 @@ class Plan:
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """What `plan.json` says: what all jobs have in common stands once. Where the plan lies says the folder."""
+    """Content of `plan.json`: fields common to all jobs are written once. The folder is where the plan is."""
     written: dict[str, Any] = cattrs.unstructure(plan)
     shared = written["jobs"][0]
     of_each = [{name: job[name] for name in OF_ONE_JOB} for job in written.pop("jobs")]
@@ -89,7 +89,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def from_json(written: Mapping[str, Any], folder: Path) -> Plan:
-    """The plan that `as_json` gave and that lies in `folder` now. Raises `KeyError`, `TypeError`, `ValueError` or
+    """The plan of `as_json`'s output, now in `folder`. Raises `KeyError`, `TypeError`, `ValueError` or
     `cattrs.BaseValidationError` for anything else."""
     jobs = [job | {"folder": folder.resolve()} for job in jobs_of({**written})]
     return cattrs.structure({**written, "jobs": jobs}, Plan)
@@ -97,7 +97,7 @@ def from_json(written: Mapping[str, Any], folder: Path) -> Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What a plan has to know of the world around it."""
+    """Provenance of a plan: the software, machine and files that it depends on."""
 
     now: datetime
     version: str
@@ -117,8 +117,8 @@ def make_plan(
     reference_runs: bool,
     to_be_run: bool = True,
 ) -> Plan:
-    """Decide everything. `reference_runs` plans the at least 2 N runs of a reference convergence point
-    instead of the N runs of a result. Without `to_be_run`, nothing is asked of the state of the machine.
+    """Plan all jobs. `reference_runs` plans the at least 2 N runs of a reference convergence point instead of the N
+    runs of a result. Without `to_be_run`, the state of the machine is not checked.
 
     Raises `RequestError` where the rules, the launcher or arithmetic forbid the request.
     """
@@ -137,14 +137,14 @@ def make_plan(
         precision=run_config.precision,
     )
     _refuse_what_the_rules_forbid(run_config, rules, config, announcement | told, to_be_run=to_be_run)
-    if run_config.command is None:  # a program tells what it does itself
+    if run_config.command is None:  # a program announces its own settings
         announcement |= told
     runs = _number_of_runs(run_config, rules, reference_runs=reference_runs)
     if reference_runs and run_config.precision is not Precision.fp32:
         raise RequestError(
             f"A reference convergence point is made in fp32; precision={run_config.precision.value} was requested."
         )
-    purpose = "reference run" if reference_runs else "run"  # a point says nothing of the runs it is made of
+    purpose = "reference run" if reference_runs else "run"  # a point does not record its runs
     chosen = (
         seeds.from_entropy(runs)
         if run_config.seed is None
@@ -235,7 +235,7 @@ def _refuse_launcher(run_config: RunConfig) -> None:
 
 
 def _refuse_division(launcher: LauncherConfig) -> None:
-    """What a launcher would divide among the ranks of a reference."""
+    """Refuse launcher options that divide the work of a reference among ranks."""
     for name in ("shard", "tensor_parallel", "zero_stage"):
         value = getattr(launcher, name, None)
         if value != getattr(type(launcher)(name=launcher.name), name, None):
@@ -246,7 +246,7 @@ def _refuse_division(launcher: LauncherConfig) -> None:
 
 
 def _refuse_batch(run_config: RunConfig) -> None:
-    """How a reference divides a batch; a program of the user's has its own ways."""
+    """Refuse a batch that the ranks of a reference cannot divide; a user's own program is not checked."""
     hyperparameters, parts = run_config.benchmark.hyperparameters, run_config.launcher.data_ranks
     batch, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
     of = "ranks" if run_config.launcher.together == 1 else "groups of ranks"
@@ -260,7 +260,7 @@ def _refuse_batch(run_config: RunConfig) -> None:
 
 
 def _refuse_restarts(run_config: RunConfig, *, reference_runs: bool) -> None:
-    """Checkpoints and faults where they have not been tried, or make no sense."""
+    """Refuse checkpoints and faults in untested or contradictory combinations."""
     seconds, launcher = run_config.checkpoint_seconds, run_config.launcher
     if run_config.faults is not None:
         faults = fault_plan.read(run_config.faults)
@@ -299,7 +299,7 @@ def _refuse_restarts(run_config: RunConfig, *, reference_runs: bool) -> None:
 
 
 def _complete(run_config: RunConfig, rules: BenchmarkRules, provenance: Provenance) -> BenchmarkConfig:
-    """The benchmark's configuration with what the rules and the machine's user decide filled in."""
+    """The benchmark's configuration, completed with values of the rules and of the machine's user."""
     config = run_config.benchmark.for_ranks(run_config.launcher.world_size)
     evaluation = config.evaluation
     due = rules.schedule_at(config.hyperparameters.global_batch_size)
@@ -329,7 +329,7 @@ def _refuse_what_the_rules_forbid(
         due.refuse(config.evaluation.first, config.evaluation.period) if due else None,
     ]
     problems = [reason for reason in reasons if reason]
-    # The platform's name is found by the ranks where the user gives none.
+    # The ranks detect the platform's name if the user sets none.
     values = dict(announcement, submission_platform=announcement["submission_platform"] or "as found")
     values |= config.hyperparameters.logged()
     problems += [explain(failure) for failure in preflight(rules, values)]

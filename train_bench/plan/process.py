@@ -1,5 +1,5 @@
-"""Carries a launch out: writes its files, starts it, waits, leaves no process behind. The only file of train_bench that
-starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`), those that read the
+"""Execution of a launch: writes its files, starts it, waits, leaves no process behind. The only file of train_bench
+that starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`), those that read the
 energy of a host (`energy/`), and the ways to the nodes of a fleet (`fleet/link.py`)."""
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def rank_argv(job: Job) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a launch ended: its exit code (negative is a signal), its standard error, and the reason why it
-    was ended from here, None if it ended by itself."""
+    """End of a launch: its exit code (negative is a signal), its standard error, and the reason for ending it from
+    here, None if it ended by itself."""
 
     exit_code: int
     stderr: str
@@ -48,11 +48,10 @@ def carry_out(
     name: str = "launcher",
     started: Callable[[int], None] = lambda pid: None,
 ) -> Ended:
-    """Start `launch`, call `tick` a few times a second until it ends, or until `tick` gives a reason to end
-    it. Its output goes to `<name>.stdout` and `<name>.stderr` in `folder`. `started` is told its process number.
+    """Run `launch`, call `tick` a few times a second until it ends, or until `tick` returns a reason to end it. Its
+    output goes to `<name>.stdout` and `<name>.stderr` in `folder`. `started` is called with its process number.
 
-    Whatever ends the wait, no process of the launch is left; when this process is killed, the kernel ends
-    them.
+    No process of the launch outlives the wait; when this process is killed, the kernel ends them.
     """
     for path, text in launch.files.items():
         files.write(path, text)
@@ -81,9 +80,10 @@ def carry_out(
 
 
 def answer(launch: Launch, *, stdin: Path | None = None) -> str:
-    """What a short command prints, for example the number of a submitted job, when it is given the file `stdin`.
+    """Standard output of a short command, for example the number of a submitted job, with the file `stdin` as its
+    input.
 
-    Raises `LaunchError` with the command's own words where it cannot be started or refuses.
+    Raises `LaunchError` with the command's standard error where it cannot be started or refuses.
     """
     for path, text in launch.files.items():
         files.write(path, text)
@@ -110,7 +110,7 @@ def answer(launch: Launch, *, stdin: Path | None = None) -> str:
 def run_through(argv: tuple[str, ...], stderr: Path | None, env: Mapping[str, str] | None = None) -> int:
     """Run a command to its end on this process's own standard output; its standard error goes to a file, if one is
     named. Returns its exit code (negative is a signal). An interrupt is passed on, and waited for, so that the command
-    can put its things in order."""
+    can clean up."""
     with (
         contextlib.nullcontext() if stderr is None else stderr.open("wb") as errors,
         subprocess.Popen(
@@ -157,6 +157,6 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def end_with_parent() -> None:
-    """In a new process, before its program: the kernel asks it to end when its parent dies (Linux)."""
+    """Have the kernel end a new process with its parent, before its program starts (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a round allows a benchmark to log, key by key, in words."""
+"""Keys that a round allows a benchmark to log, in words."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CLOSED, OPEN = DIVISIONS = ("closed", "open")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedKey:
-    """One key: how often it is logged, what holds for its values, and which rule file says so. `when` is
-    the choice that the file hangs on (`opt_name lars`)."""
+    """One key: its number of occurrences, its allowed values, and its rule file. `when` is the condition of the file
+    (`opt_name lars`)."""
 
     key: str
     occurs: str
@@ -27,8 +27,8 @@ class AllowedKey:
 
 
 def allowed_keys(rules: BenchmarkRules, division: str) -> tuple[AllowedKey, ...]:
-    """Every key that the rule files of a benchmark and division name; a later file's rule of a key takes the
-    place of an earlier one's."""
+    """Every key in the rule files of a benchmark and division; a later file's rule of a key replaces an earlier
+    one's."""
     if division not in DIVISIONS:
         raise RequestError(f"There is no division '{division}'; known: {', '.join(DIVISIONS)}.")
     keys: dict[tuple[str, str | None], AllowedKey] = {}
@@ -42,9 +42,9 @@ def allowed_keys(rules: BenchmarkRules, division: str) -> tuple[AllowedKey, ...]
 
 
 def _files(rules: BenchmarkRules, division: str) -> Iterator[tuple[str, str | None, RuleFile]]:
-    """The files that a log of the benchmark would be checked by, and on what choice each hangs."""
+    """The rule files of the benchmark's logs, each with its condition."""
     queue: list[tuple[str, str | None]] = [(rules.start, None)]
-    for name, when in queue:  # grows while it is walked
+    for name, when in queue:  # grows during iteration
         try:
             file = rules.files(name)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a logged value may be, in words of data -> expressions of the official rule files.
+"""Value constraints of `rules.yaml` -> expressions of the official rule files.
 
 above, at_least, below, at_most    bounds of a number
 integer: true                      a whole number
@@ -26,8 +26,8 @@ WORDS = {*OF_NUMBERS, *OF_LISTS, "exactly", "one_of"}
 
 
 def expressions(bounds: object, where: str, subject: str = "v['value']") -> list[str]:
-    """What has to be true of `subject`. Raises `RequestError`, beginning with `where`, for a word or value that is
-    not allowed, and for words that contradict each other."""
+    """Conditions on `subject`. Raises `RequestError`, beginning with `where`, for a word or value that is not allowed,
+    and for words that contradict each other."""
     allowed = WORDS if subject == "v['value']" else OF_NUMBERS | {"one_of"}
     if not isinstance(bounds, Mapping) or not bounds or set(bounds) - allowed:
         raise refused(where, bounds, f"one or more of {', '.join(sorted(allowed))}, each with its value")
@@ -51,7 +51,7 @@ def refused(where: str, value: object, allowed: str) -> RequestError:
 
 
 def number(value: object, where: str, *, least: float = -math.inf) -> float:
-    """A finite number as it stands there. Raises `RequestError` for anything else, and for less than `least`."""
+    """A finite number, unchanged. Raises `RequestError` for anything else, and for less than `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e300:
         raise refused(where, value, "a number (1.0e-9, not 1e-9, which YAML reads as text)")
     if value < least:

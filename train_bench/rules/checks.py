@@ -1,6 +1,6 @@
-"""Carries rule files out over the lines of a log, with the semantics of the official checker.
+"""Evaluation of rule files over the lines of a log, with the semantics of the official checker.
 
-A line that satisfies nothing is no crash but a `Failure`. What differs from the official checker on
+A line that breaks a rule is a `Failure`, not a crash. What differs from the official checker on
 purpose: a rule whose evaluation raises is reported as such instead of through a bare `except`, and
 nothing is shared between two calls.
 """
@@ -21,7 +21,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 FIRST_ONE_ONLY = "submission_"
 
-# Keys that only a run can log; a plan is not asked for them.
+# Keys that only a run can log; not required of a plan.
 OF_THE_RUN = frozenset(
     {
         *(
@@ -49,7 +49,7 @@ class Failure:
     """A rule that a log (or a plan) breaks. `kind`: `check` (a line's value), `target` (no line
     reached it), `count` (how often a key occurs), `end` (after the last line), `absent` (there is no such rule
     file). `lost` marks a rule that the
-    official checker loses in reading its file."""
+    official checker drops when it reads its file."""
 
     kind: str
     key: str | None
@@ -61,7 +61,7 @@ class Failure:
 
 @dataclass(slots=True)
 class _Line:
-    """A log line as expressions see it: `ll.timestamp` in milliseconds, `ll.key`, `ll.value`."""
+    """A log line as the expressions access it: `ll.timestamp` in milliseconds, `ll.key`, `ll.value`."""
 
     timestamp: float
     key: str
@@ -78,8 +78,8 @@ def check(rules: BenchmarkRules, events: Iterable[Event]) -> list[Failure]:
 
 
 def preflight(rules: BenchmarkRules, values: Mapping[str, Any]) -> list[Failure]:
-    """The rules that `values` (mllog key -> value) would break if a run logged them: their checks, keys that are
-    demanded and missing, and rule files that are not there. What only a run can log is not demanded."""
+    """The rules that `values` (mllog key -> value) would break if a run logged them: their checks, required keys that
+    are missing, and missing rule files. Keys that only a run can log are not required."""
     failures = check(rules, [Event(key=key, value=value, time_ms=0) for key, value in values.items()])
     broken = [failure for failure in failures if failure.kind in ("check", "absent")]
     missing = [
@@ -91,12 +91,12 @@ def preflight(rules: BenchmarkRules, values: Mapping[str, Any]) -> list[Failure]
 
 
 def demands(rules: BenchmarkRules, key: str) -> bool:
-    """Whether a log has to have a key."""
+    """True if the rules require `key` in a log."""
     return any(failure.kind == "count" and failure.key == key for failure in check(rules, []))
 
 
 def waived_by(rules: BenchmarkRules, failure: Failure, logged: Container[str]) -> Erratum | None:
-    """The erratum by which a failure does not count in a log that has the keys `logged`."""
+    """The erratum that waives a failure in a log with the keys `logged`."""
     for erratum in rules.errata:
         if failure.key in erratum.waived and (
             not erratum.if_logged or any(key in logged for key in erratum.if_logged)
@@ -121,17 +121,17 @@ class Checking:
         self._enqueue(rules.start)
 
     def feed(self, *events: Event) -> None:
-        """The next lines. Files share nothing, so each may take all lines before the next does."""
+        """Feed the next lines. Files share nothing, so each may take all lines before the next does."""
         self._events += events
         self._catch_up()
 
     def broken_so_far(self) -> list[Failure]:
-        """Values that no later line can make right."""
+        """Irreversible violations: values that no later line can correct."""
         return [failure for failure in self._without_overridden(self._by_file()) if failure.kind == "check"]
 
     def finish(self) -> list[Failure]:
-        """There are no more lines: everything that is broken."""
-        for file in self._files:  # grows while it is walked
+        """All violations, after the last line."""
+        for file in self._files:  # grows during iteration
             if file.wants_whole_log:
                 file.begin_whole(self._events)
                 self._catch_up()
@@ -141,7 +141,7 @@ class Checking:
         )
 
     def _catch_up(self) -> None:
-        for file in self._files:  # grows while it is walked
+        for file in self._files:  # grows during iteration
             if not file.wants_whole_log:
                 file.catch_up(self._events)
 
@@ -159,7 +159,7 @@ class Checking:
 
     @staticmethod
     def _without_overridden(by_file: list[tuple[_FileCheck, list[Failure]]]) -> list[Failure]:
-        """A later file's rule of a key takes the place of an earlier one's."""
+        """Drop rules of a key that a later file overrides."""
         by_key: dict[str, list[Failure]] = {}
         final: list[Failure] = []
         for file, failures in by_file:
@@ -175,7 +175,7 @@ class Checking:
 
 
 class _FileCheck:
-    """One rule file at work: its shared state, and what was found so far."""
+    """Evaluation of one rule file: its shared state and its failures so far."""
 
     def __init__(self, file: RuleFile, enqueue: Callable[[str], None]) -> None:
         self.keys = file.keys
@@ -191,7 +191,7 @@ class _FileCheck:
             exec(file.begin, self._state)
 
     def begin_whole(self, events: Sequence[Event]) -> None:
-        """Begin with code that reads the whole log, and may add lines of its own to it."""
+        """Run BEGIN code that reads the whole log, and may add lines of its own to it."""
         lines = [_line(event) for event in events]
         self.wants_whole_log = False
         self._seen = len(events)
@@ -204,7 +204,7 @@ class _FileCheck:
             self._run(line)
 
     def catch_up(self, events: Sequence[Event]) -> None:
-        """Run the lines that came since the last time."""
+        """Run the lines added since the last call."""
         keys, start, self._seen = self.keys, self._seen, len(events)
         for event in events[start:] if start else events:
             if event.key in keys:
@@ -235,7 +235,7 @@ class _FileCheck:
             self._reached.add(line.key)
 
     def finish(self) -> list[Failure]:
-        """What shows after the last line: targets, counts, final checks."""
+        """Failures after the last line: targets, counts, final checks."""
         targets = [
             Failure(
                 kind="target",
@@ -258,7 +258,7 @@ class _FileCheck:
         return [self._end_failure(item.text) for item in broken]
 
     def _end_failure(self, rule: str) -> Failure:
-        """A final check is about what the code of some key collected."""
+        """A final check refers to the values that the code of some key collected."""
         for key, of_key in self.keys.items():
             for name in of_key.after.co_consts if of_key.after else ():
                 if isinstance(name, str) and f"s['{name}']" in rule:
@@ -273,7 +273,7 @@ def _line(event: Event) -> _Line:
 
 def _execute(code: CodeType, line: _Line, state: dict[str, Any], scope: dict[str, Any]) -> Sequence[Failure]:
     try:
-        exec(code, state, dict(scope))  # what it assigns is its own
+        exec(code, state, dict(scope))  # its assignments stay local
     except Exception as error:
         return (_broken(line, _said(error)),)
     return ()
@@ -294,7 +294,8 @@ def _failed(
 
 
 def _filled(rule: str, known: Mapping[str, Any]) -> str:
-    """A rule that compares a value with what earlier lines or the file itself have set, with that put in."""
+    """A rule that compares a value with the state of earlier lines or of the file, with the state's values
+    substituted."""
     return ast.unparse(_Filled(known).visit(ast.parse(rule, mode="eval"))) if "s['" in rule else rule
 
 
@@ -303,7 +304,7 @@ class _Filled(ast.NodeTransformer):
         self._known = known
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """State alone says when a line may come; beside a value it says what the value may be."""
+        """Substitute state only next to a value: alone it determines when a line may occur, not its value."""
         parts = [node.left, *node.comparators]
         if any("v['" in ast.unparse(part) for part in parts):
             node.left, *node.comparators = (self._value(part) for part in parts)

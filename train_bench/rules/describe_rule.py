@@ -1,5 +1,5 @@
-"""An expression of a rule file -> words: the usual shapes; what has none of them becomes a formula in which the
-variables of rule files have the names that people know."""
+"""Rule expressions in words: common shapes as phrases, all others as a formula with readable names for the variables of
+rule files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ COMPARISONS = {
 
 @lru_cache(maxsize=4096)
 def in_words(rule: str) -> str:
-    """What a value has to be, for example `at least 0.759 and less than 1.0`."""
+    """Required value, for example `at least 0.759 and less than 1.0`."""
     try:
         node = ast.parse(rule, mode="eval").body
-    except (SyntaxError, ValueError):  # no expression, but what went wrong, perhaps with a value of a log
+    except (SyntaxError, ValueError):  # not an expression but an error text, perhaps with a value of a log
         return rule
     return _all(node)
 
 
 def in_words_of_count(requirement: str) -> str:
-    """How often a key has to be logged."""
+    """Required number of occurrences of a key."""
     if requirement.startswith("AT_LEAST_ONE_OR("):
         return f"at least once, or {requirement[len('AT_LEAST_ONE_OR(') : -1]}"
     if requirement.startswith("AT_LEAST("):
@@ -57,7 +57,7 @@ def _formula(node: ast.expr) -> str:
 
 
 class _Names(ast.NodeTransformer):
-    """What stands for a value, an item of the metadata or what earlier lines set, by its name."""
+    """Names for a value, an item of the metadata or the state of earlier lines."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         subject = _subject(node)
@@ -202,7 +202,7 @@ def _whole(node: ast.expr) -> str | None:
 
 
 def _state(node: ast.expr) -> str | None:
-    """`s['opt_name'] == 'lars'`: what has to hold when this line comes."""
+    """`s['opt_name'] == 'lars'`: condition on the state when this line occurs."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and _is_state(node.operand):
         return f"only before {_key_of_state(node.operand)}"
     if _is_state(node):
@@ -257,7 +257,7 @@ def _of_all(node: ast.expr) -> str | None:
 
 
 class _Items(ast.NodeTransformer):
-    """What is said of the items of a value, as if it were said of the value."""
+    """Conditions on the items of a value, rewritten as conditions on the value."""
 
     def __init__(self, item: str) -> None:
         self._item = item

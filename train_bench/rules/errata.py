@@ -1,4 +1,4 @@
-"""What the official rule files and checkers get wrong: `errata.yaml` as objects."""
+"""Errata of the official rule files and checkers: `errata.yaml` as objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erratum:
-    """One correction; what its fields change is said at the top of `errata.yaml`."""
+    """One correction; `errata.yaml` documents its fields at the top."""
 
     id: str
     why: str
@@ -36,8 +36,8 @@ class Erratum:
 
 
 def of(number: str, benchmark: str | None = None) -> tuple[Erratum, ...]:
-    """The errata that hold in an official round, a training round such as `1.1.0` or another by its whole name: for one
-    benchmark, or for any."""
+    """The errata of an official round, a training round such as `1.1.0` or another by its full name: for one benchmark,
+    or for any."""
     return tuple(
         _erratum(row)
         for row in _rows()

@@ -1,4 +1,4 @@
-"""A failed rule -> a sentence: the key, the value seen, what is allowed, the next step."""
+"""Explanation of a failed rule: the key, the logged value, the allowed values, the next step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXCEPTION = re.compile(r"\w+: ")
 
 
 def explain(failure: Failure) -> str:
-    """The sentence for a person."""
+    """The explanation as a sentence."""
     if failure.kind == "count":
         return _count(failure)
     if failure.kind == "target":
@@ -47,7 +47,7 @@ def explain(failure: Failure) -> str:
 
 
 def allowed(failure: Failure) -> str:
-    """What would have satisfied the rule."""
+    """Values that would have satisfied the rule."""
     if failure.kind == "absent":
         return failure.rule
     if failure.kind == "count":
@@ -64,7 +64,7 @@ def paragraph(key: str | None) -> str | None:
 
 
 def next_step(failure: Failure) -> str:
-    """What to do about it."""
+    """Next step for the user."""
     if failure.kind == "count":
         return f"Log {failure.key} as the rule asks and run again."
     if failure.kind == "target":
@@ -73,7 +73,7 @@ def next_step(failure: Failure) -> str:
 
 
 def _names(failure: Failure) -> str | None:
-    """`sorted(s['x']) == sorted([...])`: a list of names that a log has to have, as what it lacks."""
+    """`sorted(s['x']) == sorted([...])`: a list of required names, as the names that a log lacks."""
     wanted = _demanded(failure.rule) if isinstance(failure.value, list) else None
     if wanted is None:
         return None
@@ -96,7 +96,7 @@ def _demanded(rule: str) -> Counter[str] | None:
 
 
 def _seen(failure: Failure) -> str:
-    """Events have no value: what their rules are about are their times, their order and their metadata."""
+    """Events have no value: their rules are about their times, their order and their metadata."""
     if failure.value is not None:
         return f"is {_shown(failure.value)}"
     return "has no value" if "v['value']" in failure.rule else "breaks its rule"

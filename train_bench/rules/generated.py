@@ -1,5 +1,5 @@
-"""The round's part and what a benchmark states of itself -> one rule file in the official format, which the official
-compliance checker (`--config FILE`) and our judge read."""
+"""Generator of rule files: the round's part and a benchmark's own rules -> one file in the official format, which the
+official compliance checker (`--config FILE`) and our judge read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SAME_IN_EVERY_LINE = "s['values'].setdefault(ll.key, v['value']) == v['value']"
 
 
 def text(row: Mapping[str, Any], every_log: str, init_minutes: float, where: str) -> str:
-    """The file of one benchmark. `every_log` is the round's part, in which `$name` stands for what differs.
-    Raises `RequestError`, beginning with `where`, for rules that are not allowed."""
+    """The rule file of one benchmark. `every_log` is the round's part, with `$name` for the variable parts. Raises
+    `RequestError`, beginning with `where`, for rules that are not allowed."""
     metrics = [threshold["metric"] for threshold in row["target"]]
     general = Template(every_log).substitute(
         benchmark=row["name"],
@@ -37,7 +37,7 @@ def text(row: Mapping[str, Any], every_log: str, init_minutes: float, where: str
 
 
 def _target(thresholds: list[dict[str, Any]]) -> str:
-    """Every metric at its target or beyond, and not beyond the best that it can be."""
+    """Every metric at its target or beyond, and not beyond its best possible value."""
     parts = []
     for threshold in thresholds:
         subject = f"v['value']['{threshold['metric']}']" if len(thresholds) > 1 else "v['value']"
@@ -72,7 +72,7 @@ def _record(key: str, keys: Mapping[str, Any], where: str) -> str:
 
 
 def _choice(keys: Mapping[str, Any], when: object, where: str) -> tuple[str, str]:
-    """The key that an alternative hangs on, and its value."""
+    """The key that a conditional hyperparameter depends on, and its value."""
     if isinstance(when, Mapping) and len(when) == 1:
         ((key, value),) = when.items()
         chosen = keys.get(key)
@@ -84,7 +84,7 @@ def _choice(keys: Mapping[str, Any], when: object, where: str) -> tuple[str, str
 
 def _otherwise(key: str, keys: Mapping[str, Any], choice: str, value: str) -> list[str]:
     """For each other value of the choice one of its keys. Any would do, since none is allowed with this value; the one
-    at the same place is what a person would name."""
+    at the same position reads most naturally."""
     by_value: dict[str, list[str]] = {}
     for name, entry in keys.items():
         if choice in _when(entry):

@@ -1,4 +1,4 @@
-"""One rule file in the official format, read strictly and compiled once.
+"""Rule files in the official format, parsed strictly and compiled once.
 
 A file is a list of records: at most one BEGIN (CODE that fills the shared state `s`), any number of KEY
 (what a log line of that key has to satisfy), at most one END (checks after the last line). In an
@@ -28,12 +28,12 @@ Pairs = list[tuple[str, Any]]
 
 
 class RuleFileError(ValueError):
-    """A rule file breaks its own format. A defect of the file, never of a user's request."""
+    """A rule file violates its own format. A defect of the file, never of a user's request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An expression that has to be true: its text and its code."""
+    """A compiled condition: its text and its code."""
 
     text: str
     code: CodeType
@@ -41,8 +41,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRule:
-    """What holds for the lines of one key. `lost_checks` stand in the file and are lost on the official checker,
-    because the record has its field CHECK twice."""
+    """Rule for the lines of one key. `lost_checks` are in the file but dropped by the official checker, because the
+    record has its field CHECK twice."""
 
     name: str
     requirement: str | None
@@ -99,7 +99,7 @@ def read(path: Path, *, written_twice: Sequence[str] = (), repeated: Sequence[st
 def parse(
     text: str, path: Path, *, written_twice: Sequence[str] = (), repeated: Sequence[str] = ()
 ) -> RuleFile:
-    """The same of the text of a file, which errors call `path`."""
+    """Parse the text of a file, which errors call `path`."""
     records = yaml.load(text, Loader=_RuleLoader) or []
     begins, ends = _records(records, "BEGIN"), _records(records, "END")
     keys: dict[str, KeyRule] = {}
@@ -178,8 +178,8 @@ def _compiled(text: str, path: Path, mode: str) -> CodeType:
 
 
 class _OfNumbers(ast.NodeTransformer):
-    """Every `a * b` becomes `times(a, b)` and every `a % b` becomes `remainder(a, b)`: with values of a log,
-    Python would repeat a text, or pad it, as often as a number says, until memory is full."""
+    """Guard against memory exhaustion: every `a * b` becomes `times(a, b)` and every `a % b` becomes `remainder(a, b)`.
+    With values of a log, Python would repeat a text, or pad it, as often as a number says."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)

@@ -1,6 +1,6 @@
-"""A round's rules as one frozen object: the rule files, and what they leave unsaid.
+"""Ruleset of a round as one frozen object: the rule files, and the rules that they do not express.
 
-A table `rounds/<family>.yaml` says what holds in its rounds. Those of official rounds list, per logged benchmark name,
+A table `rounds/<family>.yaml` defines its rounds. Those of official rounds list, per logged benchmark name,
 the run count, how many runs are dropped at each end, the unit of progress, the target and the evaluation schedule, and
 their rule files are read from the installed mlperf-logging package. In our rounds each benchmark's folder states all
 this of itself, hyperparameters included (`stated`), and its rule file is made of that and of the round's part
@@ -52,14 +52,14 @@ def folders() -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkRules:
-    """What a round says of one benchmark.
+    """Rules of a round for one benchmark.
 
-    drop          runs that are left out at each end; as many may fail
+    drop          runs dropped at each end; as many may fail
     counted       what the log counts convergence in: `epoch_num`, `samples_count` or `step_num` of the
-                  evaluation's metadata, or `train_samples`, which is taken where its line stands after the
+                  evaluation's metadata, or `train_samples`, which is used where its line is after the
                   last evaluation
     schedule      the evaluation schedule at a global batch size; None where the rules give none
-    rcp_allowance how much lower than the bound of the RCP test a mean may be, in the benchmark's unit
+    rcp_allowance allowed distance of a mean below the bound of the RCP test, in the benchmark's unit
     rcp_level     level of the one-sided RCP test: the probability that an equal submission fails
     rcp_pruned    whether points that their neighbours make superfluous are left out of it
     init_minutes  limit of the initialisation by division
@@ -118,8 +118,8 @@ class Ruleset:
 
 
 class LazyMapping(Mapping[str, BenchmarkRules]):
-    """Makes the rules of a benchmark when they are asked for: it takes time, and those of one that are wrong are in
-    the way of no other."""
+    """Lazy mapping of a benchmark's rules: building them takes time, and invalid rules of one benchmark do not affect
+    the others."""
 
     def __init__(self, makers: Mapping[str, Callable[[], BenchmarkRules]]) -> None:
         self._makers = makers
@@ -202,7 +202,7 @@ def _own_rounds() -> tuple[str, ...]:
 
 
 def _is_official(table: Mapping[str, Any]) -> bool:
-    """Whether the rule files are those of a folder of the installed package, `mlperf-logging/FOLDER`."""
+    """True if the rule files are in a folder of the installed package, `mlperf-logging/FOLDER`."""
     return str(table["rule_files"]).startswith("mlperf-logging/")
 
 
@@ -221,7 +221,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _holds(row: Mapping[str, Any], number: str, numbers: list[str]) -> bool:
-    """Whether a row of the table belongs to a round; `rounds` names the first and the last."""
+    """True if a row of the table belongs to a round; `rounds` names the first and the last."""
     first, last = row.get("rounds", (numbers[0], numbers[-1]))
     return numbers.index(first) <= numbers.index(number) <= numbers.index(last)
 
@@ -275,7 +275,7 @@ def _official(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[
 def _benchmark(
     ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any], **of_its_kind: Any
 ) -> BenchmarkRules:
-    """What rows have in common, whoever wrote them."""
+    """Fields that all rows have in common."""
     return BenchmarkRules(
         name=row["name"],
         ruleset=ruleset,
@@ -304,10 +304,9 @@ def _threshold(row: Mapping[str, Any]) -> Threshold:
 
 @cache
 def _rule_file(folder: Path, name: str, corrections: tuple[Erratum, ...]) -> RuleFile:
-    """One of the round's own files, whatever folder it was enqueued from: the open rules of 1.1.0 name the
-    files of 1.0.0, and the closed ResNet of 4.0.0 those of 3.1.0, which are the same (a test says so). A log
-    can put any name into what its rules enqueue, so a name that the folder does not list is not even
-    looked up."""
+    """One of the round's own files, whatever folder it was enqueued from: the open rules of 1.1.0 name the files of
+    1.0.0, and the closed ResNet of 4.0.0 those of 3.1.0, which are the same (a test confirms it). A log can put any
+    name into what its rules enqueue, so a name that the folder does not list is not even looked up."""
     if name not in {path.name for path in folder.glob("*.yaml")}:
         raise FileNotFoundError(name)
     return rulefile.read(
@@ -326,8 +325,8 @@ def package_folder(name: str) -> Path:
 
 
 def _digest(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
-    """Ties a plan and a verdict to the rules that they were made by: the round and the row of one benchmark, to which
-    rule files are added. What is said of other benchmarks is no part of it."""
+    """Digest that binds a plan and a verdict to their rules: the round and the row of one benchmark, to which rule
+    files are added. Other benchmarks are not included."""
     fields = (FAMILY_FIELDS | OWN_FIELDS | {"start"}) - {"rounds"}
     general = {key: table[key] for key in fields if key in table}
     return hashlib.sha256(
@@ -336,7 +335,7 @@ def _digest(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[st
 
 
 def _start(table: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """The rule file that a benchmark's log is checked by first."""
+    """First rule file of a benchmark's log."""
     return str(table["start"].format(reference=row.get("reference", row["name"])))
 
 

@@ -1,6 +1,6 @@
-"""When a round wants quality to be evaluated: named schedules, with their parameters in the round's table.
+"""Evaluation schedules of a round: named schedules, with their parameters in the round's table.
 
-Some depend on the global batch size, so a schedule answers for one.
+Some depend on the global batch size, so a schedule is for one of them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from train_bench.progress import EvalSchedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRule:
-    """The allowed evaluations at one batch size: the first at one of `first`, then every `period`, in the
-    benchmark's unit. A logged position counts as kept within `slack`. `start` is what the log says before any
-    training."""
+    """The allowed evaluations at one batch size: the first at one of `first`, then every `period`, in the benchmark's
+    unit. A logged position counts as kept within `slack`. `start` is the logged position before any training."""
 
     first: tuple[float, ...]
     period: float
@@ -29,7 +28,7 @@ class ScheduleRule:
         return EvalSchedule(first=self.first[0], period=self.period, until=math.inf, start=self.start)
 
     def refuse(self, first: float | None, period: float | None) -> str | None:
-        """Why a schedule is not allowed, as a sentence; None if it is."""
+        """Reason that a schedule is not allowed, as a sentence; None if it is."""
         if first is None or not any(abs(first - due) <= self.slack for due in self.first):
             allowed = ", ".join(f"{value:g}" for value in self.first)
             return f"evaluation.first is {first}; allowed: {allowed}."
@@ -66,8 +65,8 @@ def _whole_batches(
 
 
 def _padded_epochs(batch_size: int, *, samples: int, first: int, period: int) -> ScheduleRule:
-    """So many times the training set, counted in epochs that are padded to whole batches (3D U-Net: training
-    rules, evaluation frequency)."""
+    """Every so many epochs of the training set, padded to whole batches (3D U-Net: training rules, evaluation
+    frequency)."""
     padded = math.ceil(samples / batch_size) * batch_size
     return ScheduleRule(
         first=(math.ceil(first * samples / padded),), period=math.ceil(period * samples / padded), slack=1e-6
@@ -75,8 +74,8 @@ def _padded_epochs(batch_size: int, *, samples: int, first: int, period: int) ->
 
 
 def _in_samples(first: float, period: float, batch_size: int) -> ScheduleRule:
-    """Logged counts of samples are up to a batch late (the rules allow it), or a batch early where the log
-    counts the batch in flight as not yet seen."""
+    """Logged counts of samples are up to a batch late (the rules allow it), or a batch early where the log does not yet
+    count the batch in flight."""
     return ScheduleRule(first=(first,), period=period, slack=2 * batch_size)
 
 
@@ -89,7 +88,7 @@ NAMED: Mapping[str, Callable[..., ScheduleRule]] = {
 
 
 def named(row: Mapping[str, Any]) -> Callable[[int], ScheduleRule]:
-    """The schedule of a table's row: from the global batch size to what is allowed."""
+    """The schedule of a table's row: from the global batch size to the allowed evaluations."""
     parameters = dict(row)
     rule = NAMED[parameters.pop("name")]
     return lambda batch_size: rule(batch_size, **parameters)

@@ -1,4 +1,4 @@
-"""What a benchmark's folder states of its rules, in `rules.yaml`: data, which nobody carries out.
+"""Rules of a benchmark's own folder, in `rules.yaml`: data, never executed.
 
 round: mini-1.0
 benchmarks:
@@ -39,8 +39,8 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 @cache
 def read(folder: Path) -> Mapping[str, Any]:
-    """The file of a folder: `round`, `benchmarks` and `hyperparameters`. Raises `RequestError` where it cannot be
-    read; what it says of a benchmark is looked at when that is asked for."""
+    """Read the file of a folder: `round`, `benchmarks` and `hyperparameters`. Raises `RequestError` where it cannot be
+    read; the rules of a benchmark are validated on access."""
     path = folder / FILE
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeyLoader)
@@ -138,7 +138,7 @@ def _refuse_fields(content: object, needed: set[str], optional: set[str], where:
 
 
 def _refuse_names(content: object, where: str) -> None:
-    """Names of benchmarks, keys and metrics become parts of expressions."""
+    """Validate names: those of benchmarks, keys and metrics become parts of expressions."""
     if not isinstance(content, Mapping):
         raise refused(where, content, "names with what is said of them")
     for name in content:

@@ -1,4 +1,4 @@
-"""Page caches: dropped before a run, or honestly not."""
+"""Page caches: dropped before a run, or recorded as not dropped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ DROP = Path("/proc/sys/vm/drop_caches")
 
 
 def drop(*, wanted: bool) -> bool:
-    """Drop the page cache, dentries and inodes of this host if asked. Returns what happened.
+    """Drop the page cache, dentries and inodes of this host if configured. Returns whether they were dropped.
 
-    A run that was asked to drop caches and cannot does not start: its result would claim a state of
+    A run that has to drop caches and cannot does not start: its result would claim a state of
     the machine that it was not in (rules, section "Start state of data").
     """
     if not wanted:

@@ -1,7 +1,7 @@
-"""The checkpoints of a run that may be started again: written on the clock after an evaluation, two generations of
-them, so that one is whole whenever the run ends, and read by the ranks of the next start.
+"""Checkpoints of a restartable run: written on the clock after an evaluation, two generations, so that one is complete
+whenever the run ends, and read by the ranks of the next start.
 
-`latest.json` names the generation that is whole; `restart.json` is what the campaign says of the processes that died.
+`latest.json` names the complete generation; `restart.json` is the campaign's record of the processes that died.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NOTHING: dict[str, Any] = {"generation": None, "evaluations": 0, "samples": 0}
 
 
 class Checkpoints:
-    """Those of one run, as one rank sees them; every rank calls the same. Before the first one is whole, a run whose
-    processes died begins anew.
+    """Checkpoints of one run, as one rank sees them; every rank makes the same calls. Before the first one is complete,
+    a run whose processes died restarts from the beginning.
 
     failed_ms  when the processes of the start before died, in milliseconds since the epoch; 0 in the first start
     """
@@ -42,7 +42,7 @@ class Checkpoints:
         self._since = clock()
 
     def restore(self, task: Task, log: Log) -> Sequence[Mark]:
-        """Build `task` as it was saved; the marks that are left."""
+        """Build `task` from the checkpoint; returns the remaining marks."""
         for failure in self._failures:
             log.run_failed(failure)
         task.build(self._job.seed, self._parallel)
@@ -52,14 +52,14 @@ class Checkpoints:
         return self._job.schedule.marks()[self._evaluations :]
 
     def begin(self, log: Log) -> bool:
-        """Training begins or goes on; whether the log has yet to say on which data."""
+        """Begin or continue training; returns whether the log still lacks the data's lines."""
         if self.failed_ms:
             log.run_restored({name: self._latest[name] for name in ("evaluations", "samples")})
         self._since = self._clock()
         return not self._evaluations
 
     def save_if_due(self, task: Task, log: Log, mark: Mark, samples: int) -> None:
-        """Called after every evaluation but the last."""
+        """Save a checkpoint if it is due; called after every evaluation but the last."""
         self._evaluations += 1
         waited = self._clock() - self._since
         if not self._parallel.from_rank_zero(waited >= (self._job.checkpoint_seconds or 0.0)):

@@ -1,11 +1,11 @@
-"""THE CLOCK. The only file that starts or stops it, and that says in what order a run speaks.
+"""THE CLOCK. The only file that starts or stops it; it fixes the order of a run's events.
 
-What is timed is what the rules time (training_rules, "Run Results"): from the moment before any part
+The timed region is that of the rules (training_rules, "Run Results"): from the moment before any part
 of the system touches the dataset to the moment at which the target is known to be reached,
 evaluations included, without a pause. Building and warming up the model come before, on the init
 budget. The clock counts blocks between evaluations, never batches: the loop is the trainer's own.
 
-A reference speaks through `timed_run.py`, any other program through `train_bench.Benchmark`.
+A reference uses it through `timed_run.py`, any other program through `train_bench.Benchmark`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEXT = {
 
 
 class Ranks(Protocol):
-    """What the clock asks of the other ranks; `Parallel` has it."""
+    """Collectives that the clock needs; `Parallel` has them."""
 
     def from_rank_zero(self, value: T) -> T:
         """Rank 0's value, on every rank."""
@@ -49,10 +49,10 @@ class Ranks(Protocol):
 
 
 class Clock:
-    """One timed run: what it says, in which order, and when it is over. Every rank has one and says the same to it;
-    `log` writes on rank 0 alone.
+    """One timed run: its events, their order and its end. Every rank has one and makes the same calls; `log` writes on
+    rank 0 alone.
 
-    `whose` begins the sentence about an evaluation that cannot be held against `target`, for example
+    `whose` begins the sentence about an evaluation that cannot be compared with `target`, for example
     "The reference resnet". A call that is not due raises `OutOfOrder`.
     """
 
@@ -69,53 +69,53 @@ class Clock:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not stopped."""
+        """True if the clock was started and not stopped."""
         return self._said not in ("nothing", "init_start", "init_stop", "run_stop")
 
     @property
     def is_decided(self) -> bool:
-        """Whether no further block is due: the target is reached, the run has diverged, or its schedule is over."""
+        """True if no further block is due: the target is reached, the run has diverged, or its schedule is over."""
         return self._said in ("report", "run_stop") and (
             self.status == SUCCESS or self._diverged or not self._marks
         )
 
     def init_start(self) -> None:
-        """Building begins, when every rank is here; not timed."""
+        """Start of model construction, once every rank is here; not timed."""
         self._say("init_start")
         self._ranks.barrier()
         self._log.init_start()
 
     def init_stop(self) -> None:
-        """Every rank has built everything and is warm; no data were touched."""
+        """End of model construction and warm-up on every rank; no data were touched."""
         self._say("init_stop")
         self._ranks.barrier()
         self._log.init_stop()
 
     def run_start(self, marks: Sequence[Mark]) -> None:
-        """Time runs from here; quality is evaluated at the `marks`."""
+        """Start the clock; quality is evaluated at the `marks`."""
         self._say("run_start")
         self._marks = list(marks)
         self._log.run_start()
 
     def go_on(self, marks: Sequence[Mark]) -> None:
-        """Time has run since ranks that died have started it; the `marks` are left."""
+        """Continue a run after a restart: the clock has been running since the first start; the `marks` remain."""
         self._said = "run_start"
         self._marks = list(marks)
 
     def blocks(self) -> Iterator[Mark]:
-        """The blocks of training until the run is decided; each begins when it is asked for and has to be evaluated."""
+        """Blocks of training until the run is decided; each begins on iteration and has to be evaluated."""
         while not self.is_decided:
             yield self.block_start()
 
     def block_start(self) -> Mark:
-        """A block of training begins, up to the mark that is returned."""
+        """Begin a block of training, up to the returned mark."""
         self._say("block_start")
         self._mark = self._marks.pop(0)
         self._log.block_start(self._mark)
         return self._mark
 
     def eval_start(self, progress: Progress) -> None:
-        """The block has ended with this `progress`, and its evaluation begins."""
+        """End the block with this `progress` and begin its evaluation."""
         self._say("eval_start")
         mark = self._at()
         self._log.block_stop(mark)
@@ -123,8 +123,8 @@ class Clock:
         self._log.eval_start(mark)
 
     def report(self, answer: Quality, call: str) -> bool:
-        """What the evaluation found, by `call`; rank 0's answer counts. Returns whether the run is decided. Raises
-        `LaunchError` on every rank where it cannot be held against the target."""
+        """Record the metrics of an evaluation, by `call`; rank 0's values count. Returns whether the run is decided.
+        Raises `LaunchError` on every rank where they cannot be compared with the target."""
         self._say("report")
         quality = self._ranks.from_rank_zero(answer)
         reason = self._target.refuse(quality, call)
@@ -139,7 +139,7 @@ class Clock:
         return self.is_decided
 
     def run_stop(self, train_samples: int | None = None) -> str:
-        """Time stops; returns the status. `train_samples` is for rules that mean by it how many training took."""
+        """Stop the clock; returns the status. `train_samples` is for rules that define it as the samples consumed."""
         self._say("run_stop")
         if train_samples is not None:
             self._log.samples_used(train_samples)
@@ -147,7 +147,7 @@ class Clock:
         return self.status
 
     def abort(self) -> None:
-        """Whatever went wrong: if time runs, it stops here, and the log says so."""
+        """Abort the run after an error: if the clock runs, it stops here, and the log gets `run_stop`."""
         if self.is_running:
             self._said, self.status = "run_stop", ABORTED
             self._log.run_stop(ABORTED)
@@ -157,7 +157,7 @@ class Clock:
         return self._mark
 
     def refuse_unless_due(self, word: str) -> None:
-        """Raises `OutOfOrder` where `word` may not be said now."""
+        """Raise `OutOfOrder` if the event `word` is not allowed now."""
         due = ("run_stop",) if self._said == "report" and self.is_decided else NEXT[self._said]
         if word not in due:
             before = "before anything else" if self._said == "nothing" else f"after {self._said}()"

@@ -1,4 +1,4 @@
-"""The words of a result: typed verbs that become mllog lines. The only importer of mlperf_logging."""
+"""MLLOG events of a result: typed methods that write log lines. The only importer of mlperf_logging."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ SPEAKERS = {__file__, clock.__file__, str(ROOT / "train_bench/own_trainer/benchm
 
 
 def wall_clock_ms(not_before_ms: int = 0) -> Callable[[], int]:
-    """A clock in milliseconds since the epoch that never steps back: one reading of the wall clock,
-    then the monotonic clock."""
+    """Monotonic clock in milliseconds since the epoch: one reading of the wall clock, then the monotonic clock."""
     wall, start = max(time.time(), not_before_ms / 1000), time.monotonic()
     return lambda: int((wall + time.monotonic() - start) * 1000)
 
 
 def claim(path: Path) -> None:
-    """Only one process ever writes a log: the one that makes the file. Raises `LaunchError` for every other."""
+    """Claim the log for one process: the one that creates the file. Raises `LaunchError` for every other."""
     try:
         path.touch(exist_ok=False)
     except FileExistsError as error:
@@ -48,12 +47,12 @@ def claim(path: Path) -> None:
 
 
 class LogFileHandler(logging.Handler):
-    """A log file without a buffer: a line is on its way to the disk or the run ends."""
+    """Unbuffered log file: every line reaches the disk, or the run ends."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(logging.INFO)
         self._path = path
-        self._file = path.open("ab", buffering=0)  # from round 6.1 on, the output of a program comes between
+        self._file = path.open("ab", buffering=0)  # from round 6.1 on, program output is interleaved
 
     def emit(self, record: logging.LogRecord) -> None:
         line = f"{record.getMessage()}\n".encode()
@@ -71,7 +70,7 @@ class LogFileHandler(logging.Handler):
 class Log:
     """The result of one run, line by line. Only rank 0 has a file; on the others nothing is written.
 
-    Lines name as their place the line that spoke: of `timed_run.py`, or of the program that brought its own trainer.
+    Lines give as their source the calling line: of `timed_run.py`, or of the program that brought its own trainer.
     """
 
     def __init__(self, path: Path | None, clock: Callable[[], int]) -> None:
@@ -83,7 +82,7 @@ class Log:
             logger = logging.Logger("train_bench.result", logging.INFO)
             logger.addHandler(self._witness)
             self._mllog = MLLogger(logger, root_dir=re.escape(str(ROOT)))
-            # The first line of a file reads source text to name its caller; do that before the clock.
+            # The first line of a file reads source text to find its caller; do that before the clock.
             self._mllog.logger.disabled = True
             self._point("warm_up", None)
             self._mllog.logger.disabled = False
@@ -94,22 +93,22 @@ class Log:
             self._witness.close()
 
     def cache_clear(self, dropped: bool) -> None:
-        """Whether the caches were really dropped."""
+        """Record that the caches were dropped, or not."""
         self._point(constants.CACHE_CLEAR, dropped)
 
     def announce(self, values: Mapping[str, Any], *, seed: int) -> None:
-        """Everything that was decided before the run, by mllog key; None is not logged."""
+        """Settings fixed before the run, by mllog key; None is not logged."""
         self.values(values)
         self._point(constants.SEED, seed)
 
     def values(self, values: Mapping[str, Any]) -> None:
-        """Values that were decided before the run, by mllog key; None is not logged."""
+        """Values fixed before the run, by mllog key; None is not logged."""
         for key, value in values.items():
             if value is not None:
                 self._point(key, value)
 
     def init_start(self) -> None:
-        """Model construction begins; not timed."""
+        """Start of model construction; not timed."""
         self._start(constants.INIT_START)
 
     def initialized(self, tensors: Sequence[str]) -> None:
@@ -118,11 +117,11 @@ class Log:
             self._point(constants.WEIGHTS_INITIALIZATION, None, {"tensor": tensor})
 
     def init_stop(self) -> None:
-        """Everything is built and warm; no data were touched."""
+        """End of model construction and warm-up; no data were touched."""
         self._end(constants.INIT_STOP)
 
     def run_start(self) -> None:
-        """The clock starts."""
+        """Start of the clock."""
         self._start(constants.RUN_START)
 
     def data(self, facts: DataFacts) -> None:
@@ -136,11 +135,11 @@ class Log:
         self.values({constants.TRAIN_SAMPLES: train_samples, constants.EVAL_SAMPLES: eval_samples})
 
     def samples_used(self, samples: int) -> None:
-        """How many samples training took, where `train_samples` means that instead of a size (BERT)."""
+        """Samples consumed by training, for rules that define `train_samples` as that instead of a size (BERT)."""
         self._point(constants.TRAIN_SAMPLES, samples)
 
     def block_start(self, mark: Mark) -> None:
-        """A block of training up to the next evaluation begins."""
+        """Start of a block of training up to the next evaluation."""
         epochs = {
             constants.FIRST_EPOCH_NUM: _tidy(mark.first_epoch_num),
             constants.EPOCH_COUNT: _tidy(mark.epoch_count),
@@ -148,64 +147,64 @@ class Log:
         self._start(constants.BLOCK_START, epochs)
 
     def block_stop(self, mark: Mark) -> None:
-        """It has ended."""
+        """End of the block."""
         self._end(constants.BLOCK_STOP, {constants.FIRST_EPOCH_NUM: _tidy(mark.first_epoch_num)})
 
     def extras(self, mark: Mark, progress: Progress) -> None:
-        """What the rules want logged for a block of this benchmark, beyond the block itself."""
+        """Further keys that the rules require for a block of this benchmark."""
         for key, value in progress.extras.items():
             self._point(key, value, _position(mark))
 
     def eval_start(self, mark: Mark) -> None:
-        """An evaluation begins."""
+        """Start of an evaluation."""
         self._start(constants.EVAL_START, _position(mark))
 
     def eval_stop(self, mark: Mark) -> None:
-        """It has ended."""
+        """End of the evaluation."""
         self._end(constants.EVAL_STOP, _position(mark))
 
     def accuracy(self, mark: Mark, quality: Quality) -> None:
-        """The quality that an evaluation found."""
+        """Quality of an evaluation."""
         self._point(constants.EVAL_ACCURACY, quality.logged, _position(mark))
 
     def checkpoint_start(self, mark: Mark) -> None:
-        """A checkpoint is being written, on the clock."""
+        """Start of a checkpoint, on the clock."""
         self._start("checkpoint_start", {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
 
     def checkpoint_stop(self, mark: Mark) -> None:
-        """It is whole."""
+        """End of the checkpoint, which is complete."""
         self._end("checkpoint_stop", {constants.EPOCH_NUM: _tidy(mark.epoch_num)})
 
     def run_failed(self, failure: Mapping[str, Any]) -> None:
-        """How the processes of this run died before; time has gone on since."""
+        """Failure of this run's earlier processes; the clock has been running since."""
         self._point("run_failed", failure)
 
     def run_restored(self, progress: Mapping[str, Any]) -> None:
-        """Training goes on from here, after so many `evaluations` and `samples`; what came behind these is lost."""
+        """Restart after so many `evaluations` and `samples`; later work is lost."""
         self._point("run_restored", progress)
 
     def run_stop(self, status: str) -> None:
-        """Time stops: `success`, or `aborted`."""
+        """End of the clock: `success`, or `aborted`."""
         self._end(constants.RUN_STOP, {constants.STATUS: status})
 
     def processor_wait(self, seen: Mapping[str, Any] | None) -> None:
-        """How long ranks waited for a processor, see `processors.gather`; None where the system does not tell."""
+        """CPU wait time of the ranks, see `processors.gather`; None if the system does not report it."""
         self._point("processor_wait", seen)
 
     def replicas(self, seen: Mapping[str, Any]) -> None:
-        """Which model the ranks hold and whether it is the same on all, see `replicas.compare`."""
+        """Digest of the ranks' models and their equality, see `replicas.compare`."""
         self._point("replicas", seen)
 
     def order(self, seen: Mapping[str, Any] | None) -> None:
-        """Which samples all ranks have trained and evaluated on, see `order.gather`."""
+        """Samples that all ranks have trained and evaluated on, see `order.gather`."""
         self._point("order_fingerprint", seen)
 
     def learning_rates(self, seen: Mapping[str, Any] | None) -> None:
-        """With which learning rates training took its steps, see `rates.told_by`; None where the task does not tell."""
+        """Learning rates of training, see `rates.told_by`; None if the task does not report them."""
         self._point("learning_rates", seen)
 
     def kept_weights(self, seen: Mapping[str, Any] | None) -> None:
-        """Which files hold the weights, see `weights.keep`."""
+        """Files of the kept weights, see `weights.keep`."""
         self._point(KEPT_WEIGHTS, seen)
 
     def _point(self, key: str, value: Any, metadata: Mapping[str, Any] | None = None) -> None:
@@ -222,14 +221,14 @@ class Log:
 
 
 def _position(mark: Mark) -> dict[str, float]:
-    """Where an evaluation comes."""
+    """Position of an evaluation."""
     position = _tidy(mark.epoch_num)
     names = (constants.EPOCH_NUM, constants.SAMPLES_COUNT)[: 1 + mark.samples_count]
     return dict.fromkeys(names, position)
 
 
 def _offset() -> int:
-    """How many calls lie between whoever spoke and mllog, as `stack_offset` counts them: 1 is the caller of this."""
+    """Number of calls between the caller and mllog, as `stack_offset` counts them: 1 is the caller of this."""
     frame, offset = sys._getframe(1), 1
     while frame.f_code.co_filename in SPEAKERS and frame.f_back is not None:
         frame, offset = frame.f_back, offset + 1
@@ -237,5 +236,5 @@ def _offset() -> int:
 
 
 def _tidy(number: float) -> float:
-    """Whole numbers are logged as integers, as epochs are counted."""
+    """Whole numbers as integers, as epochs are counted."""
     return int(number) if number == int(number) else number

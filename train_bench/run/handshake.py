@@ -1,5 +1,5 @@
-"""What all ranks have to agree on before the clock may start; said through `Parallel` alone, so that it
-holds for every launcher."""
+"""Handshake: agreement of all ranks before the clock starts, through `Parallel` alone, so that it works with every
+launcher."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ and below what would confuse the reader of two hosts' files."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One rank's answer. `facts` are what must be the same everywhere, by their name in a sentence; `total`
-    is the sum over ranks of rank + 1; `clock` is in seconds since the epoch, read right after a barrier."""
+    """One rank's message. `facts` are what must be equal everywhere, by their name in a sentence; `total` is the sum
+    over ranks of rank + 1; `clock` is in seconds since the epoch, read right after a barrier."""
 
     rank: int
     host: str
@@ -35,8 +35,8 @@ class Answer:
 
 
 def handshake(job: Job, parallel: Parallel) -> None:
-    """Raise `LaunchError` on every rank, with the same sentence, unless as many ranks as were asked for
-    are here and agree."""
+    """Raise `LaunchError` on every rank, with the same sentence, unless the requested number of ranks is here and
+    agrees."""
     if parallel.size != job.world_size:
         raise LaunchError(f"{job.world_size} ranks were requested, but {parallel.size} answered.")
     answers = parallel.gather_objects(_answer(job, parallel))
@@ -92,6 +92,6 @@ def _answer(job: Job, parallel: Parallel) -> Answer:
 
 
 def _digest_of(job: Job) -> str:
-    """Of all but the folder, which may be mounted elsewhere on another host."""
+    """Digest of the job without its folder, which may be mounted elsewhere on another host."""
     content = asdict(job) | {"folder": None}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

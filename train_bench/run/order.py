@@ -1,4 +1,4 @@
-"""Which samples a run was trained and evaluated on, put together from what its ranks took."""
+"""Sample order of a run: the samples it trained and evaluated on, gathered from its ranks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from train_bench.task import ORDER_KEPT, SamplesTaken
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderFingerprint:
-    """The order of a run, and what was wrong with it.
+    """Fingerprint of a run's sample order, with its anomalies.
 
-    ranks             how many took samples of their own
+    ranks             number of ranks with samples of their own
     trained           samples that training took on all ranks
-    compared          how many of them, from the first on, `digest` and `repeated` are about
+    compared          how many of them, from the first on, `digest` and `repeated` cover
     digest            sha256 of their numbers in the order of the stream; it follows the seed and the batch size, not
                       the number of ranks
-    repeated          how often a sample came again within its epoch
+    repeated          number of repeats of a sample within its epoch
     evaluated         samples that an evaluation took on all ranks; the fewest of any
-    evaluated_again   how often one of them came again in the last evaluation
+    evaluated_again   number of repeats in the last evaluation
     contradicting     ranks that took other samples than the first of those that they compute together with
     """
 
@@ -41,7 +41,7 @@ class OrderFingerprint:
 
 def gather(parallel: Parallel, taken: SamplesTaken) -> dict[str, Any] | None:
     """The fingerprint of the order of all ranks on rank 0, None elsewhere. Every rank calls it. Of ranks that computed
-    the same samples together the first counts, and those that contradict it are told."""
+    the same samples together the first counts; those that contradict it are listed."""
     every = parallel.gather_objects((parallel.data_rank, taken))
     if every is None:
         return None
@@ -59,7 +59,8 @@ def _same(one: SamplesTaken, other: SamplesTaken) -> bool:
 
 
 def order_fingerprint(taken: Sequence[SamplesTaken]) -> OrderFingerprint:
-    """From the records of all ranks, in order of rank. Step k takes micro-batch k of rank 0, of rank 1 and so on."""
+    """Fingerprint from the records of all ranks, in order of rank. Step k takes micro-batch k of rank 0, of rank 1 and
+    so on."""
     steps = zip_longest(*(one.order for one in taken), fillvalue=NONE)
     stream = _joined([batch for step in steps for batch in step])[:ORDER_KEPT]
     return OrderFingerprint(
@@ -81,7 +82,7 @@ def _joined(batches: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _repeated(stream: np.ndarray, taken: SamplesTaken) -> int:
-    """How often a sample came again within its epoch, without those that an epoch may leave to the next."""
+    """Number of repeats of a sample within its epoch, without those that an epoch may leave to the next."""
     if taken.epoch is None:
         return _again(stream)
     epochs = (taken.start + np.arange(len(stream))) // taken.epoch

@@ -1,7 +1,7 @@
-"""How long the ranks of a run waited for a processor, and who else had them, between two looks at the kernel's
-counters (Linux, `/proc` and control groups).
+"""CPU contention of the ranks of a run: wait time, and use by others, between two snapshots of the kernel's counters
+(Linux, `/proc` and control groups).
 
-A look is some hundred small files at most and is taken outside the clock.
+A snapshot reads some hundred small files at most and is taken outside the clock.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class CpuTimes:
 
     machine    names the running kernel, which may have several hosts (containers)
     ran        processor time of this process and of those that it started, ended ones included
-    waited     by thread of these: how long it was ready to run and had no processor
-    busy       by processor that this process may use: time that anybody ran on it
+    waited     by thread of these: time that it was runnable without a processor
+    busy       by processor that this process may use: busy time of any process
     steal      likewise: time that the hypervisor gave to other guests
-    throttled  how long a control group of this process was held back by its limit
+    throttled  time that a control group of this process was throttled by its limit
     """
 
     machine: str
@@ -45,18 +45,18 @@ class CpuTimes:
 
 
 class Ranks(Protocol):
-    """What is asked of the other ranks; `Parallel` has it."""
+    """Collectives that this needs; `Parallel` has them."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
 
     def gather_objects(self, value: T) -> list[T] | None:
         """All ranks' values in rank order on rank 0, None elsewhere."""
 
 
 def read_cpu_times() -> CpuTimes | None:
-    """The counters now; None where there are none."""
+    """Current counters; None if there are none."""
     if sys.platform != "linux":
         return None
     try:
@@ -76,7 +76,7 @@ def read_cpu_times() -> CpuTimes | None:
 
 
 def cpu_times_between(before: CpuTimes | None, after: CpuTimes | None) -> dict[str, Any] | None:
-    """What one rank saw between two looks; None if it could not look."""
+    """Difference of two snapshots of one rank; None without both."""
     if before is None or after is None:
         return None
     waited = sum(seconds - before.waited.get(thread, 0.0) for thread, seconds in after.waited.items())
@@ -92,10 +92,10 @@ def cpu_times_between(before: CpuTimes | None, after: CpuTimes | None) -> dict[s
 
 
 def gather(ranks: Ranks, seen: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Called by every rank with what it saw. On rank 0, as the log has it: the machine whose ranks lost most, and how
-    many `machines` there were; None where a rank could not look.
+    """Called by every rank with its difference. On rank 0, as logged: the machine whose ranks lost most, and how many
+    `machines` there were; None where a rank has no snapshot.
 
-    `ran` and `waited` are processor seconds of all threads of its ranks, `others` what anybody else ran on the
+    `ran` and `waited` are processor seconds of all threads of its ranks, `others` those of all other processes on the
     same processors; `lost` is `lost_share`.
     """
     answers = ranks.gather_objects(seen)
@@ -110,8 +110,8 @@ def gather(ranks: Ranks, seen: Mapping[str, Any] | None) -> dict[str, Any] | Non
 
 
 def lost_share(machine: Mapping[str, float]) -> float:
-    """Of the processor time that ranks wanted, the share that they did not get because of others: other processes (by
-    their part in what ran, because ranks and threads also wait for each other), other guests, and limits."""
+    """Share of the CPU time wanted by ranks that they did not get because of others: other processes (by their part in
+    what ran, because ranks and threads also wait for each other), other guests, and limits."""
     ran, waited, others = machine["ran"], machine["waited"], machine["others"]
     if ran <= 0:
         return 0.0
@@ -121,7 +121,7 @@ def lost_share(machine: Mapping[str, float]) -> float:
 
 
 def _of_machine(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What ranks of one machine saw, together."""
+    """Totals over the ranks of one machine."""
     ran = sum(one["ran"] for one in ranks)
     return {
         "seconds": max(one["seconds"] for one in ranks),
@@ -134,7 +134,7 @@ def _of_machine(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _once(ranks: Sequence[Mapping[str, Any]], what: str) -> float:
-    """The sum over all processors of these ranks, which may share some."""
+    """Sum over all processors of these ranks, which may share some."""
     by_processor: dict[int, float] = {}
     for one in ranks:
         for number, seconds in one[what].items():
@@ -143,7 +143,7 @@ def _once(ranks: Sequence[Mapping[str, Any]], what: str) -> float:
 
 
 def _descendants(process: int) -> Iterator[int]:
-    """Processes that this one and its children have started and that still run (loaders)."""
+    """Running descendant processes of this one (loaders)."""
     for listed in PROC.glob(f"{process}/task/*/children"):
         for child in map(int, _text(listed).split()):
             yield child
@@ -183,7 +183,7 @@ def _processors() -> tuple[dict[int, float], dict[int, float]]:
 
 
 def _throttled() -> float:
-    """Of this process's control groups and those above them, the one that was held back longest."""
+    """The longest-throttled of this process's control groups and their ancestors."""
     worst = 0.0
     for line in _text(PROC / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -201,7 +201,7 @@ def _throttled() -> float:
 
 
 def _text(path: Path) -> str:
-    """Empty where a process or group is gone, or not ours to see."""
+    """Content; empty if a process or group is gone or not accessible."""
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:

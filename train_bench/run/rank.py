@@ -1,7 +1,7 @@
 """Entry point of one rank: `python -m train_bench.run.rank PLAN.json INDEX`.
 
-Reads its job, joins the other ranks, and hands over to `timed_run.py`. What it was doing when it ended
-is left in `ranks/run_<index>/rank_<rank>.json`; its output in `.stdout` and `.stderr` beside it.
+Reads its job, joins the other ranks, and hands over to `timed_run.py`. Its last state is in
+`ranks/run_<index>/rank_<rank>.json`; its output in `.stdout` and `.stderr` in the same folder.
 
 Ranks that do other work than a timed run (`Job.work`) have an entry point of their own, which calls `main` with it.
 """
@@ -35,8 +35,8 @@ Work = Callable[[Job, Task, Parallel], None]
 
 
 def main(work: Work | None = None) -> None:
-    """Run one rank of one job to its end: under the clock, or doing `work`. What takes seconds to import is imported
-    once the kernel knows that this process ends with its parent, and the parent that it is here."""
+    """Run one rank of one job to its end: under the clock, or doing `work`. Imports that take seconds come after the
+    kernel is set to end this process with its parent, and after the parent knows that it is here."""
     end_with_parent()
     job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
     arrived = arrive(job)
@@ -55,7 +55,7 @@ def main(work: Work | None = None) -> None:
     try:
         launcher = plugins.module_of("launchers", job.launcher, job.launcher_folder)
         parallel = cast(Parallel, importlib.import_module(f"{launcher}.parallel").join(job))
-    except TrainBenchError as error:  # it has no number yet under which its state could be found
+    except TrainBenchError as error:  # it has no rank yet to file its state under
         files.write_json(arrived, {"error": str(error)})
         sys.exit(f"train-bench: {error}")
     state = RankState(job, parallel.rank)

@@ -1,4 +1,4 @@
-"""Which rank a process is, as whatever has started it says in the environment."""
+"""Rank of a process, from the environment variables of its starter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VARIABLES = frozenset(name for starter in STARTERS for name in starter)
 
 
 def rank_and_size(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """The rank of this process and how many there are; None where nothing says it."""
+    """The rank of this process and the number of ranks; None where no variable gives it."""
     for rank, size, _ in STARTERS:
         numbers = _number(environ, rank), _number(environ, size)
         if numbers[0] is not None and numbers[1] is not None and numbers[0] < numbers[1]:
@@ -28,8 +28,7 @@ def rank_and_size(environ: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def local_rank(environ: Mapping[str, str]) -> int | None:
-    """The rank of this process among those of its host, by the starter that says its rank; None where it does not
-    say it."""
+    """The rank of this process within its host, from the same starter's variables as its rank; None if it sets none."""
     for rank, size, local in STARTERS:
         if rank_and_size({name: environ[name] for name in (rank, size) if name in environ}) is not None:
             return _number(environ, local)

@@ -1,5 +1,4 @@
-"""What a rank leaves for its parent, whatever it runs: that it is here, what it was doing when it ended, its output.
-And its promise to end with its parent."""
+"""State of a rank for its parent, in files: arrival, last action, output. Also ties its life to the parent's."""
 
 from __future__ import annotations
 
@@ -20,27 +19,27 @@ SECONDS_BEHIND_A_KILLED_RANK = 1.5
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, however it dies (Linux)."""
+    """Have the kernel kill this process when its parent dies (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end_process(exit_code: int = 0) -> NoReturn:
     """End this process without the interpreter's shutdown, in which threads and static objects of native libraries
-    (gloo, DeepSpeed) may abort a process whose work is done. The one way in which ranks end."""
+    (gloo, DeepSpeed) may abort a process whose work is done. The only exit of ranks."""
     flush()
     os._exit(exit_code)
 
 
 def flush() -> None:
-    """Hand on what this process has printed."""
+    """Flush the output of this process."""
     sys.stdout.flush()
     sys.stderr.flush()
 
 
 def arrive(job: Job) -> Path:
-    """Tell the parent that this process exists, so that it can say how many came if others never do. Returns the
-    file that tells it."""
+    """Tell the parent that this process exists, so that it can report how many arrived. Returns the path of that
+    file."""
     folder = job.ranks_folder / "arrived"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{platform.node()}_{os.getpid()}"
@@ -49,7 +48,7 @@ def arrive(job: Job) -> Path:
 
 
 class RankState:
-    """What this rank is doing, for whoever finds it dead; its output goes to files from here on."""
+    """Current action of this rank, for post-mortems; its output goes to files from here on."""
 
     def __init__(self, job: Job, rank: int) -> None:
         self._others = job.world_size > 1
@@ -63,8 +62,8 @@ class RankState:
         self.write("running")
 
     def write(self, state: str, error: str | None = None) -> None:
-        """A failure stays: it may be that of another process which took this rank, too. So does a result that is
-        whole, whatever happens afterwards."""
+        """Write the state. A failure stays: it may be that of another process which took this rank, too. So does a
+        complete result, whatever happens afterwards."""
         if self._finished:
             return
         if state != "failed" and self._has_failed():
@@ -76,13 +75,13 @@ class RankState:
     def _has_failed(self) -> bool:
         try:
             return bool(json.loads(self._path.read_text(encoding="utf-8"))["state"] == "failed")
-        except (OSError, ValueError, KeyError, TypeError):  # nothing there yet, or half written
+        except (OSError, ValueError, KeyError, TypeError):  # missing or incomplete
             return False
 
     def fail(self, error: str) -> None:
-        """Leave the error for the parent and end without waiting for ranks that may be stuck.
+        """Record the error for the parent and end without waiting for ranks that may be stuck.
 
-        Not at once where there are others: a launcher looks at its ranks once a second, and is to find the
+        Not at once where there are others: a launcher polls its ranks once a second, and is to find the
         one that was killed before those that failed for its absence.
         """
         print(error, file=sys.stderr, flush=True)  # noqa: T201

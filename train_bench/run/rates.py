@@ -1,4 +1,4 @@
-"""With which learning rates a run has trained, as the task of rank 0 tells it: all ranks take the same steps."""
+"""Learning rates of a run, as the task of rank 0 reports them: all ranks take the same steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from train_bench.task import Task
 
 
 def told_by(task: Task) -> dict[str, Any] | None:
-    """The value of the line; None where the task does not tell."""
+    """Value of the log line; None if the task does not report rates."""
     tell = getattr(task, "learning_rates", None)
     told = None if tell is None else tell()
     return None if told is None else asdict(told)

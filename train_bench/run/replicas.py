@@ -1,8 +1,8 @@
-"""Whether all ranks hold the same model once the run is over; asked through `Parallel` alone, so that it holds for
+"""Replica check: all ranks hold the same model at the end of the run; through `Parallel` alone, so that it works with
 every launcher.
 
 Ranks that do not average their gradients each train a model of their own. Rank 0 evaluates well all the same, so
-nothing else of a run shows it. The digest tells the same of two runs: with the same seed on machines of one type the
+nothing else of a run shows it. The digest does the same for two runs: with the same seed on machines of one type the
 model is the same bit by bit.
 """
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def compare(parallel: Parallel) -> dict[str, Any]:
-    """Called by every rank, one alone included. On rank 0, as the log has it: how many `ranks` and `tensors` were
-    compared, the `digest` of rank 0's, whether all are `equal` bit by bit, else how many are `differing`, the name of
-    the `first` of them and its `largest_difference` from rank 0's (None where numbers are not finite or shapes differ).
+    """Compare the replicas; called by every rank, one alone included. On rank 0, as logged: how many `ranks` and
+    `tensors` were compared, the `digest` of rank 0's, whether all are `equal` bit by bit, else how many are
+    `differing`, the name of the `first` of them and its `largest_difference` from rank 0's (None where numbers are not
+    finite or shapes differ).
 
     One tensor at a time is on its way to the processor; between ranks go digests, and the first tensor that
     differs.
@@ -56,7 +57,7 @@ def _digest(tensor: torch.Tensor) -> str:
 
 
 def _largest_difference(parallel: Parallel, name: str) -> float | None:
-    """Of one tensor, which only some ranks may have."""
+    """Largest difference of one tensor, which only some ranks may have."""
     tensor = None
     for other, one in parallel.replicated():  # to the end, because ranks may exchange for each
         if other == name:

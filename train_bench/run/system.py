@@ -1,4 +1,4 @@
-"""The machine and its software as found by a rank, as opposed to what was requested."""
+"""System description: the machine and its software as a rank detects them, as opposed to the request."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def describe() -> dict[str, Any]:
-    """Processors, memory, accelerators, operating system and versions, as plain data. What torch knows is asked where
-    this process has imported it."""
+    """Processors, memory, accelerators, operating system and versions, as plain data. torch is queried if this process
+    has imported it."""
     torch = sys.modules.get("torch")
     return {
         "host": platform.node(),
@@ -50,7 +50,7 @@ def platform_name(machine: dict[str, Any], *, nodes: int) -> str:
 
 
 def _gpus() -> Iterator[str]:
-    """Those that NVIDIA's driver lists."""
+    """GPUs listed by NVIDIA's driver."""
     for path in sorted(GPUS.glob("*/information")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("Model:"):

@@ -1,6 +1,6 @@
-"""A reference under the clock: the task of a job is built, trained and evaluated, and says what it has done.
+"""Timed run of a reference: build, train and evaluate the task of a job, and log it.
 
-Once time has stopped, ranks say what they have seen of the run; whatever goes wrong then, the result stays.
+After the clock has stopped, ranks report their observations of the run; an error there does not affect the result.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def timed_run(
 ) -> str:
     """Train `task` until the job's target is reached or its schedule ends; returns the status.
 
-    Whatever goes wrong after the clock has started, the log says `run_stop` with `aborted` before the
-    exception travels on. `stopped` is called when the clock has stopped by itself: the result is whole then.
-    With `checkpoints`, a run whose processes died goes on, and the log of one that fails stays open.
+    After any error on the clock, the log gets `run_stop` with `aborted` before the
+    exception travels on. `stopped` is called when the clock has stopped by itself: the result is complete then.
+    With `checkpoints`, a run whose processes died continues, and the log of one that fails stays open.
     """
     clock = Clock(log, parallel, job.target, whose=f"The reference {job.reference}")
     kept = weights.keeping(task, job) if job.keep_weights else None

@@ -1,4 +1,4 @@
-"""Ranks that evaluate weights that were kept: work of `train-bench verify`. `python -m ... PLAN.json INDEX`."""
+"""Ranks of `train-bench verify`: evaluate kept weights. `python -m ... PLAN.json INDEX`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from train_bench.task import Task
 
 
 class _OfEvaluation:
-    """A `Parallel` below which batch norm takes no statistics over ranks: an evaluation takes none, and how many ranks
-    shared them in training need not be possible here."""
+    """A `Parallel` whose batch norm takes no statistics over ranks: an evaluation takes none, and the group size of
+    training need not be possible here."""
 
     def __init__(self, parallel: Parallel) -> None:
         self._parallel = parallel
@@ -31,11 +31,11 @@ class _OfEvaluation:
 
 
 def evaluate_again(job: Job, task: Task, parallel: Parallel) -> None:
-    """Evaluate the `files` that the options name; rank 0 leaves the metrics, None for what is no finite number."""
+    """Evaluate the `files` of the options; rank 0 writes the metrics, None for NaN or infinity."""
     kept = weights.keeping(task, job)
     task.build(job.seed, _OfEvaluation(parallel))
     task.open_data()
-    parallel.sync_buffers()  # weights are whole from here on where a launcher has left tasks none
+    parallel.sync_buffers()  # weights are whole from here on, also with sharding launchers
     weights.put_back(kept, [Path(path) for path in job.work_options["files"]])
     quality = task.evaluate()
     if parallel.rank == 0:

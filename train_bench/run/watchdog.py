@@ -1,7 +1,7 @@
-"""A rank's watch over itself: whether it still does steps and collectives.
+"""Watchdog of a rank: detects a stall of its steps and collectives.
 
-A rank that hangs, or that waits for one that does, cannot say so itself, because its main thread is where it
-hangs. A second thread counts what the first one says to `Parallel`.
+A rank that hangs, or that waits for one that does, cannot report it, because its main thread hangs. A second thread
+counts the calls of the first to `Parallel`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ VERBS = tuple(name for name, value in vars(Parallel).items() if callable(value) 
 
 
 class RankWatchdog:
-    """Calls `stalled` with a sentence once this rank has begun and ended no verb of `Parallel` for
-    `limit_seconds`. While it does, `path` (if any) is touched a few times per limit."""
+    """Calls `stalled` with a sentence once this rank has begun and ended no method of `Parallel` for `limit_seconds`.
+    While it does, `path` (if any) is touched as a heartbeat a few times per limit."""
 
     def __init__(self, limit_seconds: float, path: Path | None, stalled: Callable[[str], None]) -> None:
         self._limit = limit_seconds
@@ -35,25 +35,25 @@ class RankWatchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the watchdog."""
         self._thread.start()
 
     def stop(self) -> None:
-        """No more to be watched."""
+        """Stop the watchdog."""
         self._over.set()
         self._thread.join()
 
     def of(self, parallel: Parallel) -> Parallel:
-        """`parallel` with verbs that are counted."""
+        """`parallel` with counted calls."""
         return cast(Parallel, _Counted(parallel, self))
 
     def begin(self, verb: str) -> None:
-        """The main thread enters `verb`."""
+        """Note that the main thread enters `verb`."""
         self._verb = verb
         self._count += 1
 
     def end(self) -> None:
-        """The main thread has left the verb."""
+        """Note that the main thread has left the method."""
         self._verb = None
         self._count += 1
 
@@ -63,7 +63,7 @@ class RankWatchdog:
             if self._count != seen:
                 seen, since = self._count, time.monotonic()
                 if self._path is not None:
-                    with contextlib.suppress(OSError):  # a file system that says no must not end the watch
+                    with contextlib.suppress(OSError):  # a file system error must not end the watchdog
                         self._path.touch()
             elif time.monotonic() - since > self._limit:
                 faulthandler.dump_traceback(sys.stderr)
@@ -78,7 +78,7 @@ class RankWatchdog:
 
 
 class _Counted:
-    """Stands for a `Parallel`; attributes are its own, verbs are counted."""
+    """Proxy of a `Parallel` that counts its method calls; attributes are passed through."""
 
     def __init__(self, parallel: Parallel, watchdog: RankWatchdog) -> None:
         self._parallel = parallel

@@ -1,6 +1,6 @@
-"""Weights that are kept: what a task evaluates, as safetensors beside its log once time has stopped, and back again.
+"""Kept weights: the evaluated model as safetensors next to its log once the clock has stopped, and their loading.
 
-Rank 0 writes what it holds, other ranks what rank 0 does not (sharded tables).
+Rank 0 writes its tensors, other ranks those that rank 0 lacks (sharded tables).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def keeping(task: Task, job: Job) -> ExportsWeights:
-    """The task, if it can say what its weights are; raises `LaunchError` otherwise."""
+    """The task, if it exports its weights; raises `LaunchError` otherwise."""
     if not hasattr(task, "weights"):
         raise LaunchError(
             f"keep_weights=true asks the reference {job.reference} for its weights, and its Task has no method "
@@ -31,8 +31,8 @@ def keeping(task: Task, job: Job) -> ExportsWeights:
 
 
 def keep(task: ExportsWeights, job: Job, parallel: Parallel) -> dict[str, Any] | None:
-    """Called by every rank. On rank 0, as the log has it: the `files` with the sha256 of each, or the `error` that one
-    of the ranks met; the result is written by then, and stays."""
+    """Called by every rank. On rank 0, as logged: the `files` with the sha256 of each, or the `error` of one of the
+    ranks; the result is written by then, and stays."""
     mine: Mapping[str, torch.Tensor] = {}
     written: dict[str, str] = {}
     error = None
@@ -60,8 +60,8 @@ def keep(task: ExportsWeights, job: Job, parallel: Parallel) -> dict[str, Any] |
 
 
 def put_back(task: ExportsWeights, kept: Sequence[Path]) -> None:
-    """Give a task that is built the weights of these files; it may have them of any number of ranks. Raises
-    `LaunchError` where a tensor is missing or of another shape."""
+    """Load the weights of these files into a built task; they may come from any number of ranks. Raises `LaunchError`
+    where a tensor is missing or of another shape."""
     import torch
     from safetensors import safe_open
 
@@ -84,7 +84,7 @@ def put_back(task: ExportsWeights, kept: Sequence[Path]) -> None:
 
 
 def _distinct(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Without second names of the same memory (tied layers)."""
+    """Without aliases of the same memory (tied layers)."""
     seen: dict[tuple[object, ...], str] = {}
     for name, tensor in named.items():
         place: tuple[object, ...] = (name,)
@@ -95,7 +95,7 @@ def _distinct(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _write(path: Path, named: Mapping[str, torch.Tensor]) -> str:
-    """The file, whole or not at all; returns its sha256."""
+    """Write the file atomically; returns its sha256."""
     from safetensors.torch import save_file
 
     path.parent.mkdir(exist_ok=True)
@@ -104,9 +104,9 @@ def _write(path: Path, named: Mapping[str, torch.Tensor]) -> str:
         save_file(
             {name: tensor.cpu().contiguous() for name, tensor in named.items()},
             part,
-            metadata={"format": "pt"},  # one entry: their order in the file would vary
+            metadata={"format": "pt"},  # one entry: the order of several would vary
         )
-        part.chmod(path.parent.stat().st_mode & 0o666)  # it was made for its owner alone
+        part.chmod(path.parent.stat().st_mode & 0o666)  # it was created readable by its owner alone
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What may be asked of any benchmark that pretrains a decoder. Imports nothing heavy."""
+"""Configuration of any benchmark that pretrains a decoder. No heavy imports."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Hyperparameters(task.Hyperparameters):
 
     max_sequence_length              tokens of a sample
     max_steps                        where the rate would have decayed to its end
-    opt_end_learning_rate            there; null is a tenth of the base
+    opt_end_learning_rate            there; default: a tenth of the base
     opt_learning_rate_warmup_steps   in which the rate rises from 0 to the base
-    opt_learning_rate_decay_steps    from there to `max_steps`; null is what is left of them
+    opt_learning_rate_decay_steps    from there to `max_steps`; default: the remaining steps
     init_checkpoint_step             of the start weights; null where weights are random
     """
 
@@ -73,7 +73,7 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where the tokens come from.
+    """Source, format and loading of the tokens.
 
     origin           "c4" (JSON lines or token files of Megatron), "text" (bytes of one plain text) or "grammar"
                      (generated): what `prepare` knows how to read
@@ -81,7 +81,7 @@ class Data:
     train_tokens, eval_tokens        patterns of the names of Megatron's files, without .bin and .idx
     train_documents, eval_documents  how many documents are generated
     eval_share       last part of a plain text, which evaluates
-    end_of_document  the token behind every document
+    end_of_document  the token after every document
     predict_first    the first token of a document, which no other of it comes before, counts in loss and evaluation
     sha256           digest that the prepared tokens together must have; None: not checked
     verify           hash the prepared files whenever they are opened; else only their sizes are compared
@@ -153,7 +153,7 @@ class Config(task.BenchmarkConfig):
         return replace(self, hyperparameters=filled)
 
     def refuse(self) -> str | None:
-        """What is missing or contradicts itself, as a sentence."""
+        """Missing or contradictory fields, as a sentence."""
         if self.activation_checkpointing and self.compile:
             return (
                 "benchmark.activation_checkpointing=true was not tried with benchmark.compile=true; leave one of them "

@@ -1,4 +1,4 @@
-"""The data that decoders are pretrained on: preparing, opening, look-alikes.
+"""Data for decoder pretraining: preparation, access, synthetic batches.
 
 Documents, each with its end, form one stream, which is cut into sequences wherever they end; positions and attention
 go on over the ends of documents, and every token is predicted. The first `eval_samples` sequences of the evaluation's
@@ -29,7 +29,7 @@ NO_TOKEN = -1
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Tokenize all documents into `folder`, once and for all; verified and resumable per file.
+    """Tokenize all documents into `folder`; verified and resumable per file.
 
     `source` is the data set as distributed (not needed for generated text). A few hundred documents are in memory at a
     time. Returns at once if `folder` is complete. Never downloads.
@@ -46,7 +46,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
 
 
 def _preprocessing(config: Config) -> dict[str, Any]:
-    """What decides about the prepared tokens, beside their source."""
+    """Settings that determine the prepared tokens, except their source."""
     return {
         "origin": config.data.origin,
         "vocabulary": config.model.vocabulary,
@@ -55,7 +55,7 @@ def _preprocessing(config: Config) -> dict[str, Any]:
 
 
 def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any]:
-    """Of the evaluation's files only as many as its sequences need."""
+    """The evaluation files, as many as its sequences need."""
     preprocessing, kind = _preprocessing(config), tokens.token_type(config.model.vocabulary)
     splits: dict[str, list[dict[str, Any]]] = {split: [] for split in prepared.SPLITS}
     work = [(split, number, part) for split in prepared.SPLITS for number, part in enumerate(source[split])]
@@ -104,8 +104,8 @@ def open_sequences(config: Config) -> tuple[tokens.Sequences, tokens.Sequences]:
 
 @dataclass(frozen=True, slots=True)
 class BatchSet(Dataset):
-    """Batches, int64 (samples, length + 1), by lists of indices, or of pairs of index and position; an index beyond the
-    set stands for none. With `permuted`, the tokens of every sequence are shuffled."""
+    """Batches, int64 (samples, length + 1), by lists of indices, or of pairs of index and position; an index past the
+    set is padding. With `permuted`, the tokens of every sequence are shuffled."""
 
     sequences: tokens.Sequences
     permuted: bool = False
@@ -123,13 +123,12 @@ class BatchSet(Dataset):
 
     @property
     def stored(self) -> tokens.Sequences:
-        """Where they lie."""
+        """The stored samples."""
         return self.sequences
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Tensor:
-    """Look-alike of a batch, from a generator of its own: numbers that go up by one, which can be learnt. Reads
-    nothing."""
+    """Synthetic batch from its own generator: ascending numbers, which can be learnt. Reads no data."""
     rng = np.random.default_rng(seed)
     starts = rng.integers(config.model.vocabulary, size=(samples, 1))
     counted = starts + np.arange(config.hyperparameters.max_sequence_length + 1)

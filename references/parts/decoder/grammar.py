@@ -1,4 +1,4 @@
-"""Text of an invented language, from a seed, in which what follows depends on a word at the document's beginning.
+"""Text of an invented language, from a seed, with long-range dependencies on a word at the document's beginning.
 
 A document is its subject, sentences and the end. A sentence is
 
@@ -6,8 +6,8 @@ A document is its subject, sentences and the end. A sentence is
 
 Every subject has a verb of its own for every noun, out of a table that is the same for all documents; adjectives, nouns
 and adverbs are drawn evenly. After each sentence the document ends with probability 1 / `SENTENCES`. So neither the
-subject nor the noun tells the verb but both together do, and the subject stands many words before it. All draws are
-integers, so that a seed means the same text everywhere.
+subject nor the noun determines the verb but both together do, and the subject stands many words before it. All draws
+are integers, so that a seed means the same text everywhere.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def entropy() -> float:
 
 
 def surprise(tokens: Sequence[int], verb_of: Sequence[Sequence[int]] = VERB_OF) -> list[float]:
-    """Nats of every token but the first to a reader who knows the language and no more of the text than these tokens:
-    where they begin within a document, its subject is told by its verbs alone."""
+    """Negative log-likelihood in nats of every token but the first under the language itself, given only these tokens:
+    if they begin within a document, only its verbs reveal its subject."""
     verbs = np.array(verb_of)
     subjects = np.full(SUBJECTS, 1 / SUBJECTS)
     noun: int | None = None

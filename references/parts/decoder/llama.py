@@ -1,6 +1,6 @@
-"""What every generation of Llama has: a decoder with RMSNorm, rotary positions, grouped-query attention and SwiGLU,
-without biases; the output layer is not the embedding. A benchmark adds its projections of attention and, where they are
-not plain, its rotations."""
+"""Llama base model: a decoder with RMSNorm, rotary positions, grouped-query attention and SwiGLU, without biases; the
+output layer is not the embedding. A benchmark adds its projections of attention and, where they are not plain, its
+rotations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SwiGLU(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each behind a norm and added to the stream."""
+    """Attention and feed-forward, each pre-normalised and added to the residual stream."""
 
     def __init__(self, shape: Model, attention: Callable[[Model], nn.Module]) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Llama(nn.Module):
         self._initialize()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """int64 (samples, length) -> logits of the token behind each (samples, length, vocabulary)."""
+        """int64 (samples, length) -> logits of each next token (samples, length, vocabulary)."""
         hidden = self.embed_tokens(tokens)
         cosine, sine = rotations(self._frequencies(hidden), tokens.shape[1])
         for layer in self.layers:

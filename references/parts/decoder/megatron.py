@@ -1,4 +1,4 @@
-"""Reads the files of tokens that Megatron's preprocessing makes: NAME.idx says where documents lie in NAME.bin.
+"""Reader of Megatron's tokenized files: NAME.idx indexes the documents in NAME.bin.
 
 An index is, all little-endian,
 
@@ -27,7 +27,7 @@ KINDS = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """Where the documents of a file lie; `kind` is that of its tokens, `lengths` is mapped, int32 (documents,)."""
+    """Document index of a file; `kind` is the type of its tokens, `lengths` is mapped, int32 (documents,)."""
 
     tokens: Path
     kind: np.dtype

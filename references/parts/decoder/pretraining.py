@@ -1,5 +1,5 @@
-"""Decoder pretraining: `class Task(PretrainingTask[Config])` says which network is trained, until the log perplexity of
-the evaluation set is low enough."""
+"""Decoder pretraining: `class Task(PretrainingTask[Config])` defines the network, trained to a target log perplexity on
+the evaluation set."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ C = TypeVar("C", bound=Config)
 
 
 class PretrainingTask(TrainingTask[C, Tensor]):
-    """Batches are sequences with the token behind each."""
+    """Pretraining of a decoder on sequences with their next tokens."""
 
     @abstractmethod
     def _network(self) -> nn.Module:
-        """From tokens (samples, length) to logits of the token behind each, with random weights."""
+        """Network from tokens (samples, length) to next-token logits, with random weights."""
 
     def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config = self.config
@@ -52,7 +52,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         self._count(self.synthetic(self.config.data.eval_batch_size))
 
     def synthetic(self, samples: int) -> Tensor:
-        """A look-alike of a micro-batch, read nowhere."""
+        """A synthetic micro-batch; reads no data."""
         return data.synthetic(self.config, samples)
 
     def open_data(self) -> DataFacts:
@@ -101,7 +101,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         return torch.stack([nats.double().sum(), (wanted != data.NO_TOKEN).sum().double()])
 
     def _wanted(self, tokens: Tensor) -> Tensor:
-        """The token behind each, or none where it does not count."""
+        """Next-token targets; masked where they do not count."""
         given = self.config.data
         if given.predict_first:
             return tokens[:, 1:]

@@ -1,4 +1,4 @@
-"""From the hyperparameters to an optimizer and a learning-rate schedule."""
+"""Optimizer and learning-rate schedule from the hyperparameters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class CosineSchedule:
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> AdamW:
-    """AdamW over `model`, at rate 0 until the schedule speaks. Norms, biases and other single numbers have no decay."""
+    """AdamW over `model`, at rate 0 until the schedule sets it. Norms, biases and other single numbers have no
+    decay."""
     if hyperparameters.opt_name not in OPTIMIZERS:
         raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
     decaying: list[nn.Parameter] = []

@@ -1,4 +1,4 @@
-"""Text as it is distributed or generated, and what becomes one prepared file of it."""
+"""Text as distributed or generated, and its division into prepared files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SEEDS = {"train": 20250501, "val": 20250502}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What becomes one prepared file: a name for it, what it is made from, and its documents with their ends."""
+    """One prepared file: its name, its source, and its documents with their ends."""
 
     name: str
     made_from: Mapping[str, Any]
@@ -51,7 +51,7 @@ Source = Mapping[str, Sequence[Part]]
 
 
 def c4(config: Config, root: Path) -> Source:
-    """JSON lines beside a tokenizer, or token files of Megatron's, whichever lie in `root`."""
+    """JSON lines with a tokenizer, or Megatron token files, whichever `root` contains."""
     if any(root.rglob("*.idx")):
         return _from_megatron(config, root)
     patterns = {"train": config.data.train_files, "val": config.data.eval_files}
@@ -89,7 +89,7 @@ def _tokenizer(path: Path, config: Config) -> Any:
 
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # what the reader raises is an Exception and no kind of it
+    except Exception as error:  # the reader raises plain Exception
         raise RequestError(f"{path} cannot be read as a tokenizer: {error}.") from error
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     if size != config.model.vocabulary:

@@ -1,9 +1,9 @@
-"""Prepared tokens: streams of whole documents in plain files, that are memory-mapped and cut into sequences.
+"""Prepared tokens: streams of whole documents in plain files, memory-mapped and cut into sequences.
 
 A folder of tokens is
 
     manifest.json        format, what they were made with; per split the list of its files
-    train_00000.tokens   documents one behind the other, each with its end: unsigned little-endian integers
+    train_00000.tokens   documents, concatenated, each with its end: unsigned little-endian integers
     train_00000.json     what it was made from, documents, tokens, bytes and sha256, written last
 """
 
@@ -21,14 +21,14 @@ FORMAT = 1
 
 
 def token_type(vocabulary: int) -> np.dtype:
-    """Of 16 bits where they hold every token, else of 32."""
+    """16 bits if they hold every token, else 32."""
     return np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
 
 
 def write_file(
     folder: Path, name: str, documents: Iterable[np.ndarray], kind: np.dtype, made_from: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Save documents (each with its end), visible only when whole, and say what was saved."""
+    """Save documents (each with its end) atomically and return their manifest entry."""
     counts = {"documents": 0, "tokens": 0}
 
     def contents() -> Iterator[bytes]:
@@ -41,12 +41,12 @@ def write_file(
 
 
 def finished(folder: Path, name: str, made_from: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What `write_file` returned, if the file is whole and was made from the same."""
+    """Return value of `write_file`, if the file is complete and its inputs are unchanged."""
     return prepared.finished(folder / f"{name}.tokens", made_from)
 
 
 def sequences_of(entries: Sequence[Mapping[str, Any]], length: int) -> int:
-    """Sequences in these files: each has a token behind it to be predicted."""
+    """Sequences in these files; each needs one more token as the last target."""
     return max(0, sum(entry["tokens"] for entry in entries) - 1) // length
 
 
@@ -81,11 +81,11 @@ class Sequences:
         return self._paths
 
     def content(self, index: int) -> np.ndarray:
-        """uint8 (bytes,): a sequence without the token behind it, which is the next one's first."""
+        """uint8 (bytes,): a sequence without its last target, which is the next sequence's first token."""
         return self[index][:-1].view(np.uint8)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """(length + 1,): a sequence and the token behind it."""
+        """(length + 1,): a sequence and its last target."""
         place, stop = index * self.length, (index + 1) * self.length + 1
         pieces = []
         while place < stop:

@@ -1,4 +1,4 @@
-"""Weights as they are published: files of safetensors, one or several with an index of which tensor lies where.
+"""Published weights: safetensors files, one or several with an index of their tensors.
 
 Tensors are named as ours but for a prefix, `model.`, of all but the output layer.
 """

@@ -1,4 +1,4 @@
-"""Generated click logs: a hidden model over skewed categories and dense features decides who clicks.
+"""Generated click logs: a hidden model over skewed categories and dense features draws the clicks.
 
 All of it is made of whole numbers, so that the digest of the records holds on every machine.
 """
@@ -54,8 +54,8 @@ def clicks(samples: int, split: int, dense_features: int, table_rows: Sequence[i
 
 
 def _balanced(vectors: np.ndarray) -> np.ndarray:
-    """Each vector, and behind it its negative: the pairs of a feature then say nothing on the average, so that
-    the popularity of a category tells what it says alone."""
+    """Each vector, followed by its negative: the pairs of a feature then average to zero, so that the popularity of a
+    category carries its own effect alone."""
     return np.stack([vectors, -vectors], axis=1).reshape(-1, vectors.shape[1])
 
 

@@ -1,4 +1,4 @@
-"""What may be asked of any benchmark that predicts clicks. Imports nothing heavy."""
+"""Configuration of any click prediction benchmark. No heavy imports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Model:
 
 @dataclass(slots=True, kw_only=True)
 class Data:
-    """Where click logs come from and how they are read.
+    """Source and reading of the click logs.
 
     origin            "criteo" or "clicks": what `prepare` knows how to read
     sha256            digest that the prepared records together must have; None: not checked

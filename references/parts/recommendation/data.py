@@ -1,4 +1,4 @@
-"""Click logs: preparing, opening, the order of a run.
+"""Click logs: preparation, access, sample order.
 
 The order: training records were shuffled once, when they were prepared. Each epoch cuts them into blocks of one
 global batch and permutes these; the last block, which may be short, comes last. Epoch after epoch forms one
@@ -38,8 +38,8 @@ C = TypeVar("C", bound=Any)
 def prepare(
     config: C, folder: Path, source: Path | None, pack: Callable[[C, Path, Path], dict[str, Any]]
 ) -> None:
-    """Generate click logs in `folder`, or have Criteo's of folder `source` packed by `pack`, which says what it wrote
-    of each split; once and for all, verified. Returns at once if `folder` is complete. Never downloads."""
+    """Generate click logs in `folder`, or have Criteo's of folder `source` packed by `pack`, which returns a manifest
+    entry per split; verified. Returns at once if `folder` is complete. Never downloads."""
 
     def make() -> dict[str, Any]:
         origin, known = config.data.origin, ("criteo", "clicks")
@@ -164,7 +164,7 @@ class RecordSet(Dataset):
 
     @property
     def stored(self) -> Stored:
-        """Where they lie."""
+        """The stored samples."""
         return self.records
 
 

@@ -1,4 +1,4 @@
-"""What networks that predict clicks are made of."""
+"""Building blocks of click prediction networks."""
 
 from __future__ import annotations
 

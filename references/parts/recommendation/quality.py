@@ -1,4 +1,4 @@
-"""Area under the ROC curve, exact, over samples that are spread over ranks."""
+"""Area under the ROC curve (AUC), exact, over samples distributed over ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prepared click logs: one file of records per split, that is mapped into memory.
+"""Prepared click logs: one memory-mapped file of records per split.
 
 A folder of records is
 
@@ -39,8 +39,8 @@ def split_path(folder: Path, split: str) -> Path:
 
 
 def write_split(folder: Path, split: str, blocks: Iterable[np.ndarray], model: Model) -> dict[str, Any]:
-    """Write blocks of int32 records (n, columns), visible only when whole, and say what was written. Holds one
-    block in memory."""
+    """Write blocks of int32 records (n, columns) atomically and return their manifest entry. Holds one block in
+    memory."""
     path = split_path(folder, split)
     digest, samples = hashlib.sha256(), 0
     try:
@@ -87,7 +87,7 @@ def refuse_bad(block: np.ndarray, model: Model, where: str, first: int) -> None:
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
-    """One digest of all records of all splits."""
+    """Digest over all records of all splits."""
     hashes = [manifest["splits"][split]["sha256"] for split in prepared.SPLITS]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
@@ -99,7 +99,7 @@ def verify(folder: Path, manifest: Mapping[str, Any], *, contents: bool) -> None
 
 
 class Records:
-    """One split of a folder of records, mapped when it is first read, in whichever process reads it.
+    """One split of a folder of records, mapped on first read, in each process.
 
     With `permuted`, a sample has the label of the one half the split further on.
     """

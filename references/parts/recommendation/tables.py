@@ -1,4 +1,4 @@
-"""Embedding tables that are divided among ranks, whole tables each, and the exchange of what they look up."""
+"""Embedding tables divided among ranks, whole tables each, and the all-to-all exchange of looked-up rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def place(rows: Sequence[int], ranks: int) -> list[list[int]]:
 
 
 class _Exchange(torch.autograd.Function):
-    """From (ranks * b, own tables, d) of the global batch to (b, all tables, d) of this rank's share."""
+    """All-to-all from (ranks * b, own tables, d) of the global batch to (b, all tables, d) of this rank's share."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, counts: list[int]) -> Tensor:

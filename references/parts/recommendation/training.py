@@ -1,5 +1,5 @@
-"""Prediction of clicks: `class Task(RecommendationTask[Config])` says which network is trained, until the area under
-its ROC curve on the evaluation set suffices."""
+"""Click prediction: `class Task(RecommendationTask[Config])` defines the network, trained to a target area under the
+ROC curve (AUC) on the evaluation set."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
 
     @abstractmethod
     def synthetic(self, samples: int) -> data.Batch:
-        """A look-alike of a micro-batch, read nowhere."""
+        """A synthetic micro-batch; reads no data."""
 
     @abstractmethod
     def _batching(self) -> Callable[[np.ndarray], data.Batch]:
-        """What makes a batch of int32 records (n, columns), in whichever process loads them."""
+        """Function from int32 records (n, columns) to a batch, in each loader process."""
 
     @abstractmethod
     def _rate(self) -> float:
         """The learning rate of the step under way."""
 
     def _wrapped(self) -> nn.Module:
-        """All but the tables is compiled if that is asked for, and averaged over ranks."""
+        """The dense part, compiled if configured, with gradients averaged over ranks."""
         if self.config.compile:
             self._model.dense.compile()
         return self._parallel.wrap(
@@ -61,7 +61,7 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
 
     @contextmanager
     def _without_trace(self) -> Iterator[None]:
-        """Of the tables, the rows of the synthetic batch are put back; all ranks look up the same ones."""
+        """Restore the table rows of the synthetic batch; all ranks look up the same ones."""
         model, optimizer = self._model, self._optimizer
         rows = self.synthetic(self._local_batch_size)[2].to(self._parallel.device)
         with model.tables.kept(rows, optimizer):
@@ -179,7 +179,7 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
 
 
 def _taken_out(optimizer: torch.optim.Optimizer, tables: Tables) -> dict[Tensor, Any]:
-    """What an optimizer keeps of tables, which is as large as they are, without a copy."""
+    """Pop the optimizer state of the tables, which is as large as they are, without a copy."""
     return {
         weight: optimizer.state.pop(weight) for weight in tables.parameters() if weight in optimizer.state
     }
