@@ -145,13 +145,13 @@ def test_a_choice_is_the_same_operator_otherwise():
 
 def test_the_bound_of_a_step_is_not_above_what_it_takes(tmp_path):
     seen = []
-    for number in range(4):  # others may use the machine while bricks are measured
+    for number in range(4):  # others may use the machine while operators are measured
         profile = small_task.profiled(tmp_path / str(number), bound=True)
         told = profile["bound"]
         layers = {layer["name"]: layer["bound_seconds"] for layer in profile["layers"]}
         wide, narrow = layers["2"], layers["4"]
         seen.append((told["ratio"] / (1 + told["error"]), wide, narrow))
-        if 0.1 < seen[-1][0] <= 1 and wide["backward"] > wide["forward"] > narrow["forward"] > 0:
+        if 0 < seen[-1][0] <= 1 and wide["backward"] > wide["forward"] > narrow["forward"] > 0:
             break
     else:
         pytest.fail(f"ratios and layers {seen}")
