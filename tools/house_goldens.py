@@ -52,7 +52,7 @@ def said(*words: str) -> str:
 
 
 def cheap(folder: Path) -> None:
-    from train_bench.cli.program import VERBS
+    from train_bench.cli.verbs import VERBS
 
     for verb in VERBS:
         write(folder / "help" / verb, said(verb, "--help"))

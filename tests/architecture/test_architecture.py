@@ -320,14 +320,14 @@ def test_yaml_holds_values_and_no_arithmetic():
 
 
 def test_every_verb_is_a_file_of_its_name():
-    from train_bench.cli.program import VERBS
+    from train_bench.cli.verbs import VERBS
 
     files = {path.stem for path in (ROOT / "train_bench" / "cli" / "commands").glob("*.py")}
     assert files - {"__init__"} == {*VERBS}
 
 
 def test_every_verb_is_in_the_readme():
-    from train_bench.cli.program import VERBS
+    from train_bench.cli.verbs import VERBS
 
     readme = (ROOT / "README.md").read_text()
     for verb in VERBS:

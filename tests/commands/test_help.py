@@ -7,7 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from train_bench.cli.program import COMPOSING, VERBS, command
+from train_bench.cli.program import command
+from train_bench.cli.verbs import COMPOSING, VERBS
 from train_bench.plan import discover, options
 from train_bench.plan.config import RunConfig
 

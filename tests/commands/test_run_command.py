@@ -139,6 +139,13 @@ def test_a_plan_holds_what_was_asked_of_the_program_and_what_can_be_known_of_it(
     assert "train_bench.own_trainer.command" in told.stdout
 
 
+def test_a_command_may_follow_two_dashes_and_needs_no_quotes(place):
+    words = ["benchmark=waves", "runs=1", "output=out", "--", *shlex.split(spelled()), "--flag", "x y"]
+    assert program._carry_out(["run", *words]) == 1, "one run is no score"
+    command = json.loads(Path("out/plan.json").read_text())["shared"]["command"]
+    assert command["argv"][-2:] == ["--flag", "x y"]
+
+
 def test_the_words_of_a_command_reach_the_program_as_they_were_typed(place):
     program = Path("tell.py")
     program.write_text("import sys; print(sys.argv[1:]); sys.stderr.write('enough\\n'); sys.exit(3)")

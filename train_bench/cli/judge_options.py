@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from train_bench.cli.arguments import Parser
 from train_bench.judge import summary
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.published import published_entries
@@ -17,7 +18,7 @@ from train_bench.report import table
 
 
 def parser_of_path(verb: str, description: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(f"train-bench {verb}", description=description)
+    parser = Parser(f"train-bench {verb}", description=description)
     parser.add_argument("path", type=Path, metavar="PATH", help="a log, a campaign or any folder above such")
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")

@@ -14,6 +14,7 @@ from typing import Any
 
 from train_bench.campaign import ab
 from train_bench.cli import judge_options
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail
 from train_bench.compare import comparison, gate
 from train_bench.errors import LogError, RequestError, WriteError
@@ -67,7 +68,7 @@ def _compare(options: argparse.Namespace, limit: float | None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "train-bench compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(

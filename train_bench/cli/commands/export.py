@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from train_bench.campaign import runner
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.exchange.export import export
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench export", description=__doc__)
+    parser = Parser("train-bench export", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="new file, a zip")
     parser.add_argument(

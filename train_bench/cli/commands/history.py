@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.core import files
 from train_bench.core.escape import plain
@@ -74,7 +75,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "train-bench history",
         description="Scores over dates and revisions, of campaigns and rounds that a store has. A line has results of "
         "the same task on the same system with the same launcher, ranks, device and precision; published entries of "

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from train_bench.cli import judge_options
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core.escape import plain
 from train_bench.errors import RequestError
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "train-bench index",
         description="Judge everything below folders and keep the results in a store (one file), in place of what it "
         "has of the same folders. The logs stay where they are. Logs that changed since they were indexed are named.",
@@ -85,7 +86,7 @@ def _tell(what: str, sentences: Sequence[str]) -> None:
 
 def _options_of_published(arguments: Sequence[str]) -> argparse.Namespace:
     about = "What each entry of published rounds trained on, how many samples it needed and how long it took, as CSV."
-    parser = argparse.ArgumentParser("train-bench index published", description=about)
+    parser = Parser("train-bench index published", description=about)
     parser.add_argument(
         "rounds",
         nargs="+",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from train_bench.campaign.join import take_part
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench join", description=__doc__)
+    parser = Parser("train-bench join", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the campaign")
     parser.add_argument("overrides", nargs="*", metavar="launcher.OPTION=VALUE", help="which host this is")
     options = parser.parse_args(arguments)

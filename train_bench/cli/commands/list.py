@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.plan import discover, earlier
 from train_bench.report import listing, table
@@ -14,7 +14,7 @@ from train_bench.report import listing, table
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    argparse.ArgumentParser("train-bench list", description=__doc__).parse_args(arguments)
+    Parser("train-bench list", description=__doc__).parse_args(arguments)
     chosen = discover.defaults()
     seen = earlier.times_of_runs(Path("results"))
     described: dict[str, dict[str, Any]] = {

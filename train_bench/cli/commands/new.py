@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.core import files, plugins
 from train_bench.errors import RequestError, WriteError
@@ -19,7 +19,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench new", description=__doc__)
+    parser = Parser("train-bench new", description=__doc__)
     parser.add_argument("kind", choices=["benchmark"])
     parser.add_argument("name", metavar="NAME", help="of the folder and of the benchmark")
     parser.add_argument(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core import software
 from train_bench.core.git import differing, revision
@@ -17,7 +17,7 @@ from train_bench.plan import discover
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench package", description=__doc__)
+    parser = Parser("train-bench package", description=__doc__)
     parser.add_argument("campaigns", nargs="+", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new folder for the tree")
     parser.add_argument("--system", metavar="NAME", help="name of the system; by default the platform's")

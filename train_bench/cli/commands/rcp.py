@@ -3,12 +3,12 @@ points are that it has, and run nothing."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from train_bench.campaign import finish, reference_point, start
 from train_bench.cli import benchmark_options, composing, judge_options
+from train_bench.cli.arguments import Parser
 from train_bench.cli.conclude import say, warn
 from train_bench.cli.exit_codes import VALID
 from train_bench.core import files
@@ -23,6 +23,7 @@ from train_bench.report import certainty as report
 from train_bench.rules import ruleset
 
 CERTAINTY = "--certainty"
+WORDS = ("benchmark", "ruleset", "batch_size", "less")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,9 +68,10 @@ def _point(folder: Path, *, replace: bool, append: bool) -> int:
 
 
 def _certainty(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "train-bench rcp --certainty",
-        description="How sure the reference convergence points of a benchmark are.",
+        description="Statistical power of the reference convergence points of a benchmark.",
+        words=WORDS,
     )
     parser.add_argument(CERTAINTY, action="store_true", help="ask, and run nothing")
     parser.add_argument(
@@ -87,7 +89,7 @@ def _certainty(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args(arguments)
-    values = benchmark_options.values(options.options, ("benchmark", "ruleset", "batch_size", "less"))
+    values = benchmark_options.values(options.options, WORDS)
     rules = benchmark_options.rules_of(values.get("benchmark"), values.get("ruleset"))
     described = certainty.describe(
         rcp.load(rules, discover.rcp_folders()),

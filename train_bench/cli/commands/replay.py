@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import platform
 import re
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from train_bench.campaign import finish
 from train_bench.campaign.failures import failed_runs
+from train_bench.cli.arguments import Parser
 from train_bench.cli.commands import run
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.compare.comparison import TooFewRuns, compare
@@ -42,7 +42,7 @@ BINARY = ("--only-binary", ":all:", "--no-binary", "antlr4-python3-runtime")
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench replay", description=__doc__, allow_abbrev=False)
+    parser = Parser("train-bench replay", description=__doc__, allow_abbrev=False)
     parser.add_argument("file", type=Path, metavar="FILE", help="file of train-bench export")
     parser.add_argument(
         "--to", type=Path, metavar="DIR", help="new folder for the campaign; --only-check needs none"

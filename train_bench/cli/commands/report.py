@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from train_bench.campaign import status
 from train_bench.cli import judge_options
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.errors import RequestError
 from train_bench.judge import summary
@@ -19,7 +19,7 @@ from train_bench.report.page.facts import PageOptions, read_prices, refuse_unkno
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench report", description=__doc__)
+    parser = Parser("train-bench report", description=__doc__)
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a log, a campaign or any folder above"
     )

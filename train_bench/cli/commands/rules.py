@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 from collections.abc import Sequence
 
 from train_bench.cli import benchmark_options, judge_options
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.errors import RequestError
 from train_bench.judge import rcp as points
@@ -15,10 +15,12 @@ from train_bench.plan import discover
 from train_bench.report import rules as report
 from train_bench.rules.ruleset import BenchmarkRules
 
+WORDS = ("benchmark", "ruleset", "division")
+
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench rules", description=__doc__)
+    parser = Parser("train-bench rules", description=__doc__, words=WORDS)
     parser.add_argument("options", nargs="+", metavar="benchmark=NAME [ruleset=ROUND] [division=closed|open]")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -28,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         help="the rule file that the official compliance checker reads",
     )
     options = parser.parse_args(arguments)
-    values = benchmark_options.values(options.options, ("benchmark", "ruleset", "division"))
+    values = benchmark_options.values(options.options, WORDS)
     name = values.get("benchmark", "")
     of_benchmark = benchmark_options.rules_of(values.get("benchmark"), values.get("ruleset"))
     of_variant = discover.describe_variant(name)["ruleset"] if name in discover.variants() else None

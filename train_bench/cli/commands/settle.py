@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from train_bench.campaign import batch_queue, runner
+from train_bench.cli.arguments import Parser
 from train_bench.cli.conclude import conclude
 from train_bench.errors import RequestError
 from train_bench.plan import discover
@@ -14,7 +14,7 @@ from train_bench.plan import discover
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench settle", description=__doc__)
+    parser = Parser("train-bench settle", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
     parser.add_argument(
         "--store", metavar="FILE", help="put the score into this store, too (see train-bench index)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import cattrs
 
 from train_bench.campaign import lock, rank_job, runner
 from train_bench.cli import composing
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core import files
 from train_bench.core.job import EVALUATED, KEPT_WEIGHTS, WEIGHTS, Job
@@ -45,7 +45,7 @@ class Kept:
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = argparse.ArgumentParser("train-bench verify", description=__doc__)
+    parser = Parser("train-bench verify", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
     parser.add_argument(
         "overrides",

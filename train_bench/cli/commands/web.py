@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from train_bench.cli import serve
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.judge.locate import REPEATED, RESULT
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "train-bench web",
         description="Serve the pages of results on 127.0.0.1, to be read by all users of this machine: the history of "
         "a store, the campaigns of a folder or of the store (those that run are shown as they go on), two of them "

@@ -1,0 +1,48 @@
+"""One grammar for all verbs: an option may be typed as `--name value` or, as overrides are, as `name=value`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+BOOLEANS = {"true": True, "false": False}
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser of a verb that takes either spelling. `words` are names that the verb reads as `name=value` itself."""
+
+    def __init__(self, *arguments: Any, words: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._words = words
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, after both spellings are one."""
+        return super().parse_known_args(list(self._spelled_alike(list(args or ()))), namespace)
+
+    def _spelled_alike(self, arguments: Sequence[str]) -> Iterator[str]:
+        words = iter(arguments)
+        for word in words:
+            name, sign, value = word.partition("=")
+            bare = name.removeprefix("--")
+            action = self._option_string_actions.get(f"--{bare.replace('_', '-')}")
+            if name.startswith("--") and bare in self._words:
+                yield f"{bare}={value if sign else next(words, '')}"
+            elif action is None or not sign or name.startswith("-") or Path(word).exists():
+                yield word
+            elif action.nargs == 0:
+                if value not in BOOLEANS:
+                    self.error(f"{word}: give {bare}=true or {bare}=false")
+                yield from [action.option_strings[-1]] * BOOLEANS[value]
+            else:
+                yield f"{action.option_strings[-1]}={value}"
+
+
+def with_command(arguments: Sequence[str]) -> list[str]:
+    """Overrides where a program of the user's own follows `--`: its words become `command=`."""
+    if "--" not in arguments:
+        return list(arguments)
+    at = list(arguments).index("--")
+    return [*arguments[:at], f"command={shlex.join(arguments[at + 1 :])}"]
