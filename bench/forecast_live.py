@@ -160,7 +160,7 @@ def replay(entry: Entry, evaluations: int) -> Iterator[tuple[Replayed, Replayed]
     """The forecasts of the runs of one folder."""
     fresh, campaign = entry.campaign(), entry.campaign()
     for record, read in entry.runs:
-        early, whole = campaign.seen(), seen_of(campaign, read)
+        early, whole = campaign.new_run(), seen_of(campaign, read)
         for event in read.events:
             if len(early.positions) < evaluations:
                 early.event(event)
@@ -191,7 +191,7 @@ def rest(entry: Entry, done: int) -> Iterator[Replayed]:
 
 def seen_of(campaign: Campaign, read: log.Log) -> ObservedRun:
     """All of a run."""
-    seen = campaign.seen()
+    seen = campaign.new_run()
     for event in read.events:
         seen.event(event)
     return seen

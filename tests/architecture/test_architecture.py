@@ -253,6 +253,40 @@ def test_configurations_import_neither_hydra_nor_what_the_light_install_lacks():
         assert not {name.split(".")[0] for name in imports(path)} & {*HEAVY, "hydra", "omegaconf"}, path
 
 
+def test_the_picture_of_the_architecture_is_that_of_the_imports():
+    checked = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "architecture_picture.py"), "--check"],
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+NO_NAMES = {"told", "asked", "seen", "beside", "rest", "unknown", "look", "wish", "enough"}
+NO_OPENING = re.compile(r"(What|How|Whether|Of|Where|Who|Those) ")
+
+
+def public_names(tree):
+    """Functions and classes of a module, and methods of its classes."""
+    for node in tree.body:
+        inner = node.body if isinstance(node, ast.ClassDef) else []
+        for one in (node, *inner):
+            if isinstance(one, ast.FunctionDef | ast.ClassDef) and not one.name.startswith("_"):
+                yield one.name
+
+
+def test_public_names_are_nouns_and_verbs_that_need_no_call_site():
+    for path in python_files():
+        for name in public_names(ast.parse(path.read_text())):
+            assert name not in NO_NAMES and not name.startswith(("of_", "beside_")), (path, name)
+
+
+def test_a_module_says_what_it_is_in_a_noun_phrase_or_an_imperative():
+    for path in python_files():
+        about = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert not NO_OPENING.match(about), (path, about.splitlines()[0])
+
+
 def test_only_the_clock_logs_when_a_run_starts_and_stops():
     calls = re.compile(r"log\.(init_start|init_stop|run_start|run_stop)\(")
     speakers = {str(path.relative_to(ROOT)) for path in python_files() if calls.search(path.read_text())}
@@ -339,7 +373,7 @@ BENCHMARKS = [name for name in discover.variants() if discover.describe_variant(
 
 def test_the_table_of_the_readme_is_what_the_definitions_say():
     checked = subprocess.run(
-        [sys.executable, str(ROOT / "bench" / "readme_table.py"), "--check"], capture_output=True, text=True
+        [sys.executable, str(ROOT / "tools" / "readme_table.py"), "--check"], capture_output=True, text=True
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

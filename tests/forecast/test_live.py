@@ -190,7 +190,7 @@ def test_published_logs_are_forecast_as_in_the_slow_and_obvious_way(entry):
     points = rcp.load(rules, [])
     reference = expect(points, rules, batch_size)
     known = Campaign(reference.schedule, rules, points, batch_size)
-    run, whole = known.seen(), known.seen()
+    run, whole = known.new_run(), known.new_run()
     for event in events:
         whole.event(event)
         if len(run.positions) < 3:

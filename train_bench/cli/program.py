@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from train_bench import __version__
 from train_bench.cli import completion
-from train_bench.cli.exit_codes import VALID, guarded
 from train_bench.cli.arguments import with_command
+from train_bench.cli.exit_codes import VALID, guarded
 from train_bench.cli.verbs import COMPOSING, VERBS, help_page
 from train_bench.errors import UnknownName
 

@@ -151,7 +151,7 @@ class Crossing:
         surviving: Array = np.interp(at, self._at, self._surviving, left=1.0)
         return surviving
 
-    def told(self, before: float, after: float | None) -> None:
+    def update(self, before: float, after: float | None) -> None:
         """Update with a run: not at the target at `before`, at the target at `after` (None: unknown)."""
         until = 0.0 if after is None else self.surviving(after, self.shifts)
         self.weights = self.weights * (self.surviving(before, self.shifts) - until + ODD)
@@ -190,7 +190,7 @@ class Campaign:
         self._samples = _expected(points, rules, batch_size)
         self._bound = rcp.verdict(points, rules, batch_size, [1e30] * rules.runs).bound if points else None
 
-    def seen(self) -> ObservedRun:
+    def new_run(self) -> ObservedRun:
         """Empty record of a run that begins."""
         return ObservedRun(schedule=self.schedule, counted=self._rules.counted)
 
@@ -204,7 +204,7 @@ class Campaign:
             return None
         start = self.schedule.start
         if current is not None and current.positions:
-            crossing.told(current.positions[-1] - start, None)
+            crossing.update(current.positions[-1] - start, None)
         rng = np.random.default_rng(0)
         shifts = crossing.likely_shifts(SIMULATIONS)
         of_campaign, of_run, opening = pace
@@ -258,7 +258,7 @@ class Campaign:
                 if seen.positions:
                     last = seen.positions[-1] - start
                     before = seen.positions[-2] - start if len(seen.positions) > 1 else 0.0
-                    crossing.told(before if seen.reached else last, last if seen.reached else None)
+                    crossing.update(before if seen.reached else last, last if seen.reached else None)
             return crossing
         needed = [seen.positions[-1] - start - period / 2 for seen in self.finished if seen.reached]
         if not needed:

@@ -184,7 +184,7 @@ def _judge_log(
         rules,
         planned,
         world_size=_integer(location.plan_or_package.get("world_size")),
-        of_command=location.of_command,
+        of_command=location.runs_command,
     )
     verdict = judge()
     return _JudgedLog(

@@ -57,7 +57,7 @@ class Location:
         return self.plan or self.configuration
 
     @property
-    def of_command(self) -> bool:
+    def runs_command(self) -> bool:
         """Whether a program of the user's own has trained, of which less is known than of a reference."""
         software = self.plan_or_package.get("software")
         return isinstance(software, Mapping) and isinstance(software.get("program"), Mapping)

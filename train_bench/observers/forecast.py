@@ -52,7 +52,7 @@ class ForecastObserver(Observer):
         """Runs that have a result already are evidence."""
         for job in self._jobs:
             if job.result_file.exists():
-                seen = self._campaign.seen()
+                seen = self._campaign.new_run()
                 for event in log.read(job.result_file).events:
                     seen.event(event)
                 self._campaign.finished.append(seen)
@@ -62,7 +62,7 @@ class ForecastObserver(Observer):
 
     def run_started(self, job: Job) -> None:
         """A run is being launched."""
-        self._current, self._launched_ms = self._campaign.seen(), self._now_ms()
+        self._current, self._launched_ms = self._campaign.new_run(), self._now_ms()
         self._to_do -= 1
 
     def event(self, event: Event) -> None:

@@ -72,7 +72,7 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
 
 def check_program_keys(case: EntryCase) -> Iterator[Finding]:
     """One sentence about the program of a campaign: which facts its logs state, and which nobody can verify."""
-    if not case.location.of_command:
+    if not case.location.runs_command:
         return
     folder, logs, world_size = case.folder, case.logged_keys, case.world_size
     due = [key for key in MEANING if key != REPLICAS or world_size != 1]

@@ -1,7 +1,7 @@
 """The table of benchmarks in README.md, made from `conf/benchmark/` and the rules.
 
-python bench/readme_table.py           # write it
-python bench/readme_table.py --check   # exit code 1 if README.md has another one
+python tools/readme_table.py           # write it
+python tools/readme_table.py --check   # exit code 1 if README.md has another one
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
         return 0
     if made == text and len(TABLE.findall(text)) == 1:
         return 0
-    print("The table of benchmarks in README.md is not what python bench/readme_table.py makes of them.")
+    print("The table of benchmarks in README.md is not what python tools/readme_table.py makes of them.")
     return 1
 
 

@@ -1,7 +1,7 @@
 """Make the start weights of llama2_70b_lora_mini: its network without adapters, pretrained on the language that the
 dialect is derived from.
 
-    python bench/lora_base.py [STEPS [FILE]]
+    python tools/lora_base.py [STEPS [FILE]]
 
 Processors round differently, so that another machine writes other bytes; the benchmark is defined by the file that the
 reference has.

@@ -2,7 +2,7 @@
 only. Its generations have twice as many games as the benchmark's, and training uses the last four generations instead
 of five.
 
-    python bench/opponent.py [GENERATIONS [FILE]]
+    python tools/opponent.py [GENERATIONS [FILE]]
 """
 
 from __future__ import annotations
