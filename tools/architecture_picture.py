@@ -1,4 +1,4 @@
-"""The picture in docs/architecture.md: packages of train_bench and their imports, without those that follow from others.
+"""The picture in docs/architecture.md: packages of train_bench and their imports, transitively reduced.
 
 python tools/architecture_picture.py           # write it
 python tools/architecture_picture.py --check   # exit code 1 if the page has another one

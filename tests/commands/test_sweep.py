@@ -195,7 +195,7 @@ def test_a_job_has_its_store_whether_it_begins_or_goes_on(tmp_path, monkeypatch,
         started.append(argv[4:])
         return 0
 
-    monkeypatch.setattr(sweep.launch, "run_through", run_through)
+    monkeypatch.setattr(sweep.process, "run_through", run_through)
     monkeypatch.setenv(SWEEP_JOB, "")
     if begun:
         (tmp_path / "0").mkdir()

@@ -200,7 +200,7 @@ import sys, time
 from pathlib import Path
 from train_bench.energy import meter
 meter.SYSFS = Path(sys.argv[1])
-wished = meter.wish({"energy": "auto", "energy_idle": "0 s", "energy_command": sys.argv[3] or None})
+wished = meter.parse_options({"energy": "auto", "energy_idle": "0 s", "energy_command": sys.argv[3] or None})
 read = meter.Meter(wished, Path(sys.argv[2]), print)
 read.begin()
 print(read._process.pid, flush=True)

@@ -20,7 +20,7 @@ from tests.selection import one_of_each_reference, others_in_full
 from train_bench.plan import discover
 
 MINIGO = ("minigo", "minigo_mini")
-NAMES = sorted(path.stem for path in (configs.CONF / "benchmark").glob("*.yaml") if path.stem not in MINIGO)
+NAMES = [name for name in discover.variants() if name not in MINIGO]
 CASES = others_in_full(NAMES, one_of_each_reference(NAMES, discover.references()))
 composed = functools.cache(configs.composed)
 STEPS = (1, 2, 5, 100, 12_000)

@@ -68,6 +68,7 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     Raises `RequestError` with one sentence for what Hydra or OmegaConf refuse.
     """
     register()
+    arguments = with_points(arguments)
     Plugins.instance().register(OutsideConfigurations)
     sweeping = not SWEEPING.isdisjoint(arguments)
     folder, arguments = _sweep_folder(arguments) if sweeping else (Path(), arguments)
@@ -252,7 +253,7 @@ def _with_other(request: Request) -> Request:
     """The request with that of `against=`: the same overrides, with those that it holds instead."""
     if request.config.against is None:
         return request
-    instead = shlex.split(request.config.against)
+    instead = with_points(shlex.split(request.config.against), request.variant)
     names = {_name(word) for word in instead} | {"against"}
     overrides = [*(word for word in request.overrides if _name(word) not in names), *instead]
     config = hydra.compose("config", overrides=[*map(_quoted, overrides)], return_hydra_config=True)
@@ -261,6 +262,31 @@ def _with_other(request: Request) -> Request:
         del config["hydra"]
     other = _with_command(cast(RunConfig, OmegaConf.to_object(config)), overrides)
     return replace(request, against=Request(config=other, variant=variant, overrides=tuple(overrides)))
+
+
+def with_points(words: Sequence[str], benchmark: str | None = None) -> list[str]:
+    """Overrides with `point=SIZE[,SIZE]` resolved: `benchmark=resnet point=8192` is `benchmark=resnet_bs8192`.
+    `benchmark` is the one where no word names it, the default otherwise."""
+    given = {_name(word): word.partition("=")[2] for word in words if _name(word) in ("benchmark", "point")}
+    if "point" not in given:
+        return list(words)
+    chosen = given.get("benchmark") or benchmark or discover.defaults()["benchmark"]
+    names = [_at_point(one, size) for one in chosen.split(",") for size in given["point"].split(",")]
+    rest = [word for word in words if _name(word) not in given]
+    return [*rest, f"benchmark={','.join(names)}"]
+
+
+def _at_point(benchmark: str, size: str) -> str:
+    point = discover.points().get(benchmark)
+    base = benchmark if point is None else point.base
+    if base not in discover.variants():
+        raise UnknownName(what="benchmark", name=base, known=discover.variants())
+    known = {str(number): name for number, name in discover.points_of(base).items()}
+    if size not in known:
+        raise RequestError(
+            f"benchmark={base} has no reference convergence point at {size}; give point= one of {', '.join(known)}."
+        )
+    return known[size]
 
 
 def _name(override: str) -> str:

@@ -158,13 +158,17 @@ def register() -> None:
         _store("benchmark", f"{name}_schema", discover.reference_config(name))
     for name in discover.launchers():
         _store("launcher", f"{name}_schema", discover.launcher_config(name))
+    for name, point in discover.points().items():
+        _store("benchmark", name, {"defaults": [point.base, "_self_"], **point.values}, key=point)
 
 
-_STORED: dict[tuple[str | None, str], type] = {}
+_STORED: dict[tuple[str | None, str], object] = {}
 
 
-def _store(group: str | None, name: str, schema: type) -> None:
-    """Register the store once per process: Hydra walks through all fields of a schema."""
-    if _STORED.get((group, name)) is not schema:
-        ConfigStore.instance().store(group=group, name=name, node=schema)
-        _STORED[group, name] = schema
+def _store(group: str | None, name: str, node: Any, *, key: object = None) -> None:
+    """Store a node once per process: Hydra walks through all fields of a schema. `key` is the node itself, or stands
+    for one that is made anew."""
+    key = node if key is None else key
+    if _STORED.get((group, name)) is not key:
+        ConfigStore.instance().store(group=group, name=name, node=node)
+        _STORED[group, name] = key

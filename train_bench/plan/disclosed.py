@@ -7,6 +7,7 @@ from typing import Any
 
 from train_bench.core.job import Precision
 from train_bench.launcher import LauncherConfig
+from train_bench.plan import discover
 from train_bench.rules.checks import check
 from train_bench.rules.ruleset import BenchmarkRules
 from train_bench.task import BenchmarkConfig
@@ -37,7 +38,7 @@ def disclosed(
         "expert_parallelism": 1,
         "micro_batch_size": given.global_batch_size
         // (launcher.data_ranks * given.gradient_accumulation_steps),
-        "config_filename": f"conf/benchmark/{variant}.yaml",
+        "config_filename": discover.config_file(variant),
     }
     demanded = {failure.key for failure in check(rules, []) if failure.kind == "count"}
     return {key: value for key, value in known.items() if key in demanded}

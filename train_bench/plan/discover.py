@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,8 +45,8 @@ def launchers() -> tuple[str, ...]:
 
 
 def variants() -> tuple[str, ...]:
-    """Names of benchmark variants, the values of `benchmark=`."""
-    return tuple(_files("benchmark"))
+    """Names of benchmark variants, the values of `benchmark=`: files, and points as `<base>_bs<size>`."""
+    return tuple(sorted({*_files("benchmark"), *points()}))
 
 
 def outside_conf() -> tuple[Path, ...]:
@@ -105,15 +106,62 @@ def _files_in(confs: tuple[Path, ...], group: str) -> dict[str, Path]:
     return dict(sorted(paths.items()))
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A variant of the benchmark `base` for a reference convergence point at a global batch size: the values that
+    differ, from the file `conf/points/<base>.yaml`."""
+
+    base: str
+    size: int
+    values: Mapping[str, Any]
+    file: str
+
+    @property
+    def about(self) -> str:
+        """What it is, in a sentence."""
+        point = f"reference convergence point at a global batch of {self.size}"
+        return f"{self.base} with the hyperparameters of its {point}."
+
+
+def points() -> dict[str, Point]:
+    """The points of all benchmarks, by the names of their variants."""
+    return _points_in((CONF, *outside_conf()))
+
+
+@functools.cache
+def _points_in(confs: tuple[Path, ...]) -> dict[str, Point]:
+    found = {}
+    for base, path in _files_in(confs, "points").items():
+        for size, changed in _read(path).items():
+            hyperparameters = {"global_batch_size": size} | changed.get("hyperparameters", {})
+            point = dict(changed) | {"hyperparameters": hyperparameters}
+            found[f"{base}_bs{size}"] = Point(base, int(size), point, f"conf/points/{path.name}")
+    return found
+
+
+def points_of(benchmark: str) -> dict[int, str]:
+    """The variants of a benchmark by the global batch size of their reference convergence point, itself among them;
+    only itself where it has no points."""
+    found = {point.size: name for name, point in points().items() if point.base == benchmark}
+    own = hyperparameters(benchmark).get("global_batch_size")
+    return dict(sorted((found | ({own: benchmark} if isinstance(own, int) else {})).items()))
+
+
 def describe_variant(variant: str) -> dict[str, str]:
     """`benchmark`, `reference` and `ruleset` of a variant, read without Hydra, and the first sentence of comment in
     its file as `about`."""
-    files = _files("benchmark")
-    if variant not in files:
-        raise UnknownName(what="benchmark", name=variant, known=files)
+    if variant not in variants():
+        raise UnknownName(what="benchmark", name=variant, known=variants())
     content = values(variant)
     described = {key: content[key] for key in ("benchmark", "reference", "ruleset") if key in content}
-    return described | {"about": _about(files[variant])}
+    point = points().get(variant)
+    return described | {"about": _about(_files("benchmark")[variant]) if point is None else point.about}
+
+
+def config_file(variant: str) -> str:
+    """The file of a variant, below the folder of its `conf`."""
+    point = points().get(variant)
+    return f"conf/benchmark/{variant}.yaml" if point is None else point.file
 
 
 def about(variant: str) -> str:
@@ -146,6 +194,9 @@ def _about(path: Path) -> str:
 
 def values(variant: str) -> dict[str, Any]:
     """Values of a variant's file, merged over those of its bases, read without Hydra."""
+    point = points().get(variant)
+    if point is not None:
+        return _over(point.values, values(point.base))
     own = _read(_files("benchmark")[variant])
     merged: dict[str, Any] = {}
     parents = own.pop("defaults", [])

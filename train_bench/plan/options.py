@@ -41,6 +41,12 @@ def parts() -> dict[str, list[Option]]:
     groups = {
         "Options": [
             *(Option(name=name, default=chosen[name], about=about) for name, about in named.items()),
+            Option(
+                name="point",
+                default="null",
+                about="a global batch size of the benchmark's reference convergence points: its hyperparameters there, "
+                "as benchmark=NAME_bsSIZE",
+            ),
             *_of(RunConfig, ""),
         ],
         "Of every benchmark": [

@@ -17,7 +17,10 @@ def show(content: Mapping[str, Any], console: Console) -> None:
     campaign in `results/`, else the one that the benchmark's file states for two processor cores. A terminal cuts the
     end of a line, which nobody has to type."""
     benchmarks = sorted(content["benchmarks"], key=lambda one: (one["reference"], _scale(one), one["name"]))
-    rows = [("benchmark=", "", "scale", "a run takes about", "data", "about"), *map(_benchmark, benchmarks)]
+    rows = [
+        ("benchmark=", "", "scale", "a run takes about", "data", "point=", "about"),
+        *map(_benchmark, benchmarks),
+    ]
     _say(console, rows)
     console.print()
     _say(console, [("launcher=", "", "about"), *map(_launcher, content["launchers"])])
@@ -30,6 +33,7 @@ def _benchmark(one: Mapping[str, Any]) -> tuple[str, ...]:
         _scale(one),
         _time(one),
         "ready" if one["has_data"] else "-",
+        ",".join(map(str, one["points"])),
         DURATION.sub("", one["about"]),
     )
 

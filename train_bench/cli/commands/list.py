@@ -18,7 +18,9 @@ def main(arguments: Sequence[str]) -> int:
     chosen = discover.defaults()
     seen = earlier.times_of_runs(Path("results"))
     described: dict[str, dict[str, Any]] = {
-        variant: discover.describe_variant(variant) for variant in discover.variants()
+        variant: discover.describe_variant(variant)
+        for variant in discover.variants()
+        if variant not in discover.points()
     }
     listed: dict[str, Any] = {
         "benchmarks": [
@@ -27,6 +29,7 @@ def main(arguments: Sequence[str]) -> int:
                 "name": name,
                 "default": name == chosen["benchmark"],
                 "time_of_a_run": seen.get(name),
+                "points": list(sizes) if len(sizes := discover.points_of(name)) > 1 else [],
                 "has_data": discover.has_data(discover.cache() / one["benchmark"]),
             }
             for name, one in described.items()
