@@ -14,12 +14,13 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from train_bench.plan import discover
+from train_bench.plan.config import register_points
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
 
 CONF = Path(__file__).parents[2] / "conf"
-BERTS = sorted(path.stem for path in (CONF / "benchmark").glob("bert_bs*.yaml"))
-RESNETS = sorted(path.stem for path in (CONF / "benchmark").glob("resnet*.yaml"))
+BERTS = [name for name in discover.variants() if name.startswith("bert_bs")]
+RESNETS = [name for name in discover.variants() if name.startswith("resnet")]
 
 
 def composed(name: str, *overrides: str) -> Any:
@@ -31,6 +32,7 @@ def composed(name: str, *overrides: str) -> Any:
 @functools.cache
 def _composed(name: str, overrides: tuple[str, ...], reference: str, kind: type) -> Any:
     ConfigStore.instance().store(group="benchmark", name=f"{reference}_schema", node=kind)
+    register_points()
     with initialize_config_dir(str(CONF), version_base=None):
         whole = compose(overrides=[f"+benchmark={name}", *(f"benchmark.{text}" for text in overrides)])
     config = OmegaConf.to_object(whole.benchmark)

@@ -158,6 +158,11 @@ def register() -> None:
         _store("benchmark", f"{name}_schema", discover.reference_config(name))
     for name in discover.launchers():
         _store("launcher", f"{name}_schema", discover.launcher_config(name))
+    register_points()
+
+
+def register_points() -> None:
+    """Make the points of benchmarks known to Hydra, as variants of their benchmark."""
     for name, point in discover.points().items():
         _store("benchmark", name, {"defaults": [point.base, "_self_"], **point.values}, key=point)
 
