@@ -279,8 +279,7 @@ def with_points(words: Sequence[str], benchmark: str | None = None) -> list[str]
 def _at_point(benchmark: str, size: str) -> str:
     point = discover.points().get(benchmark)
     base = benchmark if point is None else point.base
-    if base not in discover.variants():
-        raise UnknownName(what="benchmark", name=base, known=discover.variants())
+    discover.describe_variant(base)  # refuses a name that is not known
     known = {str(number): name for number, name in discover.points_of(base).items()}
     if size not in known:
         raise RequestError(

@@ -151,7 +151,7 @@ def describe_variant(variant: str) -> dict[str, str]:
     """`benchmark`, `reference` and `ruleset` of a variant, read without Hydra, and the first sentence of comment in
     its file as `about`."""
     if variant not in variants():
-        raise UnknownName(what="benchmark", name=variant, known=variants())
+        raise UnknownName(what="benchmark", name=variant, known=_files("benchmark"))
     content = values(variant)
     described = {key: content[key] for key in ("benchmark", "reference", "ruleset") if key in content}
     point = points().get(variant)
