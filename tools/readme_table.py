@@ -25,15 +25,13 @@ def table() -> str:
     described = {name: one for name, one in every.items() if one["reference"] in shipped}
     own = [name for name, one in described.items() if one["benchmark"] == name]
     own.sort(key=lambda name: (described[name]["reference"], described[name]["ruleset"] == "mini-1.0"))
-    return HEADING + "".join(_row(name, described[name], {*described}) for name in own)
+    return HEADING + "".join(_row(name, described[name]) for name in own)
 
 
-def _row(name: str, described: dict[str, str], variants: set[str]) -> str:
+def _row(name: str, described: dict[str, str]) -> str:
     rules = ruleset.load(described["ruleset"]).benchmark(name)
-    sizes = [variant for variant in variants if re.fullmatch(rf"{name}_bs\d+", variant)]
-    names = f"`{name}`" + (f", `{name}_bs*`" if sizes else "")
     task = described["about"].partition(";")[0].removesuffix(".")
-    return f"| {names} | {task} | {rules.target} | {rules.unit.value} | {rules.runs} |\n"
+    return f"| `{name}` | {task} | {rules.target} | {rules.unit.value} | {rules.runs} |\n"
 
 
 def main() -> int:
