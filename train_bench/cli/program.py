@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from train_bench import __version__
 from train_bench.cli import completion
-from train_bench.cli.exit_codes import VALID, guarded
 from train_bench.cli.arguments import with_command
+from train_bench.cli.exit_codes import VALID, guarded
 from train_bench.cli.verbs import COMPOSING, VERBS, help_page
 from train_bench.errors import UnknownName
 
@@ -51,7 +51,7 @@ def _complete(arguments: Sequence[str]) -> int:
 
 
 def command(verb: str) -> Callable[[Sequence[str]], int]:
-    """What carries out a verb: its arguments to an exit code."""
+    """Function of a verb, from its arguments to an exit code."""
     main: Callable[[Sequence[str]], int] = importlib.import_module(f"train_bench.cli.commands.{verb}").main
     return main
 

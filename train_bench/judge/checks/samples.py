@@ -47,8 +47,7 @@ def check_samples(case: LogCase) -> Iterator[Finding]:
 
 
 def _missing(record: RunRecord, rules: BenchmarkRules, events: Mapping[str, Event]) -> Iterator[Finding]:
-    """Missing sample lines. A run whose ranks ended behind `run_stop` is one that failed, not one that broke a rule.
-    """
+    """Missing sample lines. A run whose ranks ended behind `run_stop` is one that failed, not one that broke a rule."""
     sized = record.train_samples is not None or "eval_samples" in events
     if DATA not in events or (sized and events[DATA].value is None):
         message = f"Nothing says that evaluation and training read different data (a line {DATA} is due)."

@@ -44,8 +44,7 @@ def check_submission_files(case: EntryCase) -> Iterator[Finding]:
 
 
 def _other_round(location: Location) -> Iterator[Finding]:
-    """Plan whose rules are not those of the folder that it lies in; among submissions it is no result of that round.
-    """
+    """Plan whose rules are not those of the folder that it lies in; among submissions it is no result of that round."""
     named = round_of(location.folder)
     if location.plan and named not in (None, location.ruleset):
         message = (
