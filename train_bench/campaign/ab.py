@@ -1,4 +1,5 @@
-"""Two campaigns that take turns on one machine: `DIR/a` as asked, `DIR/b` with the overrides of `against=`."""
+"""A/B campaigns: two campaigns that alternate on one machine, `DIR/a` as requested, `DIR/b` with the overrides of
+`against=`."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ SIDES = ("a", "b")
 
 
 def folders(folder: Path) -> tuple[Path, ...]:
-    """The folders of the two campaigns in that of the pair."""
+    """Folders of the two campaigns in that of the pair."""
     return tuple(folder / side for side in SIDES)
 
 
 def holds_pair(folder: Path) -> bool:
-    """Whether two campaigns were begun there."""
+    """True if the folder holds two campaigns."""
     return all((path / "plan.json").is_file() for path in folders(folder))
 
 
 def to_compare(paths: Sequence[Path]) -> list[Path]:
-    """The folders to compare: those given, or the two campaigns of the one pair that is given.
+    """Folders to compare: those given, or the two campaigns of the one pair that is given.
 
     Raises `RequestError` for a single campaign, a pair among others, and a folder given twice.
     """
@@ -51,7 +52,7 @@ def to_compare(paths: Sequence[Path]) -> list[Path]:
 
 
 def refuse(a: Plan, b: Plan) -> None:
-    """Raises `RequestError` where the times of the two could not be compared."""
+    """Raise `RequestError` if the times of the two cannot be compared."""
     for what, one, other in (
         ("benchmark", a.benchmark, b.benchmark),
         ("target", a.jobs[0].target, b.jobs[0].target),
@@ -65,8 +66,8 @@ def refuse(a: Plan, b: Plan) -> None:
 def take_turns(
     todo: Sequence[Sequence[Job]], campaigns: Sequence[Generator[Job, None, None]], folder: Path
 ) -> None:
-    """Carry out both campaigns run by run, a b b a a b ..., so that a drift of the machine meets both alike.
-    Each of `campaigns` does one run of its `todo` when it is asked for the next."""
+    """Carry out both campaigns run by run, a b b a a b ..., so that a drift of the machine affects both alike. Each
+    of `campaigns` does one run of its pending jobs per step."""
     turns = sorted(
         (job.index, (side + job.index) % len(SIDES), side) for side, jobs in enumerate(todo) for job in jobs
     )
@@ -85,7 +86,7 @@ def take_turns(
 
 
 def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path, list[Plan]]:
-    """The plans of two new campaigns, or of those that go on, and the folder that holds them."""
+    """Begin two new campaigns, or resume two; returns their plans and the folder that holds them."""
     if request.config.resume is not None:
         request.refuse_other_overrides()
         folder = Path(request.config.resume).resolve()

@@ -1,6 +1,6 @@
-"""The attempts at the runs of a campaign: `attempts/run_N_K.json` is written before the processes of attempt K at run N
-start, and again when they have ended. None is ever taken away, so that the judge can tell how often a run was tried,
-and with what."""
+"""Attempts at the runs of a campaign: `attempts/run_N_K.json` is written before the processes of attempt K at run N
+start, and again when they have ended. None is ever removed, so that the judge knows the number of attempts at a run
+and their software."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from train_bench.plan import command, discover
 
 @contextmanager
 def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
-    """One more attempt at a run. How its processes died is put into the list; an attempt that is killed together
-    with the campaign has no `ended`."""
+    """Record one more attempt at a run. The list takes the deaths of its processes; an attempt that is killed
+    together with the campaign has no `ended`."""
     number = 1 + max((taken for run, taken in _numbers(job.folder) if run == job.index), default=0)
     path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
     state: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
@@ -44,7 +44,7 @@ def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
 
 
 def ran_with(reference: str, ruleset_digest: str, of_user: Command | None) -> dict[str, Any]:
-    """What a run that starts now runs with, by the names that a plan has for it."""
+    """Software and rules of a run that starts now, by the names that a plan has for them."""
     described, folder = software.describe(), discover.source_of(reference)
     if folder is not None:
         described["reference"] = {

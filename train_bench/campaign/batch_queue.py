@@ -1,5 +1,5 @@
-"""A campaign in the queue of a batch system: submitted, waited for if asked, settled once it has ended. What is
-known of it is kept in `batch.json`, in the campaign's folder."""
+"""A campaign in the queue of a batch system: submit, wait if requested, settle once it has ended. Its state is kept
+in `batch.json`, in the campaign's folder."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SILENCE_SECONDS = 300.0
 
 
 def check(batch: Batch) -> None:
-    """Refuse before anything is written or started where nothing can be submitted, or where the allocation that
-    is there is too small."""
+    """Refuse before anything is written or started if nothing can be submitted, or if the present allocation is too
+    small."""
     if batch.inside(os.environ):
         reason = batch.refuse_allocation(os.environ)
         if reason is not None:
@@ -42,7 +42,7 @@ def hand_over(
     batch: Batch, jobs: Sequence[Job], overrides: Sequence[str], tell: Callable[[str], None]
 ) -> None:
     """Submit the campaign of `jobs`, whose script continues it with the further `overrides`, and a second job that
-    settles it afterwards; if the user waits, settling is left to who waited."""
+    settles it afterwards; if the user waits, the waiting process settles it."""
     folder = jobs[0].folder
     number = _number(process.answer(batch.submission(jobs, run_argv(jobs, overrides))))
     files.write_json(folder / "batch.json", {"job": number, "runs": [job.index for job in jobs], "tasks": []})
@@ -54,17 +54,17 @@ def hand_over(
 
 
 def run_argv(jobs: Sequence[Job], overrides: Sequence[str]) -> tuple[str, ...]:
-    """The command that continues the campaign of `jobs` inside the batch job."""
+    """Command that continues the campaign of `jobs` inside the batch job."""
     return (*PROGRAM, "run", with_folder("resume", jobs[0].folder), *overrides)
 
 
 def was_submitted(folder: Path) -> bool:
-    """Whether `batch.json` is there to be settled."""
+    """True if there is a `batch.json` to settle."""
     return (folder / "batch.json").is_file()
 
 
 def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
-    """Stay until the submitted job has ended; says when its state changes."""
+    """Wait until the submitted job has ended; report changes of its state."""
     number = str(_handed_over(folder)["job"])
     before: tuple[BatchTask, ...] = ()
     heard = time.monotonic()
@@ -89,14 +89,14 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
 
 
 def refuse_under_way(batch: Batch, folder: Path) -> None:
-    """Refuse to submit the runs of a campaign once more whose job waits or runs."""
+    """Refuse to submit the runs of a campaign again while their job waits or runs."""
     if was_submitted(folder):
         number = str(_handed_over(folder)["job"])
         _ended(batch, number, f"wait for it, or end it (scancel {number})")
 
 
 def settle(batch: Batch, folder: Path) -> None:
-    """Record what became of the submitted job. What was recorded stays, where the batch system has forgotten."""
+    """Record the end of the submitted job. An earlier record stays if the batch system has forgotten the job."""
     handed_over = _handed_over(folder)
     tasks = _ended(batch, str(handed_over["job"]), "settle it when it has")
     if tasks:
@@ -104,7 +104,7 @@ def settle(batch: Batch, folder: Path) -> None:
 
 
 def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
-    """What the batch system knows of a job that has ended; the next `step` is told where it has not."""
+    """End of a job by the batch system. Raises with the next `step` if it has not ended."""
     tasks = _ask(batch, number)
     under_way = [task.name for task in tasks if not task.ended]
     if under_way:
@@ -113,7 +113,7 @@ def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
 
 
 def _handed_over(folder: Path) -> dict[str, Any]:
-    """What `hand_over` wrote down. The number goes to commands of the batch system, so it has to be one."""
+    """Record that `hand_over` wrote. The job number goes to commands of the batch system, so it has to be a number."""
     content = files.read_json(folder / "batch.json")
     if not isinstance(content, dict) or not re.fullmatch(r"[0-9]+", str(content.get("job"))):
         raise LogError(f"{folder / 'batch.json'} does not name the number of a submitted job.")
@@ -132,5 +132,5 @@ def _ask(batch: Batch, number: str) -> tuple[BatchTask, ...]:
 
 
 def _number(printed: str) -> str:
-    """sbatch adds the name of the cluster where there are several: `12;cluster`."""
+    """Job number; sbatch appends the name of the cluster if there are several: `12;cluster`."""
     return printed.strip().partition(";")[0]

@@ -1,5 +1,5 @@
-"""Whose commands are carried out. A plan with a command is somebody's file, and going on with its campaign starts what
-it says: that is done for plans that this user has begun or trusted before, by the digest of the plan."""
+"""Trust in the commands of a plan. A plan with a command may be anybody's file, and resuming its campaign starts the
+command: only for plans that this user has begun or trusted before, by the digest of the plan."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from train_bench.plan.plan import Plan
 
 
 def note(plan: Plan) -> None:
-    """Remember the plan of a campaign as this user's, where it has a command and can be remembered: without, going on
-    asks for trust."""
+    """Remember the plan of a campaign as this user's, if it has a command and can be remembered: otherwise, resuming
+    requires trust."""
     if commands(plan):
         with contextlib.suppress(OSError, RequestError):
             _noted().mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -24,8 +24,8 @@ def note(plan: Plan) -> None:
 
 
 def refuse(plan: Plan, *, trusted: bool) -> None:
-    """Raises `RequestError`, which shows the command, for a campaign whose command this user has not given. One that is
-    `trusted` now is remembered."""
+    """Raise `RequestError`, which shows the command, for a campaign whose command this user has not given. One that
+    is `trusted` now is remembered."""
     given = commands(plan)
     if not given or _is_noted(plan):
         return
@@ -38,8 +38,8 @@ def refuse(plan: Plan, *, trusted: bool) -> None:
 
 
 def commands(plan: Plan) -> list[str]:
-    """What a plan carries out besides train_bench, as it is shown to people: the program that trains, and the one that
-    is read for the energy."""
+    """Commands that a plan carries out besides train_bench, for display: the program that trains, and the one whose
+    output is read for the energy."""
     trains, read = plan.jobs[0].command, plan.request.get("energy_command")
     given = [] if trains is None else [f"{shlex.join(trains.argv)} (in {trains.cwd})"]
     return given if read is None else [*given, f"energy_command={read}"]

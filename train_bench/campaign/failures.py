@@ -1,4 +1,4 @@
-"""How a run ends: the limits that it is held to while it goes on, and what is found when it is over."""
+"""Failures of a run: deaths of its processes, found when it is over."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ BY_BUDGET = "ended_by_budget"
 def deaths(
     job: Job, launcher: Launcher, ended: Ended, elsewhere: Sequence[Death], *, whole: bool
 ) -> tuple[Death, ...]:
-    """Who died, and how; nobody in a good run, which is one whose log is `whole` and whose ranks ended well, or
-    had all finished before something went wrong with their ending.
+    """Deaths of a run, with their causes; empty for a good run: its log is `whole` and its ranks ended well, or had
+    all finished before something went wrong at their end.
 
-    A limit that was passed comes first, then ranks that were killed: the others mostly died of their absence.
-    Then what befell other hosts as a whole, and what the ranks themselves said, those included that could not even
-    join; then what the launcher says. `elsewhere` is what other hosts saw.
+    A passed limit comes first, then ranks that were killed: the others mostly died of their absence. Then failures
+    of other hosts as a whole, and the ranks' own errors, including those that could not even join; then the
+    launcher's errors. `elsewhere` are the deaths that other hosts report.
     """
     of_ranks = _deaths_of_ranks(job)
     if ended.reason is not None:
@@ -39,8 +39,7 @@ def deaths(
 
 
 def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
-    """Indices of the runs whose processes died. One that its budget has ended is none of them: it would be ended
-    again."""
+    """Indices of the runs whose processes died. One ended by its budget is not among them: it would be ended again."""
     failed = []
     for job in jobs:
         path = exit_file(job.ranks_folder)
@@ -50,7 +49,7 @@ def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
 
 
 def _deaths_in(path: Path) -> list[str]:
-    """The `deaths` of an `exit.json`. Raises `LogError` where it says none of the kind."""
+    """The `deaths` of an `exit.json`. Raises `LogError` if it has no valid ones."""
     content = files.read_json(path)
     deaths = content.get("deaths") if isinstance(content, dict) else None
     if not isinstance(deaths, list):
@@ -64,7 +63,7 @@ def _all_finished(job: Job) -> bool:
 
 
 def _deaths_of_ranks(job: Job) -> tuple[Death, ...]:
-    """What ranks said of their own end; the same sentence of several ranks once."""
+    """The ranks' own errors at their end; the same sentence of several ranks once."""
     deaths_by_error: dict[str, Death] = {}
     paths = job.ranks_folder.glob("rank_*.json")
     for path in sorted(paths, key=lambda path: int(path.stem.removeprefix("rank_"))):
@@ -80,7 +79,7 @@ def _deaths_of_ranks(job: Job) -> tuple[Death, ...]:
 
 
 def state_of(path: Path) -> dict[str, Any]:
-    """What a rank has written of itself; empty where that cannot be read, because it is half written."""
+    """State file of a rank; empty if it cannot be read, because it is half written."""
     try:
         state = files.read_json(path)
     except LogError:

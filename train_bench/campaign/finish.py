@@ -15,7 +15,7 @@ from train_bench.report.page.facts import PageOptions
 
 @dataclass(slots=True, kw_only=True)
 class Finished:
-    """The judgement of a campaign, where its page and the store are (None where not written), and warnings."""
+    """Judgement of a campaign, paths of its page and the store (None if not written), and warnings."""
 
     judgement: Judgement
     page: Path | None = None

@@ -1,5 +1,5 @@
-"""`hosts.json` of a campaign over several hosts that are started by hand: a file in the campaign's folder,
-which all of them see. Host 0 writes there which run is on; each other host reports how its part of it ended."""
+"""`hosts.json` of a campaign over several hosts that are started by hand: a file in the campaign's folder, on a file
+system that all of them share. Host 0 writes the current run; each other host reports the end of its part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ say why: torchrun gives its ranks 30 s."""
 
 
 class HostsFile(Observer):
-    """Host 0's side. `others` is how many other hosts take part; without any, nothing is written."""
+    """Host 0's side. `others` is the number of other hosts; without any, nothing is written."""
 
     def __init__(self, folder: Path, *, others: int) -> None:
         self._path = folder / "hosts.json"
@@ -38,12 +38,13 @@ class HostsFile(Observer):
         self._job: Job | None = None
 
     def run_starts(self, job: Job) -> None:
-        """The others start their part of `job`."""
+        """Make the others start their part of `job`."""
         self._failed_since, self._job = None, job
         self._write({"state": "running", "run": job.index, "launch": uuid.uuid4().hex})
 
     def run_over(self, job: Job, *, failed: bool) -> tuple[Death, ...]:
-        """The others end what is left of their part. Returns what they saw of a run that failed here."""
+        """Make the others end the remains of their part. Returns the deaths that they report for a run that failed
+        here."""
         deadline = time.monotonic() + (REPORT_SECONDS if failed else 0.0)
         while len(_reports_of(job)) < self._others and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
@@ -51,11 +52,11 @@ class HostsFile(Observer):
         return _deaths_elsewhere(job)
 
     def campaign_over(self) -> None:
-        """The others end."""
+        """Make the others end."""
         self._write({"state": "over"})
 
     def tick(self) -> str | None:
-        """What failed on other hosts, once our own processes had time to notice it themselves."""
+        """Failures of other hosts, once our own processes had time to detect them themselves."""
         died = _deaths_elsewhere(self._job) if self._others and self._job is not None else ()
         if not died:
             return None
@@ -71,7 +72,7 @@ class HostsFile(Observer):
 
 
 def said(folder: Path) -> Mapping[str, Any]:
-    """What host 0 has written last: its `state`, and which `launch` of which `run` is on."""
+    """Last state from host 0: its `state`, and the current `launch` of the current `run`."""
     try:
         content = files.read_json(folder / "hosts.json")
     except LogError:
@@ -83,12 +84,12 @@ def said(folder: Path) -> Mapping[str, Any]:
 
 
 def report(job: Job, host: int, died: Sequence[Death]) -> None:
-    """Tell host 0 how the part of `host` ended; `died` is empty if well."""
+    """Report the end of the part of `host` to host 0; `died` is empty if it ended well."""
     files.write_json(job.ranks_folder / "hosts" / f"{host}.json", [asdict(death) for death in died])
 
 
 def _reports_of(job: Job) -> list[Path]:
-    """They have a folder of their own, which is quick to list on a file system that is far away."""
+    """Reports of the other hosts. They have a folder of their own, which is quick to list on a remote file system."""
     return sorted((job.ranks_folder / "hosts").glob("*.json"))
 
 

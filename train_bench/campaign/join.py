@@ -30,11 +30,11 @@ LOG_SECONDS = 5.0
 
 
 def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None]) -> bool:
-    """Take part in the campaign in `folder` until host 0 says that it is over. `overrides` say which host this
-    is, and what is particular to it (`launcher.interface=NAME`), and `trust=true` that its command may be carried out
-    though this user has not given it. Returns whether all runs ended well here.
+    """Take part in the campaign in `folder` until host 0 ends it. `overrides` name this host and its own settings
+    (`launcher.interface=NAME`), and `trust=true` allows the campaign's command though this user has not given it.
+    Returns whether all runs ended well here.
 
-    Raises `RequestError` where there is nothing to join, `LaunchError` when host 0 falls silent.
+    Raises `RequestError` if there is nothing to join, `LaunchError` when host 0 falls silent.
     """
     _wait_for_plan(folder, tell)
     plan = runner.open_folder(folder)
@@ -74,7 +74,7 @@ def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], Non
 
 
 def _timed(job: Job) -> tuple[int | None, int | None]:
-    """When the clock of a run that ended well began and stopped; the end of its log may take a while to be seen."""
+    """Start and stop of the clock of a run that ended well; the end of its log may take a while to become visible."""
     deadline = time.monotonic() + LOG_SECONDS
     while None in (timed := runner.timed(job)) and time.monotonic() < deadline:
         time.sleep(hosts.POLL_SECONDS)
@@ -82,8 +82,8 @@ def _timed(job: Job) -> tuple[int | None, int | None]:
 
 
 def _prepare_data(plan: Plan) -> None:
-    """Prepare the data of this host, in the user's own cache folder alone: the plan is somebody's file, and does
-    not say where this host writes."""
+    """Prepare the data of this host, in the user's own cache folder alone: the plan may be anybody's file, and does
+    not decide where this host writes."""
     folder = Path(str(plan.jobs[0].config["data_dir"]))
     if folder.is_relative_to(discover.cache().resolve()):
         runner.prepare_data(plan)
@@ -106,7 +106,7 @@ def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
 
 
 def _which(plan: Plan, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
-    """The number of this host, and its changes of the launcher's configuration."""
+    """Number of this host, and its changes of the launcher's configuration."""
     config = runner.launcher_config(plan)
     if not config.joining:
         raise RequestError(f"launcher={plan.launcher} as planned needs no other host to join.")
@@ -127,9 +127,9 @@ def _which(plan: Plan, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
 
 
 def _next(job: Job, done: set[str], before: str | None) -> Mapping[str, Any] | None:
-    """The next launch that host 0 announces, None when the campaign is over. Before our first run, `over` is
-    what an earlier campaign left there, and so is the launch in which an earlier process of this host took part,
-    the one `before`: host 0 was killed in it."""
+    """Next launch that host 0 announces, None when the campaign is over. Before our first run, `over` is the end of
+    an earlier campaign, and a launch in which an earlier process of this host took part is old, the one `before`:
+    host 0 was killed in it."""
     deadline = time.monotonic() + job.start_limit_seconds
     while time.monotonic() < deadline:
         said = hosts.said(job.folder)
@@ -145,7 +145,7 @@ def _next(job: Job, done: set[str], before: str | None) -> Mapping[str, Any] | N
 
 
 def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any]) -> tuple[Death, ...]:
-    """Start and watch the processes of this host, and report how they ended."""
+    """Start and watch the processes of this host, and report their end."""
     watchdog = RunWatchdog(job)
 
     def over() -> bool:
@@ -169,5 +169,5 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
 
 
 def _on(host: int, death: Death) -> Death:
-    """A rank is known everywhere; what has no rank needs the name of its host."""
+    """Location of a death: a rank is known everywhere; a death without a rank needs the name of its host."""
     return death if death.rank is not None else Death(rank=None, how=f"host {host}: {death.how}")

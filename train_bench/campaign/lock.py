@@ -1,8 +1,8 @@
-"""Locks on what one process at a time may do. The kernel keeps them, so that a process that was killed holds nothing.
+"""Locks for one process at a time. The kernel keeps them, so that a process that was killed holds nothing.
 
 held    refuses a second process: a file with the holder's process number and its host, empty afterwards; where a file
-        system keeps no locks between hosts, what the file says counts
-alone   lets a second process wait: for folders that whoever comes first fills
+        system keeps no locks between hosts, the content of the file counts
+alone   lets a second process wait: for folders that the first one fills
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from train_bench.errors import RequestError
 def held(path: Path, what: str) -> Iterator[None]:
     """Hold the lock `path` for `what`, the subject of a sentence (`Run 2 of 5 in DIR`).
 
-    What a dead process of this host left behind is taken over. Raises `RequestError` where a process of this host,
-    or one of another, holds it; nothing was changed then.
+    A stale lock of a dead process of this host is taken over. Raises `RequestError` if a process of this host, or
+    one of another, holds it; nothing was changed then.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,8 +45,9 @@ def held(path: Path, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Prepare `folder` while no other process does; waits for one that is at it, and says so. Where no lock can be
-    written beside it, goes on without: nothing can be prepared there, and what is finished can be used all the same."""
+    """Prepare `folder` while no other process does; waits for one that already prepares it, and says so. If no lock
+    can be written beside it, goes on without: nothing can be prepared there, and finished data can be used all the
+    same."""
     lock = folder.with_name(f"{folder.name}.lock")
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +65,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the lock now, as far as what it wrote tells: one of another host is believed."""
+    """True if a process holds the lock now, by its content; one of another host is believed."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
@@ -95,7 +96,7 @@ def _take(file: int, path: Path, what: str) -> None:
 
 
 def _holder(file: int) -> dict[str, Any]:
-    """What the holder wrote; nothing where it wrote nothing that can be read."""
+    """Content of the lock file; empty if unreadable."""
     try:
         holder = json.loads(os.pread(file, 1000, 0))
     except ValueError:

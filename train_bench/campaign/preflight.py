@@ -1,5 +1,5 @@
-"""What this machine can do, found out before a campaign begins: whether the packages of its benchmark are installed,
-its folder can be written, its GPUs are there, and its caches can be dropped."""
+"""Checks of this machine before a campaign begins: the packages of its benchmark are installed, its folder is
+writable, its GPUs exist, and its caches can be dropped."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ DROP = Path("/proc/sys/vm/drop_caches")
 
 
 def refuse_missing_packages(job: Job) -> None:
-    """As `refuse_missing`. What a command imports is its own affair."""
+    """As `refuse_missing`. A command's imports are its own affair."""
     if job.command is None:
         refuse_missing(job.reference)
 
 
 def refuse_missing(reference: str) -> None:
-    """Raises `RequestError` where what a reference imports is not installed here. Nothing of it is imported."""
+    """Raise `RequestError` if an import of a reference is not installed here. Nothing of it is imported."""
     needed = discover.reference_config(reference).REQUIRES
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
@@ -39,7 +39,7 @@ def refuse_missing(reference: str) -> None:
 
 
 def refuse_folder(folder: Path, option: str = "output") -> None:
-    """Raises `RequestError` where nothing can be written into `folder`, which need not exist; leaves no trace."""
+    """Raise `RequestError` if `folder`, which need not exist, is not writable; leaves no trace."""
     try:
         made = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
@@ -58,7 +58,7 @@ def refuse_folder(folder: Path, option: str = "output") -> None:
 
 
 def refuse_ranks(job: Job) -> None:
-    """Raises `RequestError` where the ranks of `job` on this host would find that they cannot do as asked."""
+    """Raise `RequestError` if the ranks of `job` on this host would be unable to run as requested."""
     if job.drop_caches and not os.access(DROP, os.W_OK):
         raise RequestError(
             f"drop_caches=true was requested, but {DROP} cannot be written here; run as root on Linux. "
@@ -83,8 +83,8 @@ def refuse_ranks(job: Job) -> None:
 
 
 def threads_of_environment(environ: Mapping[str, str]) -> int | None:
-    """The threads per rank that OMP_NUM_THREADS asks for; None where it is not set. Of a list for nested regions,
-    the outermost counts."""
+    """Threads per rank by OMP_NUM_THREADS; None if it is not set. Of a list for nested regions, the outermost
+    counts."""
     text = environ.get("OMP_NUM_THREADS", "").strip()
     if not text:
         return None
@@ -98,7 +98,7 @@ def threads_of_environment(environ: Mapping[str, str]) -> int | None:
 
 
 def _gpus() -> int:
-    """As many as the ranks will find. Asked in a process of its own, because torch is not imported here."""
+    """Number of GPUs that the ranks will find. Counted in a process of its own, because torch is not imported here."""
     try:
         printed = answer(
             Launch(argv=(sys.executable, "-c", "import torch; print(torch.cuda.device_count())"))

@@ -1,4 +1,4 @@
-"""The ranks of a job that is no run of a campaign: they do other work with a reference (`Job.work`), under any launcher
+"""Ranks of a job that is no run of a campaign: they do other work with a reference (`Job.work`), under any launcher
 that starts its processes from here."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from train_bench.plan.plan import Plan, as_json
 
 
 def refuse(plan: Plan, work: str) -> None:
-    """Raises `RequestError` where ranks of this plan cannot be started from here for such `work`."""
+    """Raise `RequestError` if ranks of this plan cannot be started from here for such `work`."""
     config = runner.launcher_config(plan)
     batch = discover.batch(config)
     if plan.jobs[0].command is not None:
@@ -40,10 +40,10 @@ def refuse(plan: Plan, work: str) -> None:
 
 
 def carry_out(plan: Plan, work: str, options: Mapping[str, Any], folder: Path) -> Job:
-    """Start the ranks of the plan's first job in `folder`, which is empty or not there, and wait until they have done
-    their `work`. Returns the job that they were given.
+    """Start the ranks of the plan's first job in `folder`, which is empty or does not exist, and wait until they
+    have done their `work`. Returns the job that they got.
 
-    Raises `LaunchError` with a sentence that says which rank died, and how; no process is left then.
+    Raises `LaunchError` with a sentence that names the dead rank and its cause of death; no process is left then.
     """
     job = replace(plan.jobs[0], folder=folder.resolve(), index=0, work=work, work_options=options)
     shutil.rmtree(job.ranks_folder, ignore_errors=True)

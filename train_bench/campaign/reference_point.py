@@ -1,4 +1,4 @@
-"""A judged campaign of reference runs -> a reference convergence point under `rcp/<round>/`."""
+"""Reference convergence point under `rcp/<round>/` from a judged campaign of reference runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _refuse_to_replace(rcp_folders: Sequence[Path], ruleset: str, reference: str
 def _to_append_to(
     rcp_folders: Sequence[Path], ruleset: str, reference: str, name: str
 ) -> tuple[Path, dict[str, Any]]:
-    """The record that runs are to be added to, and its file: the first, which is the one that counts."""
+    """Record to add runs to, and its file: the first, which is the one that counts."""
     for path in (_file(folder, ruleset, reference) for folder in rcp_folders):
         records = _records(path)
         if name in records:
@@ -72,7 +72,7 @@ def _refuse_other_runs(
     hyperparameters: Mapping[str, Any],
     seeds: Sequence[int | None],
 ) -> None:
-    """Runs are added to a point only if they are of the same training, and none of them is there already."""
+    """Refuse to add runs of another training, or runs that the point already has."""
     of_point = record.get("Hyperparams", {})
     other = sorted(
         name for name in {*of_point, *hyperparameters} if of_point.get(name) != hyperparameters.get(name)
@@ -101,13 +101,13 @@ def add(
     replace: bool,
     append: bool = False,
 ) -> Path:
-    """Write the convergence of the runs in `folder` as a record of `<to>/<round>/<reference>.json`, in the
-    official format. Where one of `rcp_folders` has a record of the same benchmark and batch size, that takes leave to
-    replace it, or to add the runs to it. Returns the file.
+    """Write the convergence of the runs in `folder` as a record of `<to>/<round>/<reference>.json`, in the official
+    format. If one of `rcp_folders` has a record of the same benchmark and batch size, replacing it, or adding the
+    runs to it, requires the option for that. Returns the file.
 
-    Refuses runs that did not all converge, are not compliant, or are fewer than twice a result's (of which those of the
-    point that they are added to are a part): such a record would be no reference (rules, section "Reference
-    convergence points").
+    Refuses runs that did not all converge, are not compliant, or are fewer than twice a result's (including those of
+    the point that they are added to): such a record would be no reference (rules, section "Reference convergence
+    points").
     """
     plan = files.read_json(folder / "plan.json")
     problems = [
@@ -138,7 +138,7 @@ def add(
 def _together(
     path: Path, earlier: dict[str, Any], later: dict[str, Any], values: str, required: int
 ) -> dict[str, Any]:
-    """The record of a point with the runs of another one added. Seeds are those that are known."""
+    """Record of a point with the runs of another one added. Seeds are those that are known."""
     _refuse_other_runs(path, earlier, values, later["Hyperparams"], later["Seeds"])
     runs = [*earlier[values], *later[values]]
     if len(runs) < required:
@@ -186,7 +186,7 @@ def _logged(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(unit: str) -> str:
-    """What a record calls the convergence of its runs."""
+    """Convergence of the runs, as in a record."""
     return points.VALUES[Unit(unit)]
 
 

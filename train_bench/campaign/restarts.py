@@ -1,4 +1,5 @@
-"""Runs that write checkpoints: their processes are killed where that is asked for, and started again when they died."""
+"""Restarts of runs that write checkpoints: their processes are killed for fault injection, and started again when
+they died."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ MOST_IN_VAIN = {True: 20, False: 2}
 
 
 class Restarts(RestartPolicy):
-    """What becomes of one run with `checkpoint_seconds`. Its events are those of all its starts."""
+    """Restarts and faults of one run with `checkpoint_seconds`. Its events are those of all its starts."""
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         self._job = job
@@ -45,7 +46,6 @@ class Restarts(RestartPolicy):
             shutil.rmtree(folder, ignore_errors=True)
 
     def event(self, event: Event) -> None:
-        """A new line of the run's log."""
         if event.key == "run_start" and self._began is None:
             self._began = self._clock()
         elif event.key == "run_stop":
@@ -56,16 +56,16 @@ class Restarts(RestartPolicy):
             del self._untold[0]
 
     def end(self) -> None:
-        """Nothing more is killed or started again."""
+        """Stop fault injection and restarts."""
         self._is_over = True
         shutil.rmtree(self._job.checkpoints_folder, ignore_errors=True)
 
     def started(self, launcher: int) -> None:
-        """The process number of what starts the ranks now."""
         self._launcher, self._struck_ms = launcher, None
 
     def tick(self) -> None:
-        """Inject the fault that is due: kill what the plan names. Of several times that have passed, one counts."""
+        """Inject the due fault: kill the processes that the plan names. Of several times that have passed, one
+        counts."""
         if self._plan is None or self._due is None or self._began is None or self._is_over:
             return
         passed = self._clock() - self._began
@@ -78,7 +78,7 @@ class Restarts(RestartPolicy):
                 os.kill(process, signal.SIGKILL)
 
     def again(self, deaths: Sequence[Death]) -> str | None:
-        """Make room for another start of a run that ended so. Returns a sentence about it; None where the run has
+        """Prepare another start of a run that ended by `deaths`. Returns a sentence about it; None if the run has
         failed for good, or has not failed."""
         if not deaths or self._began is None or self._is_over:
             return None
@@ -101,7 +101,7 @@ class Restarts(RestartPolicy):
         return f"run {job.index + 1}: {how}{cause}; it is started again (start {self._starts})"
 
     def _hit(self) -> list[int]:
-        """Process numbers: the rank's, or everything where it has not joined yet."""
+        """Process IDs: the rank's, or all if it has not joined yet."""
         assert self._plan is not None
         folder = self._job.ranks_folder
         ranks = {

@@ -1,4 +1,4 @@
-"""A campaign: every run of a plan, one after the other, each in fresh processes; resumable."""
+"""Runner of a campaign: every run of a plan, one after the other, each in fresh processes; resumable."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def begin(plan: Plan) -> None:
 
 
 def refuse_folder(folder: Path) -> None:
-    """Raises `RequestError` where no campaign can begin: the folder is not empty, or cannot be written."""
+    """Raise `RequestError` if no campaign can begin: the folder is not empty, or cannot be written."""
     preflight.refuse_folder(folder)
     if folder.is_dir() and any(folder.iterdir()):
         raise RequestError(
@@ -55,10 +55,10 @@ def refuse_folder(folder: Path) -> None:
 
 
 def open_folder(folder: Path) -> Plan:
-    """The plan of a campaign that was begun, in the folder where it lies now.
+    """Plan of an existing campaign, with its present folder.
 
-    It may be somebody else's file: raises `RequestError` for what a new campaign would be refused for, for names
-    that are not known here, and where the folder holds links, through which it would write elsewhere.
+    It may be somebody else's file: raises `RequestError` if a new campaign would be refused for the same reason, for
+    names that are unknown here, and if the folder holds links, through which it would write elsewhere.
     """
     if not _holds_plan(folder):
         raise RequestError(f"{folder} holds no campaign (no plan.json); give the folder of one.")
@@ -77,7 +77,8 @@ def open_folder(folder: Path) -> Plan:
 
 
 def validate_plan(plan: Plan) -> str | None:
-    """Why a plan that was read cannot be carried out here, as a sentence. Raises as `from_json` for what is none."""
+    """Validate a plan that was read; returns the reason against it as a sentence. Raises as `from_json` for an
+    invalid file."""
     rules = ruleset.load(plan.ruleset)
     rules.benchmark(plan.benchmark)
     if [job.index for job in plan.jobs] != list(range(len(plan.jobs))) or not plan.jobs:
@@ -102,7 +103,8 @@ def validate_plan(plan: Plan) -> str | None:
 
 
 def _refuse_links(folder: Path) -> None:
-    """Links to other places among what a campaign writes: its files, the folders of its ranks, its attempts."""
+    """Refuse links to other places among the files that a campaign writes: its own, the folders of its ranks, its
+    attempts."""
     for path in (*folder.iterdir(), *(path for name in WRITTEN for path in folder.glob(f"{name}/*"))):
         if path.is_symlink():
             raise RequestError(
@@ -111,13 +113,13 @@ def _refuse_links(folder: Path) -> None:
 
 
 def launcher_config(plan: Plan, **changes: str) -> LauncherConfig:
-    """The configuration of the launcher that a plan names, with the `changes` of one host."""
+    """Configuration of the launcher that a plan names, with the `changes` of one host."""
     options = {**plan.jobs[0].launcher_config, **changes}
     return cattrs.structure(options, discover.launcher_config(plan.launcher))
 
 
 def refuse_missing_data(plan: Plan) -> None:
-    """Raises `RequestError` where the data are not here. For a plan of somebody else's, which does not say where this
+    """Raise `RequestError` if the data are not here. For a plan of somebody else's, which does not decide where this
     host writes."""
     job = plan.jobs[0]
     folder = Path(str(job.config.get("data_dir")))
@@ -130,8 +132,8 @@ def refuse_missing_data(plan: Plan) -> None:
 
 
 def prepare_data(plan: Plan, source: Path | None = None) -> None:
-    """Everything that is done to the data before any run; returns at once where it was done before. Of several
-    processes that want the same data, one does it and the others wait. What a command trains on is its own affair."""
+    """Prepare the data before any run; returns at once if they are prepared. Of several processes that want the same
+    data, one prepares them and the others wait. A command's data are its own affair."""
     job = plan.jobs[0]
     if job.command is not None:
         return
@@ -144,12 +146,12 @@ def prepare_data(plan: Plan, source: Path | None = None) -> None:
 
 
 def pending_jobs(plan: Plan, *, retry_failed: bool) -> tuple[Job, ...]:
-    """The jobs that have no result yet, and the failed ones if they are to be repeated."""
+    """Jobs without a result, and the failed ones if they are to be repeated."""
     return jobs_to_do(plan.jobs, retry_failed=retry_failed, failed=failed_runs(plan.jobs))
 
 
 def run_all(plan: Plan, launcher: Launcher, observers: Observer, **options: Any) -> None:
-    """`run_each`, to its end."""
+    """Run `run_each` to its end."""
     for _ in run_each(plan, launcher, observers, **options):
         pass
 
@@ -166,11 +168,12 @@ def run_each(
     say: Callable[[str], None] = print,
 ) -> Generator[Job, None, None]:
     """Run every job that has no result yet, or `only` some; one at each step. Stops at a run whose processes die,
-    with a sentence that says which and how, unless told to `go_on`; a run that trains to the end of its schedule
-    in vain is a result like any other. `strict` ends a run at an irreversible rule violation. `say` is
-    given what can be read of the energy.
+    with a sentence that names it and the cause, unless `go_on`; a run that trains to the end of its schedule without
+    converging is a result like any other. `strict` ends a run at an irreversible rule violation. `say` gets the
+    available energy sources as text.
 
-    Raises `RequestError` where another process carries out one of these runs."""
+    Raises `RequestError` if another process carries out one of these runs.
+    """
     with ExitStack() as locks:
         for job in _wanted(pending_jobs(plan, retry_failed=retry_failed), only):
             what = f"Run {job.index + 1} of {len(plan.jobs)} in {job.folder}"
@@ -206,8 +209,8 @@ def run_each(
 
 
 def meter(plan: Plan, say: Callable[[str], None], *, host: int = 0) -> Meter:
-    """What reads the energy of this host. Where a launcher starts ranks on hosts that nobody joins by hand, it reads
-    none, because the others would be missing."""
+    """Energy meter of this host. If a launcher starts ranks on hosts that nobody joins by hand, there is none,
+    because the others would be missing."""
     wished, job = parse_options(plan.request), plan.jobs[0]
     options = job.launcher_config
     at_once = (
@@ -224,7 +227,7 @@ def meter(plan: Plan, say: Callable[[str], None], *, host: int = 0) -> Meter:
 
 
 def timed(job: Job) -> tuple[int | None, int | None]:
-    """When the clock of a run began and when it stopped, in milliseconds since the epoch."""
+    """Start and stop of the clock of a run, in milliseconds since the epoch."""
     for path in (job.result_file, job.partial_log, job.result_file):  # it may be given its name just now
         if path.is_file():
             first: dict[str, int] = {}
@@ -252,8 +255,8 @@ def _run(
     violations: ViolationLimit,
     say: Callable[[str], None],
 ) -> str | None:
-    """Carry out one run and leave its files. Returns how its processes died; None if they did not, or by the run's
-    budget, which is a result like any other. One that writes checkpoints is started again instead, in one log."""
+    """Carry out one run and write its files. Returns the deaths of its processes; None without any, or if its budget
+    ended it, which is a result like any other. One that writes checkpoints is started again instead, in one log."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     observers.run_started(job)
     log, budget, restarts = _Follower(job.partial_log), BudgetGuard(job), _restarts(job)
@@ -311,7 +314,7 @@ def _restarts(job: Job) -> RestartPolicy:
 
 
 def end_leftovers(job: Job) -> None:
-    """What a command has started on this host and what was to end it was killed itself."""
+    """End processes that a command started on this host and whose own terminator was killed."""
     if job.command is not None:
         leftovers.kill(str(job.ranks_folder / "job_"))
 
@@ -325,7 +328,7 @@ def _stopped(job: Job, failure: str, *, total: int) -> str:
 
 
 def _name_log(job: Job) -> None:
-    """The log of a run that has ended gets its name; a run that never wrote one leaves an empty log."""
+    """Give the log of a run that has ended its name; a run that never wrote one leaves an empty log."""
     job.partial_log.touch()
     try:
         with job.partial_log.open("rb") as file:
@@ -336,7 +339,7 @@ def _name_log(job: Job) -> None:
 
 
 def _archive_attempt(job: Job) -> None:
-    """Keep what an earlier attempt at a run has logged that is about to be repeated, under `failed/`."""
+    """Archive the logs of an earlier attempt at a run that is about to be repeated, under `failed/`."""
     discard_readings(job)
     for log in (job.result_file, job.partial_log):
         if log.exists():
@@ -352,7 +355,7 @@ def _holds_plan(folder: Path) -> bool:
 
 
 class _Follower:
-    """Reads a log while it grows; a line counts once it is complete. `whole` is whether the log has an end."""
+    """Reader of a growing log; a line counts once it is complete. `whole` is true once the log has its end."""
 
     def __init__(self, path: Path) -> None:
         self.whole = False
@@ -361,7 +364,7 @@ class _Follower:
         self._line = 0
 
     def pass_on(self, observer: Observer) -> None:
-        """Give `observer` the events that are new."""
+        """Pass new events to `observer`."""
         for event in self._new_events():
             observer.event(event)
 

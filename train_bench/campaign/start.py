@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 
 def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool = True) -> Plan:
-    """What a request comes to under the rules of its round, and with what it was planned."""
+    """Plan of a request under the rules of its round, with its provenance."""
     config = request.config
     rules = ruleset.load(config.benchmark.ruleset)
     of_benchmark = rules.benchmark(config.benchmark.benchmark)
@@ -58,8 +58,8 @@ def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool =
 
 
 def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = False) -> Path | None:
-    """Run what is asked, or what is missing of a campaign that was begun. Returns its folder; None if it is
-    not to be judged now, because it waits in a queue or only a part of it was run here."""
+    """Run a new campaign, or the missing runs of an existing one. Returns its folder; None if it is not to be judged
+    now, because it waits in a queue or only a part of it was run here."""
     run_config = request.config
     planned = _begun(request, warn, reference_runs=reference_runs)
     folder = planned.jobs[0].folder
@@ -89,7 +89,7 @@ def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = F
 
 
 def _begun(request: Request, warn: Say, *, reference_runs: bool) -> Plan:
-    """The plan of a new campaign, or of the one that goes on."""
+    """Plan of a new campaign, or of the resumed one."""
     config = request.config
     if config.resume is not None:
         request.refuse_other_overrides()
@@ -122,7 +122,7 @@ def _begun(request: Request, warn: Say, *, reference_runs: bool) -> Plan:
 
 
 def each_run(planned: Plan, request: Request, say: Say, *, side: str = "") -> Generator[Job, None, None]:
-    """The runs of a campaign, one at each step, as the request wants them."""
+    """Runs of a campaign, one at each step, by the options of the request."""
     config = request.config
     return runner.run_each(
         planned,
@@ -137,7 +137,7 @@ def each_run(planned: Plan, request: Request, say: Say, *, side: str = "") -> Ge
 
 
 def _observers(planned: Plan, *, only: Sequence[int] | None, side: str = "") -> Observer:
-    """The forecast, the console, and the trackers that the plan asks for."""
+    """Observers: the forecast, the console, and the trackers of the plan."""
     console = PlainConsole()
     expected = status.forecast_observer(planned, only)
     trackers = [
@@ -161,14 +161,14 @@ def _observers(planned: Plan, *, only: Sequence[int] | None, side: str = "") -> 
 
 
 def warn_of_differences(planned: Plan, warn: Say) -> None:
-    """Before anything is run: a campaign that goes on with other software than it was planned with."""
+    """Warn before any run if a resumed campaign has other software than planned."""
     sentence = differences_from_plan(planned)
     if sentence is not None:
         warn(sentence)
 
 
 def differences_from_plan(planned: Plan) -> str | None:
-    """How the software of today differs from that which a resumed campaign was planned with, in a sentence."""
+    """Differences of today's software from that in the plan of a resumed campaign, as a sentence."""
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     changed = differences(
         asdict(planned), attempts.ran_with(planned.reference, rules.digest, planned.jobs[0].command)

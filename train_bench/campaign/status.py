@@ -1,4 +1,4 @@
-"""What is told of a campaign beside its score: when one that goes on is expected to end, and what failures cost it."""
+"""Status of a campaign beside its score: expected end, and costs of failures."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far a campaign is: what the log of each run says so far (None where there is none), how many runs are
-    finished, whether somebody carries out others, and the sentence on what is left."""
+    """Progress of a campaign: the log of each run so far (None without one), the number of finished runs, whether
+    another process carries out more, and the sentence on the missing ones."""
 
     plan: Plan
     records: tuple[RunRecord | None, ...]
@@ -38,7 +38,7 @@ class Standing:
 
 
 def standing(plan: Plan) -> Standing:
-    """How far it is now."""
+    """Current progress."""
     rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
     return Standing(
         plan=plan,
@@ -50,13 +50,12 @@ def standing(plan: Plan) -> Standing:
 
 
 def expected_ends(judgements: Iterable[Judgement]) -> dict[Path, str]:
-    """`expected_end` of those of which something can be said, by their folders."""
+    """`expected_end` of each campaign that has one, by folder."""
     return {one.location.folder: told for one in judgements if (told := expected_end(one)) is not None}
 
 
 def expected_end(judgement: Judgement) -> str | None:
-    """When a campaign that lacks results is expected to end, in a sentence; None where nothing can be said, or it
-    lacks none."""
+    """Expected end of a campaign that lacks results, as a sentence; None if it is unknown, or no result is missing."""
     planned = judgement.location.plan.get("jobs")
     if not isinstance(planned, list) or len(judgement.records) >= len(planned):
         return None
@@ -66,8 +65,8 @@ def expected_end(judgement: Judgement) -> str | None:
 
 
 def restarts_of(judgement: Judgement) -> dict[str, Any] | None:
-    """What checkpoints and failures cost the runs of a campaign, beside what Young's and Daly's formulas expect of
-    the mean time between failures that was asked for, else of that which was seen; None without such runs."""
+    """Costs of checkpoints and failures in the runs of a campaign, and the expectation by Young's and Daly's
+    formulas for the requested mean time between failures, else for the observed one; None without such runs."""
     measured = judgement.restarts
     if measured is None:
         return None
@@ -80,7 +79,7 @@ def restarts_of(judgement: Judgement) -> dict[str, Any] | None:
 
 
 def forecast_observer(planned: Plan, only: Sequence[int] | None = None) -> ForecastObserver:
-    """What foresees the end of a campaign, or of `only` some of its runs, within the budget of each."""
+    """Observer that forecasts the end of a campaign, or of `only` some of its runs, within the budget of each."""
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     points = rcp.load(rules, discover.rcp_folders())
     limit = budget.of(planned.jobs[0])

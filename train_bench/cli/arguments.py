@@ -12,14 +12,14 @@ BOOLEANS = {"true": True, "false": False}
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of a verb that takes either spelling. `words` are names that the verb reads as `name=value` itself."""
+    """Parser of a verb that takes either spelling. `words` are names that the verb itself parses as `name=value`."""
 
     def __init__(self, *arguments: Any, words: Sequence[str] = (), **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._words = words
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, after both spellings are one."""
+        """Parse as argparse does, after unifying both spellings."""
         return super().parse_known_args(list(self._spelled_alike(list(args or ()))), namespace)
 
     def _spelled_alike(self, arguments: Sequence[str]) -> Iterator[str]:
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
-    """Overrides where a program of the user's own follows `--`: its words become `command=`."""
+    """Overrides if a program of the user's own follows `--`: its words become `command=`."""
     if "--" not in arguments:
         return list(arguments)
     at = list(arguments).index("--")

@@ -1,4 +1,4 @@
-"""What commands that ask about a benchmark share: options NAME=VALUE, and the round that a benchmark is meant of."""
+"""Options NAME=VALUE of commands about a benchmark, and the round of that benchmark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 
 def values(arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The options by name."""
+    """Options by name."""
     given = {}
     for word in arguments:
         name, sign, value = word.partition("=")
@@ -24,7 +24,7 @@ def values(arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 
 
 def rules_of(benchmark: str | None, round_name: str | None) -> BenchmarkRules:
-    """The rules of a benchmark, under the name of a configuration or of its logs; without a round, those of its
+    """Rules of a benchmark, by the name of a configuration or of its logs; without a round, those of its
     configuration, or of the only round that has it."""
     if benchmark is None:
         raise RequestError("Name a benchmark, for example benchmark=resnet.")
@@ -36,7 +36,7 @@ def rules_of(benchmark: str | None, round_name: str | None) -> BenchmarkRules:
 
 
 def only_round(benchmark: str) -> str:
-    """The round of a benchmark that only one has."""
+    """Round of a benchmark that only one has."""
     rounds = [name for name in ruleset.names() if benchmark in ruleset.load(name).benchmarks]
     if not rounds:
         everyone = {name for held in ruleset.names() for name in ruleset.load(held).benchmarks}

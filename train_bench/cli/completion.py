@@ -1,5 +1,5 @@
-"""Completion in a shell: Hydra completes options, and knows one program without verbs. What it is asked is the line
-without the verb; the verbs themselves are completed here."""
+"""Completion in a shell: Hydra completes options, and knows one program without verbs. It gets the line without the
+verb; the verbs themselves are completed here."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LINE, POINT = "COMP_LINE", "COMP_POINT"
 
 
 def verb_and_arguments(arguments: Sequence[str], verbs: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Which verb's options a shell asks for with `arguments` (`-sc query=bash`), and what that verb has to be given;
-    None and the verbs that fit where the line has none yet. The line is changed to one that Hydra understands.
+    """Verb whose options a shell completes with `arguments` (`-sc query=bash`), and the arguments for that verb;
+    None and the matching verbs if the line has no verb yet. The line is changed to one that Hydra understands.
 
     With `install=bash` any verb prints the same, because it is for the program as a whole.
     """

@@ -25,8 +25,8 @@ Other verbs: train-bench --help. Benchmarks and launchers: train-bench list.
 
 
 def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], int]) -> int:
-    """Errors of one job of a sweep are told at once, so that the other jobs still run. `--help` is answered here:
-    Hydra's own page has no sentence for an option."""
+    """Run a verb on its request. Errors of one job of a sweep are printed at once, so that the other jobs still run.
+    `--help` is answered here: Hydra's own page has no sentence for an option."""
     if not {"-h", "--help"}.isdisjoint(arguments):
         print(_help(verb), end="")
         return VALID

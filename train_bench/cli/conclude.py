@@ -1,4 +1,4 @@
-"""Last lines of a campaign that is finished, and its exit code."""
+"""Last lines of a finished campaign, and its exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def conclude(folder: Path, store: str | None = None) -> int:
 
 
 def show(finished: finish.Finished) -> int:
-    """Print where the page is, warnings, and the score; the exit code of its verdict."""
+    """Print the path of the page, warnings, and the score; returns the exit code of its verdict."""
     if finished.page is not None:
         print(f"report: {finished.page}")
     if finished.store is not None:

@@ -1,7 +1,7 @@
-"""Where errors become text and an exit code: around a verb, and around each job of a sweep.
+"""Conversion of errors to text and an exit code: around a verb, and around each job of a sweep.
 
-0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong.
-3: the runs cannot tell (`compare --fail-if-slower`, `accept`).
+0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong. 3: the runs cannot tell
+(`compare --fail-if-slower`, `accept`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VALID, INVALID, CANNOT_TELL = 0, 1, 3
 
 
 def guarded(act: Callable[[], int]) -> int:
-    """The exit code of `act`; its expected errors are told on standard error."""
+    """Exit code of `act`; its expected errors are printed on standard error."""
     try:
         code = act()
         sys.stdout.flush()
@@ -40,13 +40,13 @@ def guarded(act: Callable[[], int]) -> int:
 
 
 def fail(error: TrainBenchError) -> int:
-    """Tell an error; returns its exit code."""
+    """Print an error; returns its exit code."""
     with contextlib.suppress(OSError):
         print(f"train-bench: {plain(str(error))}", file=sys.stderr)
     return error.exit_code
 
 
 def _forget_output() -> None:
-    """What is still to be printed goes nowhere; at the end Python would try again."""
+    """Discard pending output; at exit Python would try to write it again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""From words on the command line to a typed request: the only place that runs Hydra."""
+"""Typed request from the words on the command line: the only place that runs Hydra."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "s
 
 
 def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], int]) -> int:
-    """Compose the configuration and `act` on it; returns its exit code. A sweep starts one process per job
-    instead and tells how all of them ended; its exit code is theirs if they agree, else 1.
+    """Compose the configuration and `act` on it; returns its exit code. A sweep starts one process per job instead
+    and prints the end of each; its exit code is theirs if they agree, else 1.
 
-    Raises `RequestError` with one sentence for what Hydra or OmegaConf refuse.
+    Raises `RequestError` with one sentence if Hydra or OmegaConf refuses the words.
     """
     register()
     arguments = with_points(arguments)
@@ -116,26 +116,26 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
 
 
 def _may_be_elsewhere(arguments: Sequence[str]) -> bool:
-    """Whether jobs may run on other machines than this one: what they do is known of each alone."""
+    """True if jobs may run on other machines than this one: then each is reported alone."""
     named = [word.partition("=") for word in arguments]
     queued = {name for name in discover.launchers() if discover.has_queue(name)}
     return any(option == "system" or (option == "launcher" and value in queued) for option, _, value in named)
 
 
 class OutsideConfigurations(SearchPathPlugin):
-    """Lets Hydra find the configurations of benchmarks and launchers that did not come with train_bench."""
+    """Search path of Hydra with the configurations of benchmarks and launchers that did not come with train_bench."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Their folders `conf/` come after our own."""
+        """Append their folders `conf/` after our own."""
         for folder in discover.outside_conf():
             search_path.append("train_bench", f"file://{folder}")
 
 
 class AskedJobs(Callback):
-    """Called by Hydra before a sweep: writes down its jobs, because one that is killed cannot report."""
+    """Callback of Hydra before a sweep: writes down its jobs, because one that is killed cannot report."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """The jobs that Hydra's basic sweeper makes of the overrides."""
+        """Write the jobs that Hydra's basic sweeper makes of the overrides."""
         parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
         choices = []
         for override in parser.parse_overrides(list(config.hydra.overrides.task)):
@@ -148,7 +148,7 @@ class AskedJobs(Callback):
 
 
 def _sweep_folder(arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    """The folder of a sweep, and its words with Hydra told so: `output=DIR`, or one under `results/`."""
+    """Folder of a sweep, and its words with Hydra's option for it: `output=DIR`, or one under `results/`."""
     outputs = [word for word in arguments if word.partition("=")[0] == "output"]
     try:
         parsed = OverridesParser.create().parse_overrides(outputs)
@@ -172,14 +172,14 @@ def _sweep_folder(arguments: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def _named(word: str, override: Override) -> str | None:
-    """The folder that a word names, which may look like a number; None for null."""
+    """Folder in a word, which may look like a number; None for null."""
     value = OmegaConf.create({"output": override.value()}).output
     return value if value is None or isinstance(value, str) else word.partition("=")[2]
 
 
 def _wait_for_the_others(folder: Path) -> None:
-    """submitit gives up at the first job that dies; the others go on without it. Its local jobs are children of
-    this process and named by their process number."""
+    """Wait for all jobs of submitit, which gives up at the first job that dies. Its local jobs are children of this
+    process and named by their process ID."""
     names = [path.name.removesuffix("_submitted.pkl") for path in folder.glob(".submitit/*/*_submitted.pkl")]
     of_slurm = any(folder.glob(".submitit/*/*_submission.sh"))
     for name in names:
@@ -214,8 +214,8 @@ def _config_dir(hydra_config: HydraConf) -> tuple[str, ...]:
 
 
 def _quoted(word: str) -> str:
-    """Hydra takes what `against=` holds, overrides with blanks between them, in quotes only. It would read much of what
-    a command can hold, and passes it through as it is once that is spelled as in an address of the web."""
+    """Quote a word for Hydra, which takes the value of `against=`, overrides with blanks between them, in quotes
+    only. It would parse much of the text of a command, and passes it through unchanged once it is percent-encoded."""
     name, sign, value = word.partition("=")
     if name in COMMANDS and sign and value != "null":
         return f"{name}='{quote(value, AS_THEY_ARE, errors='surrogateescape')}'"
@@ -231,8 +231,8 @@ def _as_typed(word: str) -> str:
 
 
 def _with_threads(asked: RunConfig) -> RunConfig:
-    """The configuration with the threads of a rank: as asked, by OMP_NUM_THREADS, or as many as the benchmark is
-    worth where it trains itself; else null."""
+    """Configuration with the threads of a rank: as requested, by OMP_NUM_THREADS, or by the size of the benchmark if
+    it trains itself; else null."""
     if asked.launcher.threads_per_rank is None:
         asked.launcher.threads_per_rank = preflight.threads_of_environment(os.environ)
     if asked.launcher.threads_per_rank is None and asked.command is None:
@@ -241,7 +241,7 @@ def _with_threads(asked: RunConfig) -> RunConfig:
 
 
 def _with_command(asked: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """The configuration with the commands that were typed, if any were."""
+    """Configuration with the typed commands, if any."""
     for name in COMMANDS:
         typed = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == name]
         if typed and getattr(asked, name) is not None:
@@ -250,7 +250,7 @@ def _with_command(asked: RunConfig, overrides: Sequence[str]) -> RunConfig:
 
 
 def _with_other(request: Request) -> Request:
-    """The request with that of `against=`: the same overrides, with those that it holds instead."""
+    """Request with that of `against=`: the same overrides, with those that it replaces."""
     if request.config.against is None:
         return request
     instead = with_points(shlex.split(request.config.against), request.variant)

@@ -1,4 +1,4 @@
-"""What the commands that read results share: their options, the judged tree, the answer."""
+"""Common parts of the commands that read results: their options, the judged tree, the output."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def judged_tree(
     table: Path | None = None,
     judge: Callable[..., Judgement] = judge_entry,
 ) -> Judged:
-    """`table` has published entries besides those that come with train_bench; it is read before anything is judged.
-    `judge` is that of `judge_tree`."""
+    """Judge the tree of the options. `table` has published entries besides those that come with train_bench; it is
+    read before anything is judged. `judge` is that of `judge_tree`."""
     more = () if table is None else published_entries.read(table)
     return judge_tree(
         path,

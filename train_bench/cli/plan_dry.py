@@ -1,4 +1,4 @@
-"""What `plan --dry` does: its options, and from a request to the object that is printed."""
+"""Options of `plan --dry`, and the printed object of a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMBERS = ("ranks", "real_share", "memory_gb", "peak_tflops", "memory_gb_s", "ne
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Words behind `plan` that are no overrides of the configuration; `commands/plan.py` says what each is."""
+    """Words behind `plan` that are no overrides of the configuration; documented in `commands/plan.py`."""
 
     json: bool
     dry: bool
@@ -38,13 +38,13 @@ class Options:
     network_gb_s: float | None
 
     def machine(self) -> dict[str, float | None]:
-        """What a rank has."""
+        """Machine of a rank."""
         return {name: getattr(self, name) for name in NUMBERS[2:]}
 
 
 def parsed(arguments: Sequence[str]) -> tuple[Options, list[str]]:
-    """The options and the overrides. Raises `RequestError` for numbers that are none, and for options without the one
-    that they belong to."""
+    """Parse the options and the overrides. Raises `RequestError` for invalid numbers, and for options without the
+    one that they belong to."""
     parser = argparse.ArgumentParser("train-bench plan", allow_abbrev=False, add_help=False)
     for flag in ("json", "dry"):
         parser.add_argument(f"--{flag}", action="store_true")
@@ -67,7 +67,7 @@ def parsed(arguments: Sequence[str]) -> tuple[Options, list[str]]:
 
 
 def dry_plan(request: Request, options: Options) -> dict[str, Any]:
-    """What `plan --dry --json` prints of a configuration."""
+    """Object that `plan --dry --json` prints of a configuration."""
     config = request.config
     if config.command is not None:
         raise RequestError("--dry takes a step of the reference, not of a command; leave command= out.")
@@ -111,7 +111,7 @@ def dry_plan(request: Request, options: Options) -> dict[str, Any]:
 
 
 def _training(request: Request, step: Step, bound: Bound) -> dict[str, Any]:
-    """How many samples training to the target takes, as far as that is known, and in how many minutes at least."""
+    """Number of samples in training to the target, if it is known, and the minimum minutes."""
     config = request.config.benchmark.for_ranks(step.ranks)
     rules = ruleset.load(config.ruleset).benchmark(config.benchmark)
     try:

@@ -51,7 +51,7 @@ def _complete(arguments: Sequence[str]) -> int:
 
 
 def command(verb: str) -> Callable[[Sequence[str]], int]:
-    """What carries out a verb: its arguments to an exit code."""
+    """Function of a verb, from its arguments to an exit code."""
     main: Callable[[Sequence[str]], int] = importlib.import_module(f"train_bench.cli.commands.{verb}").main
     return main
 

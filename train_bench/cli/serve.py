@@ -1,6 +1,6 @@
-"""Pages for the browsers of this machine: on 127.0.0.1 alone, to be read and never to be changed.
+"""Read-only pages for the browsers of this machine, on 127.0.0.1 only.
 
-Whoever serves them decides what there is: a path of an address is a key, and no path of a file.
+The caller decides which pages exist: a path of an address is a key, and no path of a file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Page = Callable[[str], str | None]
 
 
 class Server(ThreadingHTTPServer):
-    """Serves what `page` makes, one page at a time. Raises `RequestError` where the port cannot be had."""
+    """Server of the output of `page`, one page at a time. Raises `RequestError` if the port is not available."""
 
     daemon_threads = True
     block_on_close = False
@@ -52,25 +52,25 @@ class Server(ThreadingHTTPServer):
             ) from error
 
     def server_bind(self) -> None:
-        """Without asking for the name of this host, as the parent does."""
+        """Bind without looking up the name of this host, which the parent does."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, self.server_address[1]
 
     @property
     def hosts(self) -> set[str]:
-        """What browsers call this server. A name of somebody else's that leads here, too, is refused: pages of that
-        name could read what is served here."""
+        """Host names of this server. A foreign name that resolves here is refused: pages of that name could read the
+        served pages."""
         named = {f"{host}:{self.server_port}" for host in (ADDRESS, "localhost")}
         return named | {ADDRESS, "localhost"} if self.server_port == 80 else named
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error of ours, and says nothing to the terminal."""
+        """Ignore a browser that went away; print nothing on the terminal."""
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One question of a browser."""
+    """One request of a browser."""
 
     server: Server
     timeout = PATIENCE_SECONDS
@@ -78,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
     error_message_format = "%(code)d %(message)s\n"
 
     def do_GET(self) -> None:
-        """A page."""
+        """Send a page."""
         if self.headers.get_all("Host", []) not in ([host] for host in self.server.hosts):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return
@@ -121,14 +121,14 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def end_headers(self) -> None:
-        """With those of every answer."""
+        """Add the headers of every response."""
         for name, value in HEADERS.items():
             self.send_header(name, value)
         super().end_headers()
 
     def version_string(self) -> str:
-        """Nothing about versions."""
+        """No versions."""
         return "train-bench"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal is not told each question."""
+        """Print no line per request."""

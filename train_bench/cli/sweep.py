@@ -1,8 +1,8 @@
-"""A sweep: each job of it is a process of its own, the command that a user would type for it, so that a job that
-is refused, fails or is killed takes no other down, whichever of Hydra's launchers starts it.
+"""A sweep: each of its jobs is a process of its own, with the command that a user would type for it, so that a job
+that is refused, fails or is killed takes no other down, whichever of Hydra's launchers starts it.
 
-A sweep's folder holds `sweep.json` (the jobs that were asked), per job `N.json` (how it went), `N.stderr` and
-`N/`, its campaign.
+A sweep's folder holds `sweep.json` (the requested jobs), per job `N.json` (its outcome), `N.stderr` and `N/`, its
+campaign.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LOST = "its process was killed, or never started"
 
 
 def begin(folder: Path, jobs: Sequence[Sequence[str]]) -> None:
-    """Write down what was asked, before any job starts."""
+    """Write down the requested jobs before any of them starts."""
     files.write_json(folder / "sweep.json", [list(overrides) for overrides in jobs])
 
 
 def run_job(verb: str, folder: Path, number: int, overrides: Sequence[str], *, together: bool) -> int:
-    """Carry out one job, at the same time as others if `together`, and leave how it went in the sweep's folder.
+    """Carry out one job, at the same time as others if `together`, and write its outcome into the sweep's folder.
     Returns its exit code."""
     campaign = folder / str(number)
     stores = [override for override in overrides if override.startswith("store=")]  # no plan keeps it
@@ -53,8 +53,8 @@ def run_job(verb: str, folder: Path, number: int, overrides: Sequence[str], *, t
 
 def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
     """Show one table of all jobs, which ran `together` or not, and the `trouble` of the launcher that started them.
-    Those that a batch system ran elsewhere do not slow others down. Returns 0 if all did what they were asked, 2 if all
-    were refused, else 1."""
+    Jobs that a batch system ran elsewhere do not slow others down. Returns 0 if all succeeded, 2 if all were
+    refused, else 1."""
     jobs = outcomes(folder)
     here = [job for job in jobs if not job["queued"]]
     table.show_sweep(jobs, folder, console(), together=together and len(here) > 1)
@@ -66,8 +66,8 @@ def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
 
 
 def _reached(job: Mapping[str, Any]) -> bool:
-    """Whether every run that a job was asked for reached the target by the rules, be they as many as a score takes or
-    fewer."""
+    """True if every requested run of a job reached the target by the rules, even if they are fewer than a score
+    takes."""
     if job["exit_code"] != 1 or job["score"] is None:
         return bool(job["exit_code"] == 0)
     runs, incomplete = job["score"]["runs"], len(job["score"]["runs"]) < job["score"]["runs_required"]
@@ -76,9 +76,9 @@ def _reached(job: Mapping[str, Any]) -> bool:
 
 
 def outcomes(folder: Path) -> list[dict[str, Any]]:
-    """One object per job, for the table: `number`, `overrides`, `exit_code` (None where a job left
-    nothing), `said` (its last line on standard error), `runs` (how many were planned; None where nothing was),
-    whether they were `queued` in a batch system, and `score` (the object of its score.json, or None)."""
+    """One object per job, for the table: `number`, `overrides`, `exit_code` (None if a job left nothing), `said`
+    (its last line on standard error), `runs` (planned number; None without a plan), `queued` (in a batch system),
+    and `score` (the object of its score.json, or None)."""
     jobs = []
     for number, overrides in enumerate(files.read_json(folder / "sweep.json")):
         path, campaign = folder / f"{number}.json", folder / str(number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """Its name, its arguments in the help page, and what it does, as an imperative."""
+    """A verb: its name, its arguments in the help page, and its description, as an imperative."""
 
     name: str
     arguments: str
@@ -15,7 +15,7 @@ class Verb:
 
     @property
     def composes(self) -> bool:
-        """Whether it composes a configuration of overrides, with Hydra."""
+        """True if it composes a configuration of overrides, with Hydra."""
         return self.arguments.startswith("[OVERRIDE")
 
 
@@ -109,7 +109,7 @@ COMPOSING = tuple(verb.name for group in GROUPS.values() for verb in group if ve
 
 
 def help_page() -> str:
-    """The page of `train-bench --help`."""
+    """Page of `train-bench --help`."""
     lines = ["train-bench VERB ...: measure the time to train a model to a given quality.", ""]
     for name, verbs in GROUPS.items():
         lines += [f"{name}:", *(f"  {verb.name:<10} {verb.arguments:<17} {verb.does}" for verb in verbs), ""]

@@ -1,4 +1,4 @@
-"""What a round allows a benchmark, as one object: rules, schedule, reference values and points."""
+"""Allowed values of a benchmark in a round, as one object: rules, schedule, reference values and points."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from train_bench.rules.ruleset import BenchmarkRules
 def allowed_values(
     rules: BenchmarkRules, division: str, points: Sequence[Point], reference: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The object that `rules --json` prints. `reference` holds the values of our reference's configuration;
-    where it has none, a value that all reference points share stands in."""
+    """Build the object that `rules --json` prints. `reference` holds the values of our reference's configuration;
+    without one, a value that all reference points share."""
     batch_size = reference.get("global_batch_size")
     shared = {
         key: point.hyperparameters[key]
@@ -46,7 +46,7 @@ def allowed_values(
 
 
 def _schedule(rules: BenchmarkRules, batch_size: int | None, points: Sequence[Point]) -> str | None:
-    """In words, at the reference's batch size, else at that of the smallest reference point."""
+    """Evaluation schedule in words, at the reference's batch size, else at that of the smallest reference point."""
     size = batch_size or (points[0].batch_size if points else None)
     due = rules.schedule_at(size)
     if due is None:

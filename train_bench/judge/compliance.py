@@ -1,9 +1,9 @@
-"""A run's log against the rules: findings, and whether the run is compliant and converged.
+"""Compliance of a run's log: findings, and whether the run is compliant and converged.
 
-Two questions are kept apart. *Converged*: `run_stop` says success and the logged quality reached the
-target. *Compliant*: every rule holds that holds for runs that fail to converge, too. A run that misses
-the target is an honest slow run; a run that breaks a rule is none. `officially_compliant` is what the
-official checker says of the file: no errata, and a run that missed the target is refused, too.
+Two separate verdicts. *Converged*: `run_stop` says success and the logged quality reached the target. *Compliant*:
+every rule holds that also applies to runs that fail to converge. A run that misses the target is an honest slow run;
+a run that breaks a rule is no result. `officially_compliant` is the official checker's verdict on the file: no
+errata, and a run that missed the target is refused, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdict:
-    """What the rules say of one run."""
+    """Verdict of the rules on one run."""
 
     converged: bool
     compliant: bool
@@ -43,8 +43,8 @@ def judge_run(
     world_size: int | None = None,
     of_command: bool = False,
 ) -> RunVerdict:
-    """Judge one log by itself and against what was `planned`. `closed` holds a log that announces the open division to
-    the rules of the closed one. `world_size` and `of_command` as in `LogCase`."""
+    """Judge one log by itself and against what was `planned`. `closed` holds a log that announces the open division
+    to the rules of the closed one. `world_size` and `of_command` as in `LogCase`."""
     failures = check(rules, log.events) if log.events else []
     officially = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
     as_logged = record, log
@@ -71,7 +71,7 @@ def judge_together(
     rules: BenchmarkRules,
     planned: Planned | None = None,
 ) -> tuple[RunVerdict, ...]:
-    """The verdicts with the findings that only show among several logs."""
+    """The verdicts with the findings that need several logs."""
     return tuple(map(with_findings, records, verdicts, check_among_runs(records, planned, rules)))
 
 
@@ -85,7 +85,7 @@ def _as_closed(record: RunRecord, log: Log) -> tuple[RunRecord, Log]:
 
 
 def with_findings(record: RunRecord, verdict: RunVerdict, findings: Sequence[Finding]) -> RunVerdict:
-    """A verdict with what else was found of the run."""
+    """A verdict with further findings on the run."""
     officially = verdict.officially_compliant
     return _verdict(record, [*verdict.findings, *findings], officially=officially)
 

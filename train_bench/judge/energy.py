@@ -1,11 +1,11 @@
-"""Power logs beside results -> the energy of a run (power rules; the rounds 1.x have none).
+"""Energy of a run from the power logs beside its results (power rules; the rounds 1.x have none).
 
-Those that a campaign has written itself (`energy=auto`) say on their first line what they were read from, the idle
-power of the host, and how many hosts there are.
+The first line of a power log that a campaign has written itself (`energy=auto`) names the source of the readings,
+the idle power of the host, and the number of hosts.
 
-`BENCHMARK/power/result_N/node_K.txt` holds the readings of a node in watts between `power_measurement_start`
-and `power_measurement_stop`, `sw_K.txt` an estimate of the interconnect. Energy is the mean power over the
-measurement, times the conversion efficiency, times the time-to-train.
+`BENCHMARK/power/result_N/node_K.txt` holds the readings of a node in watts between `power_measurement_start` and
+`power_measurement_stop`, `sw_K.txt` an estimate of the interconnect. Energy is the mean power over the measurement,
+times the conversion efficiency, times the time-to-train.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from train_bench.logs.record import RunRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """`joules` of a run, those `above_idle` (None where an idle power is not stated for all that was measured), and
-    the `sources` that campaigns name."""
+    """`joules` of a run, those `above_idle` (None unless an idle power is stated for everything measured), and the
+    `sources` that campaigns name."""
 
     joules: float
     above_idle: float | None
@@ -36,7 +36,7 @@ class Energy:
 
 
 def energy_of(record: RunRecord) -> Energy | None:
-    """Of a run over all its nodes and switches; None without power logs or a time, or where one of the logs
+    """Energy of a run over all its nodes and switches; None without power logs or a time, or if one of the logs
     gives no power or is missing."""
     path = Path(record.file)
     folder = path.parent / "power" / path.stem
@@ -63,7 +63,7 @@ def energy_of(record: RunRecord) -> Energy | None:
 
 
 def kept_energy(records: Sequence[RunRecord], dropped: Sequence[bool]) -> Energy | None:
-    """The means of the runs that the time score keeps; None where one of them has no power logs."""
+    """Means of the runs that the time score keeps; None if one of them has no power logs."""
     runs = [energy_of(record) for record, left_out in zip(records, dropped, strict=True) if not left_out]
     known = [run for run in runs if run is not None]
     if not known or len(known) < len(runs):
@@ -77,7 +77,7 @@ def kept_energy(records: Sequence[RunRecord], dropped: Sequence[bool]) -> Energy
 
 
 def _node(events: Sequence[Event]) -> float | None:
-    """Mean watts: each reading holds since the one before it."""
+    """Mean watts of a node: each reading holds since the one before it."""
     ordered = sorted(events, key=lambda event: event.time_ms)
     started = next((event.time_ms for event in ordered if event.key == "power_measurement_start"), None)
     stopped = next((event.time_ms for event in ordered if event.key == "power_measurement_stop"), None)
@@ -99,7 +99,7 @@ def _node(events: Sequence[Event]) -> float | None:
 
 
 def _stated(events: Sequence[Event]) -> Mapping[str, Any]:
-    """What the first line of a campaign's own log says besides."""
+    """Further fields on the first line of a campaign's own log."""
     return next((event.metadata for event in events if event.key == "power_measurement_start"), {})
 
 
@@ -115,13 +115,13 @@ def _switch(events: Sequence[Event]) -> float | None:
 
 
 def _efficiency(events: Sequence[Event]) -> float | None:
-    """1 where nothing is stated; None where what is stated is none."""
+    """Conversion efficiency: 1 if none is stated; None if the stated one is invalid."""
     stated = [event.value for event in events if event.key == "conversion_eff"]
     return plain_number(stated[0]) if stated else 1.0
 
 
 def plain_number(value: Any) -> float | None:
-    """A number that is not negative, or an object that has one as `value`."""
+    """Non-negative number, or an object with one as `value`."""
     value = value.get("value") if isinstance(value, Mapping) else value
     plain = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18
     return float(value) if plain else None

@@ -1,4 +1,4 @@
-"""The logs of one entry -> a judgement. Works years later, without torch, on other people's logs."""
+"""Judgement of the logs of one entry. Needs no torch, and works on other people's logs and years later."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ OPEN_ENTRY = rcp.RcpVerdict(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Records, verdicts (one per record), what was found beside the logs, and the score of an entry; of a published one
-    also its peers, where some are known. `restarts` is what checkpoints and failures cost runs that had such, `looked`
-    what the caller of `judge_entry` kept of each log."""
+    """Records, verdicts (one per record), findings on the entry, and its score; of a published entry also its peers,
+    if some are known. `restarts` are the costs of checkpoints and failures of runs that had such, `looked` the
+    values that the caller of `judge_entry` kept of each log."""
 
     location: Location
     records: tuple[RunRecord, ...]
@@ -53,13 +53,13 @@ class Judgement:
 
     @property
     def name(self) -> str:
-        """How people call the entry."""
+        """Display name of the entry."""
         parts = (self.score.submitter, self.score.system, self.score.benchmark)
         return "/".join(part for part in parts if part)
 
     @property
     def origin(self) -> dict[str, str | None]:
-        """Where the logs lie, and of a campaign when it began and from which revision."""
+        """Location of the logs, and of a campaign its start and its revision."""
         plan = self.location.plan
         return {
             "folder": str(self.location.folder),
@@ -69,12 +69,12 @@ class Judgement:
 
     @property
     def energy(self) -> Energy | None:
-        """Of the runs that make the score, where power logs lie beside them."""
+        """Energy of the runs that make the score, if power logs lie beside them."""
         left_out = [run.dropped or not run.counted for run in self.score.runs]
         return kept_energy(self.records, left_out)
 
     def energy_as_json(self) -> dict[str, Any] | None:
-        """What `score` says of it."""
+        """Energy as in `score --json`."""
         return None if (energy := self.energy) is None else energy.as_json()
 
     def as_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Judgement:
         return score | self.origin | {"peers": self.peers_as_json(), "findings": findings}
 
     def peers_as_json(self) -> dict[str, Any] | None:
-        """What `judge` and `score` say of them."""
+        """Peers as in `judge --json` and `score --json`."""
         return None if self.peers is None else self.peers.as_json()
 
 
@@ -97,11 +97,10 @@ def judge_entry(
     changes: Changes | None = None,
     look: Callable[[Log], Any] | None = None,
 ) -> Judgement:
-    """Judge the logs of one entry, by the plan beside them where there is one.
+    """Judge the logs of one entry, by the plan beside them if there is one.
 
-    `changes` gives the differences of a planned configuration from the benchmark as it is defined here. The result of
-    `look` of each log is kept with the judgement.
-    Raises `LogError` where nothing names their benchmark.
+    `changes` gives the differences of a planned configuration from the benchmark as it is defined here. The result
+    of `look` for each log is kept with the judgement. Raises `LogError` if nothing names their benchmark.
     """
     rules, planned = _rules_of(location), planned_of(location)
     logs = [_judge_log(file, location, planned, rules, look) for file in sorted(location.files, key=_order)]
@@ -157,8 +156,8 @@ def _rules_of(location: Location) -> BenchmarkRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JudgedLog:
-    """One parse of a log: its record, its verdict (`as_closed` where it announces the open division and is held to the
-    closed one), the keys it has of those that only some programs log, the costs of failures, the result of `look`."""
+    """One parse of a log: its record, its verdict (`as_closed` if it announces the open division and is held to the
+    closed one), its keys among those that only some programs log, the costs of failures, the result of `look`."""
 
     record: RunRecord
     verdict: RunVerdict
@@ -222,7 +221,7 @@ def _entry_case(
 def _warnings(
     of_campaign: Sequence[Finding], records: Sequence[RunRecord], of_runs: Sequence[Sequence[Finding]]
 ) -> tuple[str, ...]:
-    """Findings for review of the files that a campaign has left, in sentences."""
+    """Findings for review of the files that a campaign has left, as sentences."""
     sentences = [
         f"{Path(record.file).name}: {one.message}"
         for record, findings in zip(records, of_runs, strict=True)
@@ -254,8 +253,8 @@ def _rcp_test(
 
 
 def common_batch_size(records: Sequence[RunRecord], rules: BenchmarkRules) -> int | None:
-    """The global batch size of all runs. Where an erratum allows others, it is that of the majority, if not
-    more runs differ than may be dropped."""
+    """Global batch size of all runs. If an erratum allows others, that of the majority, unless more runs differ than
+    may be dropped."""
     sizes = Counter(record.global_batch_size for record in records if record.global_batch_size is not None)
     if len(sizes) == 1:
         return next(iter(sizes))
@@ -269,7 +268,7 @@ def common_batch_size(records: Sequence[RunRecord], rules: BenchmarkRules) -> in
 def _origin(
     location: Location, records: Sequence[RunRecord], rules: BenchmarkRules, stated: Sequence[str]
 ) -> Origin:
-    """Runs of a reference convergence point were declared for that, and are no result."""
+    """Origin of the entry. Runs of a reference convergence point were declared for that, and are no result."""
     plan = location.plan_or_package
     of_a_result = plan.get("runs_required") == rules.runs
     first = records[0].announced if records else {}
@@ -292,7 +291,7 @@ def _origin(
 
 
 def benchmark_of(location: Location, rounds: ruleset.Ruleset) -> str:
-    """The name that most logs give, else that of the folder."""
+    """Benchmark name in most logs, else that of the folder."""
     values = [log.first_value(file, "submission_benchmark") for file in location.files]
     named = Counter(value for value in values if isinstance(value, str))
     known = [name for name, _ in named.most_common() if name in rounds.benchmarks]

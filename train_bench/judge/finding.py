@@ -1,4 +1,4 @@
-"""One thing that somebody should know about a log or an entry, and how much it weighs."""
+"""Finding on a log or an entry, and its grade."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LONGEST_VALUE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`check` names the kind, `line` counts from 1 (0: no line of its own). `message` is for people and says
-    everything; the fields after it say the same one by one where they are known: the value seen, what
-    is allowed, the paragraph of the training rules, what to do, and the erratum that waives it."""
+    """`check` is the kind, `line` counts from 1 (0: no line of its own). `message` is for people and complete; the
+    other fields repeat its parts if they are known: the logged value, the allowed one, the paragraph of the training
+    rules, the remedy, and the erratum that waives it."""
 
     check: str
     grade: str
@@ -36,7 +36,7 @@ class Finding:
     erratum: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for strict JSON; a value that JSON cannot say is told as text."""
+        """Plain data for strict JSON; a value without a JSON form becomes text."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return fields | {"value": _plain(self.value)}
 
@@ -61,7 +61,7 @@ def finding(
     value: Any = None,
     grade: str | None = None,
 ) -> Finding:
-    """A finding of a check of ours: a broken rule in a strict round, for review in an official one."""
+    """Finding of one of our own checks: a broken rule in a strict round, for review in an official one."""
     return Finding(
         check=check,
         grade=grade or (BREAKS if rules.strict else REVIEW),

@@ -1,4 +1,4 @@
-"""The judge at work while a run's log grows: says at once what can no longer become compliant."""
+"""Compliance check of a growing log: reports irreversible rule violations at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 
 class LiveCheck:
-    """Fed line by line with the log of one run. `used_seeds` are those of the campaign's earlier runs."""
+    """Takes the log of one run line by line. `used_seeds` are those of the campaign's earlier runs."""
 
     def __init__(self, rules: BenchmarkRules, path: Path, used_seeds: Container[int]) -> None:
         self._rules = rules
@@ -28,7 +28,7 @@ class LiveCheck:
         self._reported: set[tuple[str, int]] = set()
 
     def event(self, event: Event) -> list[Finding]:
-        """The next line: what it broke for good."""
+        """Check the next line; returns its irreversible rule violations."""
         self._events.append(event)
         self._logged.add(event.key)
         self._checking.feed(event)
@@ -41,7 +41,7 @@ class LiveCheck:
         return self._new(findings)
 
     def waiting(self, now_ms: int) -> list[Finding]:
-        """No new line: an initialisation that has run out of its budget."""
+        """Check without a new line: an initialisation over its time limit."""
         if "init_start" not in self._logged or "init_stop" in self._logged:
             return []
         stopped = Event(key="init_stop", value=None, time_ms=now_ms, line=0)

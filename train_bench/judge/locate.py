@@ -1,4 +1,4 @@
-"""Where the logs of entries lie, what the folders around them say, and what is no entry there."""
+"""Search for the logs of entries below a path; reads the names of the folders around them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ REPEATED, ATTEMPT = "failed", re.compile(r"result_\d+_\d+\.txt")
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """The result files of one entry, and the plan of the campaign that left them (empty for logs that came
-    alone). The names are those of the folders, where logs lie as submissions do
-    (`SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt`; HPC rounds have `strong` or `weak` between system and benchmark,
-    the `scaling`). `alone` is a single log, asked for by itself."""
+    """Result files of one entry, and the plan of the campaign that wrote them (empty for logs without one). The
+    names are those of the folders in a submission's layout (`SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt`; HPC
+    rounds have `strong` or `weak` between system and benchmark, the `scaling`). `alone` is a single log, given by
+    itself."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -41,31 +41,32 @@ class Location:
 
     @property
     def _submitted(self) -> Path:
-        """The folder of the submitter."""
+        """Folder of the submitter."""
         return self.folder.parents[2 if self.scaling is None else 3]
 
     @property
     def system_file(self) -> Path | None:
-        """The description of the system, which may not be there."""
+        """Description of the system, which may not exist."""
         if self.system is None:
             return None
         return self._submitted / "systems" / f"{self.system}.json"
 
     @property
     def plan_or_package(self) -> Mapping[str, Any]:
-        """What was planned: the plan, else what a package holds of it; empty for logs of others."""
+        """The plan, else its fields in a package; empty for logs of others."""
         return self.plan or self.configuration
 
     @property
     def runs_command(self) -> bool:
-        """Whether a program of the user's own has trained, of which less is known than of a reference."""
+        """True if a program of the user's own has trained; less is known of it than of a reference."""
         software = self.plan_or_package.get("software")
         return isinstance(software, Mapping) and isinstance(software.get("program"), Mapping)
 
     @cached_property
     def configuration(self) -> Mapping[str, Any]:
-        """What `package` wrote beside the source of these results: the plan without its jobs, the `config` of these,
-        the `attempts` at the runs that were packaged, and what was `overruled` by force. Empty where there is none."""
+        """Configuration that `package` wrote beside the source of these results: the plan without its jobs, the
+        `config` of these, the `attempts` at the packaged runs, and the objections `overruled` by force. Empty
+        without one."""
         if self.system is None or self.benchmark is None:
             return {}
         implementations = self._submitted / "benchmarks" / self.benchmark / "implementations"
@@ -79,7 +80,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """The entries below a path, why others cannot be read, and what was passed over, each in a sentence."""
+    """Entries below a path, the reasons for unreadable ones, and the skipped ones, each as a sentence."""
 
     locations: tuple[Location, ...]
     unjudged: tuple[str, ...] = ()
@@ -87,12 +88,12 @@ class Entries:
 
 
 def find(path: Path, ruleset_name: str | None) -> Entries:
-    """Every entry below `path`, which may be a log, a folder of logs or any folder above such. Every folder that
-    holds logs is an entry; a plan counts for the logs that lie beside it alone, and hides nothing.
+    """Find every entry below `path`: a log, a folder of logs or any folder above such. Every folder that holds logs
+    is an entry; a plan counts only for the logs that lie beside it, and hides nothing.
 
-    The ruleset is that of a campaign's plan, else `ruleset_name`, else the one that a folder
-    above is named after (`v1.1`). Raises `RequestError` where nothing says it for any entry, `LogError` where
-    there is no entry, or where the only one has a plan that is none.
+    The ruleset is that of a campaign's plan, else `ruleset_name`, else the one that a folder above is named after
+    (`v1.1`). Raises `RequestError` if the ruleset of no entry is known, `LogError` if there is no entry, or if the
+    only one has an invalid plan.
     """
     path = path.absolute()
     if path.is_file():
@@ -124,7 +125,7 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
 
 
 def in_folder(folder: Path, ruleset_name: str | None) -> Location | None:
-    """The entry whose logs lie in `folder` itself; None where none do."""
+    """Entry whose logs lie in `folder` itself; None without logs."""
     folder = folder.absolute()
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     files = _results(folder, names)
@@ -136,8 +137,8 @@ def _results(folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _entry(folder: Path, names: Sequence[str], *, top: bool) -> tuple[tuple[Path, ...], list[str]]:
-    """The logs of the entry in `folder`, and what is passed over there. Who asks for the logs of repeated runs
-    (`top`) gets them."""
+    """Logs of the entry in `folder`, and the files skipped there. A path given as the logs of repeated runs (`top`)
+    is not skipped."""
     files = _results(folder, names)
     if folder.name == REPEATED and not top and (folder.parent / "plan.json").is_file():
         attempts = [file for file in files if ATTEMPT.fullmatch(file.name)]
@@ -153,8 +154,7 @@ def _entry(folder: Path, names: Sequence[str], *, top: bool) -> tuple[tuple[Path
 
 
 def _links(path: Path, folder: Path, below: Sequence[str]) -> list[str]:
-    """Folders that are links are not walked through; what they lead to is told if it is not walked through
-    otherwise."""
+    """Links to folders are not followed; report those whose target is not searched otherwise."""
     links = [folder / name for name in below if (folder / name).is_symlink()]
     return [
         f"{link} is a link to {link.resolve()}, which lies elsewhere; judge that folder itself."
@@ -164,7 +164,7 @@ def _links(path: Path, folder: Path, below: Sequence[str]) -> list[str]:
 
 
 def badly_ended(folder: Path) -> tuple[str, ...]:
-    """Which jobs of a batch system that a campaign was submitted to ended badly, and how."""
+    """Jobs of a campaign in a batch system that ended badly, and their ends."""
     path = folder / "batch.json"
     if not path.exists():
         return ()
@@ -207,7 +207,7 @@ def _plan(folder: Path) -> dict[str, Any]:
 
 
 def round_of(folder: Path) -> str | None:
-    """The ruleset that `folder` or one above it is named after, as in `v1.1`."""
+    """Ruleset that `folder` or one above it is named after, as in `v1.1`."""
     for part in reversed(folder.parts):
         match = ROUND_FOLDER.fullmatch(part)
         name = f"{match[1] or 'training'}-{match[2]}{match[3] or '.0'}" if match else None

@@ -1,13 +1,12 @@
-"""Reference convergence points: does a submission need as much training as the reference does?
+"""RCP test: training needed by a submission against the reference convergence points, olympic means.
 
-A submission that needs less fails. One that needs more is for review, by the same test the other way round: nothing
-official asks, but training that works worse than the reference's is no measurement of it.
+A submission that converges earlier fails. One that converges later is for review, by the mirror image of the test:
+no official rule demands it, but training that works worse than the reference's does not measure it.
 
-The statistics are those of the official checker, closed form instead of bisection: mean without the
-`drop` lowest and highest values, population deviation of all values, pruning of points that
-their neighbours make superfluous, interpolation over the batch size. `official_verdict` is the verdict that the
-official checker gives itself, with what it gets wrong. Rounds of our own choose the level of the test and whether
-points are pruned (`rules/rounds/mini.yaml`).
+The statistics are those of the official checker, closed form instead of bisection: mean without the `drop` lowest
+and highest values, population deviation of all values, pruning of points that their neighbours make superfluous,
+interpolation over the batch size. `official_verdict` is the verdict of the official checker itself, including its
+errors. Rounds of our own choose the level of the test and whether points are pruned (`rules/rounds/mini.yaml`).
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ FAILED = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Convergence of the reference at one batch size; `count` is the number of runs behind it, `values` what each of
-    them needed, in the benchmark's unit, and `seeds` are theirs where they are known."""
+    """Convergence of the reference at one batch size; `count` is its number of runs, `values` the progress to the
+    target of each in the benchmark's unit, and `seeds` theirs if they are known."""
 
     batch_size: int
     mean: float
@@ -53,12 +52,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RcpVerdict:
-    """`verdict` is pass, fail, missing (no point near this batch size) or none (the benchmark has no
-    points at all), or in the official verdict also crash. `mean` and `bound` are the reference's mean and the lowest
-    mean that passes, in the benchmark's unit; `submission_mean` is what was compared. `factor` makes a result
-    comparable that converged faster than the reference (at least 1; 1 unless the verdict is pass; None
-    where the official checker gives none). `upper_bound` is the highest mean that is not called slower than the
-    reference, and `slower` whether the submission is: for review, whatever the verdict."""
+    """`verdict` is pass, fail, missing (no point near this batch size) or none (the benchmark has no points at all),
+    or in the official verdict also crash. `mean` and `bound` are the reference's mean and the lowest mean that
+    passes, in the benchmark's unit; `submission_mean` is the compared one. `factor` scales a result that converged
+    faster than the reference (at least 1; 1 unless the verdict is pass; None if the official checker gives none).
+    `upper_bound` is the highest mean that is not called slower than the reference, and `slower` is true above it:
+    for review, whatever the verdict."""
 
     verdict: str
     message: str
@@ -76,8 +75,8 @@ class RcpVerdict:
 
 def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...]:
     """All points of a benchmark: those of official rounds from the installed package, and ours from
-    <folder>/<round>/<reference>.json of each of `rcp_folders`; what comes first counts where several have a batch
-    size. Empty where there are none."""
+    <folder>/<round>/<reference>.json of each of `rcp_folders`; the first counts if several have a batch size. Empty
+    without points."""
     absent = {size for erratum in rules.errata for size in erratum.without_points}
     theirs = official(rules)
     known = {point.batch_size for point in theirs}
@@ -91,15 +90,13 @@ def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...
 
 
 def digest(points: Sequence[Point]) -> str | None:
-    """Ties a plan and a verdict to the points that a benchmark had, whatever they were made with; None where there
-    are none."""
+    """Digest of a benchmark's points, for plans and verdicts, whatever they were made with; None without points."""
     content = [[point.batch_size, point.mean, point.deviation, point.count] for point in points]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest() if points else None
 
 
 def official(rules: BenchmarkRules) -> tuple[Point, ...]:
-    """The points of the installed package. Its files hold one benchmark each; what they call it may differ
-    from what logs do."""
+    """Points of the installed package. Its files hold one benchmark each, whose name may differ from that in logs."""
     folder = package_folder("rcp_checker") / rules.ruleset.replace("-", "_")
     return _official(folder / f"rcps_{rules.reference}.json", rules.drop)
 
@@ -134,9 +131,9 @@ def _point(record: dict[str, Any], drop: int) -> Point:
 
 
 def prune(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Without points of smaller batch size than the fastest one, and without those that converge more
-    slowly than their neighbours interpolate (one walk, stepping back after a removal). Of the points at a
-    batch size that stays, the first counts."""
+    """Remove points of smaller batch size than the fastest one, and those that converge more slowly than their
+    neighbours interpolate (one walk, stepping back after a removal). Of the points at a remaining batch size, the
+    first counts."""
     if not points:
         return ()
     fastest = min(points, key=lambda point: point.mean)
@@ -154,8 +151,8 @@ def prune(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def used(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Point, ...]:
-    """The points that a submission is compared with, by batch size: those that pruning leaves, or all of them where
-    the round does not prune. Of several at a batch size the first counts."""
+    """Points that a submission is compared with, by batch size: those that pruning leaves, or all of them if the
+    round does not prune. Of several at a batch size the first counts."""
     if rules.rcp_pruned:
         return prune(points)
     first = {point.batch_size: point for point in reversed(points)}
@@ -207,11 +204,11 @@ def verdict(
 
 
 def highest_mean_at(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> float | None:
-    """The highest mean at a batch size that is not called slower than the reference; None above all points.
+    """Highest mean at a batch size that is not called slower than the reference; None above all points.
 
-    Other than the lower bound it takes every point at its word, pruned or not: at the batch size of a pruned one
-    the reference is as slow as it says. Of several at a batch size the slowest counts. Below all points the smallest
-    stands in: a smaller batch needs no more epochs.
+    Unlike the lower bound it uses every point, pruned or not: at the batch size of a pruned one the reference is as
+    slow as it says. Of several at a batch size the slowest counts. Below all points the smallest stands in: a
+    smaller batch needs no more epochs.
     """
     slowest = {point.batch_size: point for point in sorted(points, key=lambda point: point.mean)}
     higher = min((size for size in slowest if size >= batch_size), default=None)
@@ -227,8 +224,8 @@ def highest_mean_at(points: Sequence[Point], rules: BenchmarkRules, batch_size: 
 def official_verdict(
     rules: BenchmarkRules, batch_sizes: Sequence[int | None], convergences: Sequence[float | None]
 ) -> RcpVerdict:
-    """What the official checker says of the logs of an entry: it takes at most one failed run (four of
-    3D U-Net) as a very large number, and crashes where its tables or the logs have a hole."""
+    """Verdict of the official checker on the logs of an entry: it takes at most one failed run (four of 3D U-Net) as
+    a very large number, and crashes on gaps in its tables or the logs."""
     crash = next((erratum for erratum in rules.errata if erratum.rcp_crashes), None)
     if crash is not None:
         return RcpVerdict(verdict=CRASH, message=f"the official checker stops ({crash.id})", factor=None)
@@ -253,7 +250,7 @@ def official_verdict(
 
 
 def _decided(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, mean: float) -> RcpVerdict:
-    """The comparison with the point at a batch size, between two, or with the smallest."""
+    """Comparison with the point at a batch size, between two, or with the smallest."""
     kept = used(points, rules)
     exact = [point for point in kept if point.batch_size == batch_size]
     lower = [point for point in kept if point.batch_size < batch_size]
@@ -278,8 +275,8 @@ def _decided(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, me
 
 
 def lowest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
-    """The lowest mean of a submission that passes against a point at the round's level. N - 2 submission values
-    whatever is dropped, as the official checker counts them."""
+    """Lowest mean of a submission that passes against a point at the round's level. N - 2 submission values whatever
+    is dropped, as the official checker counts them."""
     bound = smallest_acceptable_mean(
         point.mean, point.deviation, n_reference, rules.runs - 2, rules.rcp_level
     )
@@ -287,7 +284,7 @@ def lowest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
 
 
 def highest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
-    """The highest mean of a submission that is not slower than a point: the mirror image of `lowest_mean` at 5 %,
+    """Highest mean of a submission that is not slower than a point: the mirror image of `lowest_mean` at 5 %,
     whatever the round's level, because a slower one is for review and not refused."""
     bound = largest_acceptable_mean(point.mean, point.deviation, n_reference, rules.runs - 2)
     return bound + rules.rcp_allowance

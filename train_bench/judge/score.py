@@ -1,4 +1,4 @@
-"""Records and verdicts -> a score, or the reasons why there is none. The object of `score.json`."""
+"""Score of an entry from records and verdicts, or the reasons for none. The object of `score.json`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What folders and a campaign's plan say of logs; None where nobody says it.
+    """Facts on logs from their folders and a campaign's plan; None if unknown.
 
     changes        the options that made another task of the benchmark
-    redefined      what was run otherwise than the benchmark is defined here, though the plan calls it no change
-    overruled      what `package --force` packaged the results in spite of
-    warnings       what a reader of the score should know, and what invalidates nothing
-    declared_runs  how many runs were planned
-    batch          how jobs of a batch system ended badly
+    redefined      values that differ from the benchmark as it is defined here, though the plan calls them no change
+    overruled      objections that `package --force` overruled
+    warnings       remarks for readers of the score, which invalidate nothing
+    declared_runs  number of planned runs
+    batch          bad ends of jobs in a batch system
     scaling        `strong` or `weak`, in HPC rounds
-    alone          a single log that was asked for by itself
+    alone          a single log given by itself
     """
 
     submitter: str | None = None
@@ -52,8 +52,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeakScaling:
-    """Many models at once (HPC rounds): how many runs count, of how many accelerators each, and the minutes from the
-    start of the first to the end of the last of them; `accelerators` is None where logs differ or do not say."""
+    """Many models at once (HPC rounds): the number of runs that count, the accelerators of each, and the minutes
+    from the start of the first to the end of the last of them; `accelerators` is None if logs differ or do not say."""
 
     models: int
     accelerators: int | None
@@ -62,8 +62,8 @@ class WeakScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRun:
-    """One run in the score. `minutes` is None where the log has no end; a run is not `counted` that lies
-    outside the window of runs that make the result."""
+    """One run in the score. `minutes` is None if the log has no end; a run outside the window of runs that make the
+    result is not `counted`."""
 
     index: int
     file: str
@@ -84,12 +84,11 @@ class ScoredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """`olympic_minutes` is the mean time-to-train without the extremes, `score_minutes` the same times the
-    RCP factor where the round applies it; both None where there are too few converged runs. Deviation
-    (ddof 1) and interval are of all converged runs. Of `weak` scaling, `score_minutes` is the time to train all models,
-    and there is no olympic mean. `disturbed` is a sentence where others had the
-    processors, `verified` one where kept weights were evaluated again. `official_verdict` is what the official tools
-    say."""
+    """`olympic_minutes` is the mean time-to-train without the extremes, `score_minutes` the same times the RCP
+    factor if the round applies it; both None with too few converged runs. Deviation (ddof 1) and interval are of all
+    converged runs. Of `weak` scaling, `score_minutes` is the time to train all models, and there is no olympic mean.
+    `disturbed` is a sentence if other processes had the processors, `verified` one if kept weights were evaluated
+    again. `official_verdict` is that of the official tools."""
 
     submitter: str | None
     system: str | None
@@ -129,8 +128,8 @@ class Score:
 
 
 def window_of(records: Sequence[RunRecord], times: Sequence[float], rules: BenchmarkRules) -> list[int]:
-    """Which of more runs than N make the result (rules, "Benchmark results"): in the order in which they
-    were started, of all windows of N runs the one whose score is the median. Positions in `records`.
+    """Window of the result among more than N runs (rules, "Benchmark results"): in the order in which they were
+    started, of all windows of N runs the one whose score is the median. Positions in `records`.
 
     Of an even number of windows it is the slower one in the middle.
     """
@@ -150,11 +149,10 @@ def make_score(
     official: OfficialVerdict,
     broken: Sequence[str] = (),
 ) -> Score:
-    """Judge the runs of an entry as a whole (rules, "Benchmark results": a run that did not converge counts
-    as the slowest, more of them than are dropped invalidate the result). In rounds that are not strict a
-    run that breaks a rule counts like one that did not converge, as the package checker has it. `compare`
-    gives the RCP verdict over the runs at the positions that make the result. `broken` are the rules that the
-    entry breaks as a whole."""
+    """Judge the runs of an entry as a whole (rules, "Benchmark results": a run that did not converge counts as the
+    slowest, more of them than are dropped invalidate the result). In rounds that are not strict a run that breaks a
+    rule counts like one that did not converge, as in the package checker. `compare` gives the RCP verdict over the
+    runs at the positions that make the result. `broken` are the rules that the entry breaks as a whole."""
     times = [
         record.minutes if counts(verdict, rules) and record.minutes is not None else math.inf
         for record, verdict in zip(records, verdicts, strict=True)
@@ -219,7 +217,8 @@ def make_score(
 def _weak(
     records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules
 ) -> WeakScaling | None:
-    """As the official tools have it: runs that converged and comply, if they are as many as the round demands."""
+    """Weak scaling as in the official tools: runs that converged and comply, if they are as many as the round
+    demands."""
     trained = [
         record
         for record, verdict in zip(records, verdicts, strict=True)
@@ -247,7 +246,7 @@ def _told(weak: WeakScaling | None) -> list[str]:
 
 
 def counts(verdict: RunVerdict, rules: BenchmarkRules) -> bool:
-    """Whether the time of a run counts, or the run as one that failed."""
+    """True if the time of a run counts, False if it counts as a failed run."""
     return verdict.converged and (verdict.compliant or rules.strict)
 
 
@@ -257,7 +256,7 @@ def _dropped(times: Sequence[float], drop: int) -> set[int]:
 
 
 def _interval(times: Sequence[float], drop: int, factor: float) -> tuple[float, float]:
-    """Of the score: that of the olympic mean, times the factor of the RCP check, which is taken as it is."""
+    """Confidence interval of the score: that of the olympic mean, times the RCP factor, which is taken as exact."""
     low, high = olympic_interval(times, drop)
     return low * factor, high * factor
 

@@ -1,4 +1,4 @@
-"""The arithmetic of results: means, intervals, and the bound of the convergence test."""
+"""Statistics of results: means, confidence intervals, and the bound of the convergence test."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MOST_RUNS = 1000
 
 
 def olympic_mean(values: Sequence[float], drop: int) -> float:
-    """Mean of what is left after the `drop` lowest and highest are taken away (rules, "Benchmark
-    results"). Infinite values stand for runs that failed. Raises `ValueError` if nothing is left."""
+    """Mean without the `drop` lowest and highest values (rules, "Benchmark results"). Infinite values stand for runs
+    that failed. Raises `ValueError` if nothing is left."""
     kept = sorted(values)[drop : len(values) - drop]
     if not kept:
         raise ValueError(f"{len(values)} values are too few to drop {drop} at each end")
@@ -38,8 +38,8 @@ def olympic_interval(values: Sequence[float], drop: int, level: float = 1 - ALPH
 
 
 def runs_for_half_width(values: Sequence[float], half_width: float, level: float = 1 - ALPHA) -> int | None:
-    """How many runs like these finite ones, at least two, the interval of their mean takes to be give or take
-    `half_width`, if they go on to differ as they do; None if it takes more than `MOST_RUNS`."""
+    """Number of runs for a confidence interval of +- `half_width`, if their spread is that of these finite values
+    (at least two); None above `MOST_RUNS`."""
     deviation = statistics.stdev(values)
     for runs in range(2, MOST_RUNS + 1):
         if student_quantile(runs - 1, (1 + level) / 2) * deviation / math.sqrt(runs) <= half_width:
@@ -50,8 +50,8 @@ def runs_for_half_width(values: Sequence[float], half_width: float, level: float
 def smallest_acceptable_mean(
     mean: float, deviation: float, n_reference: int, n_submission: int, alpha: float = ALPHA
 ) -> float:
-    """The lowest mean of a submission that a one-sided pooled t-test at level `alpha` does not call faster than
-    the reference (facts of the RCP checker): mean - t s sqrt(1/n1 + 1/n2), both deviations `deviation`.
+    """Lowest mean of a submission that a one-sided pooled t-test at level `alpha` does not call faster than the
+    reference (facts of the RCP checker): mean - t s sqrt(1/n1 + 1/n2), both deviations `deviation`.
 
     `n_reference` and `n_submission` are the counts after dropping.
     """
@@ -59,8 +59,7 @@ def smallest_acceptable_mean(
 
 
 def largest_acceptable_mean(mean: float, deviation: float, n_reference: int, n_submission: int) -> float:
-    """The highest mean that the same test at 5 % does not call slower: the mirror image of
-    `smallest_acceptable_mean`."""
+    """Highest mean that the same test at 5 % does not call slower: the mirror image of `smallest_acceptable_mean`."""
     return mean + _insignificant_difference(deviation, n_reference, n_submission, ALPHA)
 
 

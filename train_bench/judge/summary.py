@@ -1,4 +1,4 @@
-"""Many scores -> results beside each other: normalised to reference results, and as one custom summary."""
+"""Summary of many scores: normalised to reference results, and as one custom summary."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LONGEST_MINUTES = 1e12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The weighted geometric mean of the results of all entries; None where one has no score. `of` is what
-    was averaged: `minutes` (lower is better) or `normalised` results (reference / score, higher is better)."""
+    """Weighted geometric mean of the results of all entries; None if one has no score. `of` is the averaged
+    quantity: `minutes` (lower is better) or `normalised` results (reference / score, higher is better)."""
 
     of: str
     value: float | None
@@ -28,8 +28,8 @@ class Summary:
 
 
 def read_reference_results(path: Path) -> dict[str, float]:
-    """A JSON object of benchmark -> minutes: what results are normalised to. No official ones exist for
-    these rounds, so they are the user's."""
+    """Read a JSON object of benchmark -> minutes, to normalise results. No official ones exist for these rounds, so
+    they are the user's."""
     content = files.read_json(path)
     if not isinstance(content, dict) or not all(_is_a_time(value) for value in content.values()):
         raise RequestError(
@@ -39,7 +39,7 @@ def read_reference_results(path: Path) -> dict[str, float]:
 
 
 def read_weights(text: str) -> dict[str, float]:
-    """`resnet=2,bert=1` as weights by benchmark; an empty text weighs all alike."""
+    """Parse `resnet=2,bert=1` as weights by benchmark; an empty text weighs all alike."""
     weights = {}
     for part in filter(None, text.split(",")):
         name, _, number = part.partition("=")
@@ -57,7 +57,7 @@ def read_weights(text: str) -> dict[str, float]:
 
 
 def normalised(score: Score, reference: Mapping[str, float]) -> float | None:
-    """reference / score; None where either is missing (rules, "Benchmark results")."""
+    """reference / score; None if either is missing (rules, "Benchmark results")."""
     minutes = reference.get(score.benchmark)
     return None if minutes is None or not score.score_minutes else minutes / score.score_minutes
 

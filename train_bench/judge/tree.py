@@ -1,4 +1,4 @@
-"""A log, a campaign, or a whole tree of results -> judgements, several at a time."""
+"""Judgements of a log, a campaign, or a whole tree of results, several at a time."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The entries below a path, in the order of their folders, why others could not be judged, and what was
-    passed over because it is no entry."""
+    """Entries below a path in the order of their folders, the reasons for unjudged ones, and the skipped files,
+    which are no entry."""
 
     entries: tuple[Judgement, ...]
     unjudged: tuple[str, ...] = ()
@@ -45,12 +45,12 @@ class Judged:
 
     @property
     def is_one_entry(self) -> bool:
-        """Whether there is one entry and nothing else to tell."""
+        """True for one entry and nothing else to report."""
         return len(self.entries) == 1 and not self.unjudged and not self.skipped
 
     @property
     def valid(self) -> bool:
-        """Whether every entry is."""
+        """True if every entry is valid."""
         return not self.unjudged and all(entry.score.valid for entry in self.entries)
 
     def as_json(self) -> dict[str, Any]:
@@ -69,10 +69,10 @@ def judge_tree(
     judge: Callable[..., Judgement] = judge_entry,
 ) -> Judged:
     """Judge everything below `path`, by the rules that its folders name, else by `ruleset_name`. `changes` is
-    `judge_entry`'s, and `judge` takes what that takes. Published entries are set beside each other and beside those of
-    `table`, which is asked for where there are any.
+    `judge_entry`'s, and `judge` has its signature. Published entries are compared with each other and with those of
+    `table`, which is called if there are any.
 
-    Raises `RequestError` where nothing says the rules, `LogError` where there is nothing to judge.
+    Raises `RequestError` if no ruleset is known, `LogError` if there is nothing to judge.
     """
     entries_there = find(path, ruleset_name)
     locations = entries_there.locations
@@ -90,7 +90,7 @@ def judge_tree(
 
 
 def _judged_or_why_not(judge: Callable[[Location], Judgement], location: Location) -> Judgement | str:
-    """One entry of a tree that cannot be judged hides no other."""
+    """Judge one entry of a tree; an error is kept, so that it hides no other entry."""
     try:
         return judge(location)
     except (LogError, RequestError) as error:
@@ -111,8 +111,8 @@ def judge_folder(
 
 
 def each_of(read: Callable[[Location], Result], locations: Sequence[Location], doing: str) -> list[Result]:
-    """What `read` makes of each, in their order and several at a time where that is worth it. Entries are independent;
-    a process holds one file at a time."""
+    """Apply `read` to each, in their order and in parallel if that is faster. Entries are independent; a process
+    holds one file at a time."""
     if _small(locations):
         return list(map(read, bar(locations, doing)))
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -127,7 +127,8 @@ def each_of(read: Callable[[Location], Result], locations: Sequence[Location], d
 
 
 def _collect_rarely() -> None:
-    """Logs are many objects without cycles; looking for cycles among them takes a fifth of the time."""
+    """Disable frequent garbage collection: logs are many objects without cycles; looking for cycles among them takes
+    a fifth of the time."""
     gc.set_threshold(1_000_000, 100, 100)
 
 
@@ -141,7 +142,7 @@ def _small(locations: Sequence[Location]) -> bool:
 
 
 def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:
-    """The judgements with the logs marked that another entry has, too, or whose times it has."""
+    """Mark logs in the judgements that another entry has, too, or whose times it has."""
     first: dict[Any, tuple[Path, str]] = {}
     marked = []
     for entry in entries:
@@ -181,7 +182,7 @@ def _beside_peers(judgements: Sequence[Judgement], table: Callable[[], Sequence[
 
 
 def _times(record: RunRecord) -> tuple[float | None, ...]:
-    """What a run took, in minutes, and when it was evaluated, in milliseconds from its start."""
+    """Duration of a run in minutes, and its evaluations in milliseconds from its start."""
     started_ms = record.started_ms or 0
     return (record.minutes, *(evaluated.time_ms - started_ms for evaluated in record.evaluations))
 

@@ -1,4 +1,4 @@
-"""A watcher of a campaign that always knows when it is expected to end."""
+"""Observer of a campaign with a current forecast of its end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 
 def wall_clock_ms() -> int:
-    """Now, as logs count time."""
+    """Current time, in the unit of logs."""
     return time.time_ns() // 1_000_000
 
 
 class ForecastObserver(Observer):
-    """`latest` is the forecast after what was told last: None before there is one, and where it goes wrong, which must
-    not matter to the campaign. `only` are the numbers of the runs that are carried out here, None all."""
+    """`latest` is the forecast after the last event: None before the first one, and after an error, which must not
+    affect the campaign. `only` are the numbers of the runs that are carried out here, None all."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ForecastObserver(Observer):
         self._around_ms: list[int] = []
 
     def campaign_started(self, *, total: int, done: int) -> None:
-        """Runs that have a result already are evidence."""
+        """Use runs that have a result already as evidence."""
         for job in self._jobs:
             if job.result_file.exists():
                 seen = self._campaign.new_run()
@@ -61,19 +61,18 @@ class ForecastObserver(Observer):
         self._look()
 
     def run_started(self, job: Job) -> None:
-        """A run is being launched."""
         self._current, self._launched_ms = self._campaign.new_run(), self._now_ms()
         self._to_do -= 1
 
     def event(self, event: Event) -> None:
-        """A new line of the run's log; evaluations change what is expected."""
+        """A new line of the run's log; evaluations change the forecast."""
         if self._current is not None:
             self._current.event(event)
             if event.key in EVALUATION:
                 self._look()
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
-        """A run has ended: one more that tells of the others."""
+        """A run has ended: more evidence for the others."""
         seen, self._current = self._current, None
         if seen is None:
             return
@@ -83,7 +82,6 @@ class ForecastObserver(Observer):
         self._look()
 
     def campaign_ended(self) -> None:
-        """No more runs."""
         self.latest = None
 
     def _look(self) -> None:
@@ -96,7 +94,7 @@ class ForecastObserver(Observer):
             self.latest = None
 
     def _around(self) -> float:
-        """Seconds that a run takes besides its clock, as far as they are known: launching, building and ending."""
+        """Known seconds of a run outside its clock: launch, build and end."""
         known = self._around_ms or [
             seen.started_ms - (seen.first_ms or seen.started_ms)
             for seen in self._campaign.finished

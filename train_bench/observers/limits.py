@@ -16,8 +16,8 @@ GRACE_SECONDS = 10.0
 
 
 class RunWatchdog(Observer):
-    """Holds a run to its limits, seen from outside: also where the ranks can do nothing themselves, because
-    they never started, or are stopped."""
+    """Limits of a run, checked from outside: also when the ranks can do nothing themselves, because they never
+    started, or are stopped."""
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         self._job = job
@@ -26,7 +26,7 @@ class RunWatchdog(Observer):
         self._since = clock()
 
     def tick(self) -> str | None:
-        """Why the run has to be ended now, as a sentence; None while there is no reason."""
+        """Reason to end the run now, as a sentence; None without one."""
         try:
             beat = (self._job.ranks_folder / "heartbeat").stat().st_mtime_ns
         except FileNotFoundError:
@@ -58,8 +58,8 @@ class RunWatchdog(Observer):
 
 
 class BudgetGuard(Observer):
-    """Ends a run whose clock has counted what `stop_when=` allows; seen from here, so that the clocks of other hosts do
-    not matter."""
+    """Budget of a run: ends it when its clock has counted the minutes of `stop_when=`; measured here, so that the
+    clocks of other hosts do not matter."""
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         self.reason: str | None = None
@@ -68,14 +68,13 @@ class BudgetGuard(Observer):
         self._started: float | None = None
 
     def event(self, event: Event) -> None:
-        """A new line of the run's log."""
         if event.key == "run_start" and self._started is None:
             self._started = self._clock()
         elif event.key == "run_stop":
             self._budget = None
 
     def tick(self) -> str | None:
-        """Why the run has to be ended now, as a sentence; None while it may go on."""
+        """Reason to end the run now, as a sentence; None while it may go on."""
         if self._budget is not None and self._started is not None:
             self.reason = self._budget.spent((self._clock() - self._started) / 60)
         return self.reason

@@ -1,4 +1,4 @@
-"""Interface of everything that watches a campaign: beside the launching process, never on the clock or in the ranks."""
+"""Interface of all observers of a campaign: in the launching process, never on the clock or in the ranks."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class RestartPolicy(Observer):
     """Restarts of one run after failures; here, none."""
 
     def started(self, launcher: int) -> None:
-        """The process ID of what starts the ranks now."""
+        """The process ID of the current launching process of the ranks."""
 
     def again(self, deaths: Sequence[Death]) -> str | None:
-        """Prepare another start of a run that ended by `deaths`. Returns a sentence about it; None where the run has
+        """Prepare another start of a run that ended by `deaths`. Returns a sentence about it; None if the run has
         failed for good, or has not failed."""
         return None
 

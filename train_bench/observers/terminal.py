@@ -1,4 +1,4 @@
-"""What a person sees while a campaign runs: a live line on a terminal, plain lines in a pipe."""
+"""Progress of a running campaign: a live line on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SWEEP_JOB = "TRAIN_BENCH_SWEEP_JOB"
 
 
 def sweep_job() -> tuple[str, bool]:
-    """Prefix of the lines of this process, and whether it has the terminal to itself."""
+    """Prefix of the lines of this process; and true if no other job has the terminal."""
     number, _, how = os.environ.get(SWEEP_JOB, "").partition(" ")
     return (f"job {number}: " if number else ""), how != "together"
 
@@ -41,11 +41,11 @@ def sweep_job() -> tuple[str, bool]:
 class Terminal(Observer):
     """Progress on a console: run k of N, epoch, quality against target, elapsed, time left.
 
-    On a terminal the current run is one line that is redrawn, unless campaigns that run at the same time share
-    it (`alone=False`); otherwise every run is a plain line, and evaluations are too where a minute passes without
-    one. `clock` gives seconds. `side` names the campaign where two take turns, or several are one sweep; where they
-    take `turns`, its end is not that of its own runs, and what is told is how long those take. `forecast` is asked
-    when the campaign ends, and `now` what time it is.
+    On a terminal the current run is one line that is redrawn, unless campaigns that run at the same time share it
+    (`alone=False`); otherwise every run is a plain line, and evaluations are too if a minute passes without one.
+    `clock` gives seconds. `side` names the campaign if two alternate, or several are one sweep; if they take
+    `turns`, its end is not that of its own runs, and the duration of those is printed. `forecast` gives the forecast
+    of the campaign, and `now` the time.
     """
 
     def __init__(
@@ -75,13 +75,11 @@ class Terminal(Observer):
         self._told = False
 
     def campaign_started(self, *, total: int, done: int) -> None:
-        """`done` of `total` runs have a result already."""
         self._total, self._done = total, done
         if done:
             self._say(f"{done} of {total} runs have a result already{self._expectation()}")
 
     def run_started(self, job: Job) -> None:
-        """A run is being launched."""
         self._job, self._evaluated = job, None
         self._started = self._said = self._clock()
         self._doing, self._quality = "starting", ""
@@ -90,7 +88,6 @@ class Terminal(Observer):
             self._live.start()
 
     def event(self, event: Event) -> None:
-        """A new line of the run's log."""
         job = self._job
         if job is None:
             return
@@ -108,7 +105,6 @@ class Terminal(Observer):
                 self._say_evaluation(job)
 
     def finding(self, job: Job, finding: Finding) -> None:
-        """The growing log breaks a rule for good, or does what a reviewer would look at."""
         if finding.grade != WAIVED:
             what = "BREAKS A RULE" if finding.grade == BREAKS else "for review"
             self._say(f"{self._name(job)}: {what} [{finding.check}] {finding.message}")
@@ -121,7 +117,6 @@ class Terminal(Observer):
             self._live.update(Text(" | ".join(part for part in parts if part)), refresh=True)
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
-        """A run has ended, well or with the `failure` of its processes."""
         duration = _duration(self._elapsed())
         self._done += 1
         self._job = None
@@ -131,7 +126,6 @@ class Terminal(Observer):
         self._say(f"{said}{self._expectation()}")
 
     def campaign_ended(self) -> None:
-        """No more runs."""
         self._clear()
 
     def _clear(self) -> None:
@@ -146,7 +140,7 @@ class Terminal(Observer):
         return self._clock() - self._started
 
     def _time_left(self) -> str:
-        """What is expected; before anything can be, the longest that this run may take."""
+        """Expected time left; before there is an expectation, the longest that this run may take."""
         forecast = self._forecast()
         if forecast is not None:
             return self._end(forecast.campaign)
@@ -166,7 +160,7 @@ class Terminal(Observer):
         self._say(f"{self._name(job)}: {self._doing}, {_duration(self._elapsed())}{expected}")
 
     def _expectation(self) -> str:
-        """In a pipe, when all is expected to end, as the end of a line; on a terminal the redrawn line says it."""
+        """Expected end of everything, in a pipe, as the end of a line; on a terminal the redrawn line has it."""
         forecast = None if self._redrawn else self._forecast()
         return "" if forecast is None else f"; {in_a_sentence(forecast, self._now(), turns=self._turns)}"
 
@@ -178,7 +172,7 @@ class Terminal(Observer):
 
 
 def in_a_sentence(forecast: Forecast, now: datetime, *, turns: bool = False) -> str:
-    """When the campaign ends, and how likely its reference check passes."""
+    """Expected end of the campaign, and the probability that its RCP test passes."""
     what = "its runs take" if turns else "expected to"
     passes = forecast.passes
     chance = "" if passes is None else f"; the chance that its reference check passes is {_percent(passes)}"
@@ -186,14 +180,14 @@ def in_a_sentence(forecast: Forecast, now: datetime, *, turns: bool = False) -> 
 
 
 def _percent(share: float) -> str:
-    """A share of simulations: none of them is no certainty."""
+    """Share of simulations; never printed as 0 or 100 %."""
     return (
         "below 1 %" if share < 0.01 else "above 99 %" if share > 0.99 else f"{share:.0%}".replace("%", " %")
     )
 
 
 def _end(campaign: Interval, now: datetime, *, turns: bool) -> str:
-    """`end at 14:05 (80 %: 13:58 to 14:20)`; of campaigns that take turns, how much longer their own runs take."""
+    """`end at 14:05 (80 %: 13:58 to 14:20)`; of campaigns that alternate, the remaining time of their own runs."""
     now_ms = now.timestamp() * 1000
     if campaign.high < now_ms:
         late = _time_of_day(campaign.high, now, exact=now_ms - campaign.high < BY_THE_SECOND * 1000)

@@ -15,7 +15,7 @@ from train_bench.judge.tree import judge_folder
 
 
 class Tracker(Protocol):
-    """What a tool is told. `position` is in the benchmark's unit, `count` in samples (or generations)."""
+    """Interface of a tool. `position` is in the benchmark's unit, `count` in samples (or generations)."""
 
     def quality(
         self, run: int, position: float, count: int, metrics: Mapping[str, float], minutes: float, when: float
@@ -33,9 +33,9 @@ class Tracker(Protocol):
 
 
 class Wandb:
-    """One W&B run per campaign: `run_N/METRIC` over `run_N/position`, `forecast/minutes_left` with its 80 % interval,
-    the score in the summary, the result files as an artifact. Offline unless `online`: then nothing leaves the machine
-    until `wandb sync`."""
+    """One W&B run per campaign: `run_N/METRIC` over `run_N/position`, `forecast/minutes_left` with its 80 %
+    interval, the score in the summary, the result files as an artifact. Offline unless `online`: then nothing leaves
+    the machine until `wandb sync`."""
 
     def __init__(self, folder: Path, config: dict[str, Any], *, online: bool) -> None:
         files = folder / "tracking"
@@ -68,7 +68,7 @@ class Wandb:
         self._run.log({f"run_{run}/{name}": value for name, value in values.items()})
 
     def forecast(self, count: int, values: Mapping[str, float], when: float) -> None:
-        """What is expected of the rest of the campaign, after its evaluation number `count`."""
+        """Forecast of the rest of the campaign, after its evaluation number `count`."""
         self._run.log({f"forecast/{name}": value for name, value in values.items()})
 
     def failure(self, run: int, how: str) -> None:
@@ -86,7 +86,7 @@ class Wandb:
         self._run.log_artifact(artifact)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write pending data."""
         self._run.finish()
 
 
@@ -114,7 +114,7 @@ class TensorBoard:
         )
 
     def forecast(self, count: int, values: Mapping[str, float], when: float) -> None:
-        """What is expected of the rest of the campaign, after its evaluation number `count`."""
+        """Forecast of the rest of the campaign, after its evaluation number `count`."""
         self._scalars("", {f"forecast/{name}": value for name, value in values.items()}, count, when)
 
     def failure(self, run: int, how: str) -> None:
@@ -126,7 +126,7 @@ class TensorBoard:
         self._text("score", score)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write pending data."""
         for writer in self._writers.values():
             writer.close()
 
@@ -171,8 +171,8 @@ def track(
     rcp_folders: Sequence[Path],
     online: bool,
 ) -> None:
-    """Body of the process: do what the pipe tells until it ends. What the tool prints goes to a file. None goes back
-    through the pipe when the tool is ready, and the text of an exception when it fails."""
+    """Body of the process: carry out the calls from the pipe until it ends. The tool's output goes to a file. Sends
+    None through the pipe when the tool is ready, and the text of an exception when it fails."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.setsid()
     files = folder / "tracking"
@@ -208,6 +208,6 @@ def _follow(tracker: Tracker, pipe: Connection, folder: Path, rcp_folders: Seque
 
 
 def _result_files(folder: Path) -> list[Path]:
-    """The files that a result stands on."""
+    """Result files of a score."""
     patterns = ("plan.json", "system.json", "result_*.txt", "record_*.json")
     return sorted(file for pattern in patterns for file in folder.glob(pattern))

@@ -1,7 +1,7 @@
-"""Campaigns in the tools that a team already uses: W&B and TensorBoard, told by an observer.
+"""Trackers that a team already uses, W&B and TensorBoard, fed by an observer.
 
-Each tracker is a process of its own beside the launching process; nothing of it is in the ranks. It is told through
-a queue that never blocks. What it does wrong, and whether it ends at all, costs a warning and no run.
+Each tracker is a process of its own beside the launching process; nothing of it is in the ranks. It is fed through a
+queue that never blocks. Its errors, including a hang at its end, cost a warning and no run.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ NONE = "none"
 
 
 def named(trackers: Any) -> tuple[str, ...]:
-    """The trackers that `tracking=` asks for: one name, a list of names, or `none`. Raises `RequestError` for what is
-    no tracker, or not installed."""
+    """Trackers of `tracking=`: one name, a list of names, or `none`. Raises `RequestError` for an unknown tracker,
+    or one that is not installed."""
     names = [trackers] if isinstance(trackers, str) else trackers
     if not isinstance(names, (list, tuple)):
         raise RequestError(f"tracking is {names!r}; name {', '.join(TRACKERS)}, a list of them, or {NONE}.")
@@ -48,12 +48,12 @@ def named(trackers: Any) -> tuple[str, ...]:
 
 
 class Tracking(Observer):
-    """A watcher that tells one tracker what happens in the campaign of `jobs`, that of finished runs first.
+    """Observer that feeds one tracker with the events of the campaign of `jobs`, those of finished runs first.
 
-    `config` is told as the configuration. `say` is given the warnings. The runs wait until the tracker is ready,
-    because its start would take processor time from the first. `forecast` is asked at each evaluation of a run that
-    goes on. The tracker judges the finished campaign. It has
-    `limit_seconds` until it is ready and again for all that it does after the last run; then it is ended.
+    `config` is sent as the configuration. `say` prints the warnings. The runs wait until the tracker is ready,
+    because its start would take processor time from the first. `forecast` is called at each evaluation of a running
+    run. The tracker judges the finished campaign. It has `limit_seconds` until it is ready and again for all its
+    work after the last run; then it is ended.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Tracking(Observer):
         self._theirs = theirs
 
     def campaign_started(self, *, total: int, done: int) -> None:
-        """Start the tracker, wait until it is ready and tell it the runs that have a result already."""
+        """Start the tracker, wait until it is ready and send it the runs that have a result already."""
         self._process.start()
         self._theirs.close()
         if not self._ours.poll(self._limit):
@@ -102,12 +102,11 @@ class Tracking(Observer):
         self._goes_on = True
 
     def run_started(self, job: Job) -> None:
-        """A run is being launched."""
         self._job, self._started_ms = job, 0
         self._messages.put(("run", job.index, job.seed))
 
     def event(self, event: Event) -> None:
-        """A new line of the run's log; evaluations are told."""
+        """A new line of the run's log; evaluations are sent."""
         if event.key == "run_start":
             self._started_ms = event.time_ms
         if self._job is None or event.key not in EVALUATION:
@@ -123,7 +122,6 @@ class Tracking(Observer):
                 self._messages.put(("forecast", self._evaluations, values, event.time_ms / 1000))
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
-        """A run has ended."""
         self._job = None
         if failure:
             self._messages.put(("failure", job.index, failure))
@@ -150,7 +148,7 @@ class Tracking(Observer):
         )
 
     def _heard(self) -> str | None:
-        """What the tracker says: None when it is ready, else why it fails."""
+        """State of the tracker: None when it is ready, else the reason of its failure."""
         with contextlib.suppress(EOFError, OSError):
             if self._ours.poll():
                 return cast("str | None", self._ours.recv())
@@ -158,7 +156,7 @@ class Tracking(Observer):
 
 
 def _expected(forecast: Forecast, time_ms: int) -> dict[str, float]:
-    """Of a forecast: the minutes that the campaign still takes, and the chance that its reference check passes."""
+    """Minutes left and probability of a passed RCP test, from a forecast."""
     names = ("minutes_left", "lower", "upper")
     values = {
         name: max(0.0, end - time_ms) / 60_000 for name, end in zip(names, forecast.campaign, strict=True)
@@ -167,7 +165,7 @@ def _expected(forecast: Forecast, time_ms: int) -> dict[str, float]:
 
 
 def _evaluation(job: Job, event: Event) -> tuple[float, int, dict[str, float]] | None:
-    """Position, the same in what the task counts (samples, or generations), and metrics."""
+    """Position, the same in the unit of the task (samples, or generations), and metrics."""
     position = event.metadata.get("epoch_num")
     if not isinstance(position, (int, float)):
         return None
@@ -176,14 +174,14 @@ def _evaluation(job: Job, event: Event) -> tuple[float, int, dict[str, float]] |
 
 
 def _hand_over(messages: queue.SimpleQueue[tuple[Any, ...] | None], pipe: Connection) -> None:
-    """In a thread of its own, because a pipe to a process that hangs fills and blocks."""
+    """Feed the pipe in a thread of its own, because a pipe to a process that hangs fills and blocks."""
     with contextlib.suppress(OSError):
         while (message := messages.get()) is not None:
             pipe.send(message)
 
 
 def _kill(process: Any) -> None:
-    """The tracker leads a session, so what it has started ends with it."""
+    """Kill the tracker's session, and so everything that it has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()

@@ -1,7 +1,7 @@
 """The logs of a campaign against its plan, its records and each other.
 
-Plan, records and logs are plain files. They are made one from the other, so that an edit of one contradicts the
-others; who writes all of them anew can make them agree, and without a signature nothing tells.
+Plan, records and logs are plain files. Each follows from another, so that an edit of one contradicts the others;
+whoever writes all of them anew can make them agree, and without a signature that is undetectable.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def check_run_against_plan(case: LogCase) -> Iterator[Finding]:
 
 
 def _values(job: Mapping[str, Any], record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """What the plan decided and the log says under the same key. What is null in a plan is found by the ranks."""
+    """Values that the plan decided and the log has under the same key. Those that are null in a plan are found by
+    the ranks."""
     hyperparameters = mapping(mapping(job.get("config")).get("hyperparameters"))
     decided = {**mapping(job.get("announcement")), **hyperparameters, "seed": job.get("seed")}
     for event in log.events:
@@ -68,7 +69,7 @@ def _values(job: Mapping[str, Any], record: RunRecord, log: Log, rules: Benchmar
 
 
 def _digest(planned: Planned, record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """A program of the user's own need not log it."""
+    """Digest of the plan in the log. A program of the user's own need not log it."""
     logged = [event for event in log.events if event.key == PLAN_DIGEST]
     if not logged and not planned.jobs[record.index].get("command"):
         message = (
@@ -85,7 +86,7 @@ def _digest(planned: Planned, record: RunRecord, log: Log, rules: BenchmarkRules
 
 
 def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
-    """The digest that the campaign took of the log when the run had ended."""
+    """Digest that the campaign took of the log when the run had ended."""
     path = Path(record.file).with_name(f"record_{record.index}.json")
     if not path.is_file():
         return
@@ -104,7 +105,7 @@ def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
 
 
 def check_entry_against_plan(case: EntryCase) -> Iterator[Finding]:
-    """The plan by itself, and what cannot be known without plan or records. Official rounds know neither."""
+    """The plan by itself, and facts unknown without plan or records. Official rounds know neither."""
     location, planned, records, rules = case.location, case.planned, case.records, case.rules
     grade = BREAKS if rules.strict else REVIEW
     plan = location.folder / "plan.json"
@@ -129,7 +130,7 @@ def check_entry_against_plan(case: EntryCase) -> Iterator[Finding]:
 
 
 def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkRules) -> Iterator[str]:
-    """What a plan says twice, or what follows from another part of it."""
+    """Contradictions within a plan."""
     jobs = list(planned.jobs.values())
     if len({_without(job, OF_ONE_JOB) for job in jobs}) > 1:
         yield "its runs differ in more than their seeds"
@@ -158,7 +159,7 @@ def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkR
 def against_each_other(
     records: Sequence[RunRecord], planned: Planned | None, rules: BenchmarkRules
 ) -> list[list[Finding]]:
-    """Of each run, what it has in common with an earlier one and cannot, and a speed unlike that of the others."""
+    """Values that two runs cannot share, and outlying speeds."""
     overlapping = _overlapping(records) if rules.strict and not (planned and planned.side_by_side) else {}
     speeds = [record.samples_per_second for record in records if record.samples_per_second]
     usual = statistics.median(speeds) if len(speeds) > 2 else None
@@ -177,8 +178,8 @@ def against_each_other(
 
 
 def _alike(record: RunRecord, first: dict[str, RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
-    """The times and the qualities of two runs are never the same. `first` has the first run of each, and is added
-    to. Copies of whole files are found elsewhere."""
+    """Equal times or qualities of two runs, which never occur. `first` has the first run of each, and is added to.
+    Copies of whole files are found elsewhere."""
     if record.started_ms is None or record.minutes is None or record.sha256 == NO_CONTENT:
         return
     evaluations = record.evaluations
@@ -198,7 +199,7 @@ def _alike(record: RunRecord, first: dict[str, RunRecord], rules: BenchmarkRules
 
 
 def _overlapping(records: Sequence[RunRecord]) -> dict[int, int]:
-    """Run -> one that began before it and had not ended when it began."""
+    """Run -> an earlier one that had not ended when it began."""
     timed = [
         (record.started_ms, record.started_ms + round(record.minutes * 60_000), at)
         for at, record in enumerate(records)

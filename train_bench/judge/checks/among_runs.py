@@ -1,4 +1,4 @@
-"""Several logs of one entry: copies, repeated seeds, unlike values, overlapping times, outlying speeds."""
+"""Several logs of one entry: copies, repeated seeds, differing values, overlapping times, outlying speeds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from train_bench.rules.ruleset import BenchmarkRules
 def check_among_runs(
     records: Sequence[RunRecord], planned: Planned | None, rules: BenchmarkRules
 ) -> list[list[Finding]]:
-    """The findings of each run that only show among several: copies of a log, seeds that were used before, another
-    batch size, system or division, times and speeds that runs of one campaign cannot have."""
+    """Findings of each run that need several logs: copies of a log, repeated seeds, another batch size, system or
+    division, times and speeds that runs of one campaign cannot have."""
     announced = [
         {
             "global_batch_size": record.global_batch_size,
@@ -47,7 +47,7 @@ def check_among_runs(
 def _repeated(
     record: RunRecord, same_log: RunRecord, same_seed: RunRecord, rules: BenchmarkRules
 ) -> list[Finding]:
-    """The first run of the entry with the same log, and that with the same seed, where it is an earlier one."""
+    """First run of the entry with the same log, and that with the same seed, if it is an earlier one."""
     if same_log is not record and record.sha256 != NO_CONTENT:
         message = f"This log is a copy of {Path(same_log.file).name}; a run counts once."
         return [finding(record, rules, "duplicate", message)]
@@ -65,7 +65,7 @@ def _most_common(values: Sequence[object]) -> object:
 def _unusual(
     record: RunRecord, key: str, value: object, usual: object, rules: BenchmarkRules
 ) -> list[Finding]:
-    """A value that most other runs of the entry do not have."""
+    """Value that differs from that of most other runs of the entry."""
     if value is None or value == usual:
         return []
     message = f"{key} is {value}, that of the other runs {usual}."

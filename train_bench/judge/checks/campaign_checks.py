@@ -1,8 +1,7 @@
-"""What a campaign's files say of how its results came about: rules and points that changed since, runs that ran with
-other software than was planned, and how often each run was tried.
+"""Files of a campaign: rules and points that changed since the plan, runs with other software than planned, and the
+number of attempts at each run.
 
-All of it stands in files that whoever ran the campaign could have edited, so that its absence proves nothing; what is
-there is told.
+Whoever ran the campaign could have edited all of these files, so that the absence of a finding proves nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def check_attempts(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
 
 
 def check_kept_weights(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
-    """Another quality of kept weights that were evaluated again."""
+    """Kept weights whose quality differs when they are evaluated again."""
     told = verified.found(record)
     if told and not told["agree"]:
         message = (
@@ -86,7 +85,7 @@ def check_changes_since_plan(case: EntryCase) -> Iterator[Finding]:
 
 
 def check_budget(case: EntryCase) -> Iterator[Finding]:
-    """A budget of the runs, and those that it ended; for review, because they count as runs that did not converge and
+    """Budget of the runs, and those that it ended; for review, because they count as runs that did not converge and
     cost the campaign less time than those do."""
     location, records = case.location, case.records
     plan = location.plan_or_package
@@ -116,8 +115,8 @@ def check_injected_faults(case: EntryCase) -> Iterator[Finding]:
 
 
 def redefined_values(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
-    """What the planned configurations have changed of the benchmark that the plan does not call changed. Such a plan
-    was made where the benchmark is defined otherwise, or was edited."""
+    """Values of the planned configurations that differ from the benchmark, but that the plan does not call changed.
+    Such a plan was made where the benchmark is defined otherwise, or was edited."""
     plan = location.plan_or_package
     ranks, named = plan.get("world_size"), plan.get("changes")
     if changes is None or not isinstance(ranks, int):
@@ -134,7 +133,7 @@ def redefined_values(location: Location, rules: BenchmarkRules, changes: Changes
 
 
 def attempts_at(location: Location, index: int) -> list[Attempt]:
-    """The attempts at a run in their order, as a campaign or a package holds them."""
+    """Attempts at a run in their order, from a campaign or a package."""
     packaged = location.configuration.get("attempts")
     if isinstance(packaged, Sequence):
         return [
@@ -150,7 +149,7 @@ def attempts_at(location: Location, index: int) -> list[Attempt]:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is other `now` than `then` among source, versions and rules, as parts of a sentence."""
+    """Differences between `now` and `then` in source, versions and rules, as parts of a sentence."""
     sentences = []
     software, other = (_mapping(state.get("software")) for state in (then, now))
     if software.get("sources") != other.get("sources"):
@@ -176,8 +175,8 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _other_program(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """The user's program of a `command=`. Whether files of its checkout differ from their revision is not compared: the
-    results of a campaign may lie among them."""
+    """Differences in the user's program of a `command=`. Files of its checkout that differ from their revision are
+    not compared: the results of a campaign may lie among them."""
     digests, others = _mapping(then.get("files")), _mapping(now.get("files"))
     changed = sorted(name for name in {*digests, *others} if digests.get(name) != others.get(name))
     if changed:
@@ -213,7 +212,7 @@ def _end(attempt: Attempt) -> str:
 
 
 def _other_target(plan: Mapping[str, Any], rules: BenchmarkRules) -> str:
-    """The target that runs ended at, where it is another than today's."""
+    """Target that runs ended at, if it is another than today's."""
     try:
         thresholds = jobs_of(plan)[0]["target"]["thresholds"]
         then = [(one["metric"], one["value"]) for one in thresholds]

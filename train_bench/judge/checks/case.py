@@ -17,11 +17,11 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCase:
-    """One log, the rules that it is held to, and what was planned of its run.
+    """One log, the rules that apply to it, and the plan of its run.
 
-    `failures` are the broken rules of the rule files. `world_size` is that of the plan, None for a log that came
-    alone; `of_command` says that a program of the user's own wrote it. `as_logged` are record and log as they are in
-    the file, where `record` and `log` are held to the closed division.
+    `failures` are the broken rules of the rule files. `world_size` is that of the plan, None for a log without one;
+    `of_command` means that a program of the user's own wrote it. `as_logged` are record and log as they are in the
+    file, if `record` and `log` are held to the closed division.
     """
 
     record: RunRecord
@@ -36,7 +36,7 @@ class LogCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryCase:
-    """The logs of an entry together: their records in order, the rules, the plan, and the keys that each log has of
+    """The logs of an entry together: their records in order, the rules, the plan, and of each log its keys among
     those that only some programs log. `closed` holds them to the closed division."""
 
     location: Location
@@ -51,5 +51,5 @@ class EntryCase:
 
     @property
     def folder(self) -> Path:
-        """The folder of the logs."""
+        """Folder of the logs."""
         return self.location.folder

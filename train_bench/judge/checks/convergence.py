@@ -30,7 +30,7 @@ def _slower(location: Location, verdict: RcpVerdict) -> Iterator[Finding]:
 def _same_seeds(
     location: Location, records: Sequence[RunRecord], points: Sequence[Point]
 ) -> Iterator[Finding]:
-    """A point says nothing of the very runs that it is made of, nor of their repetition."""
+    """Seeds of the reference runs: a point cannot test the very runs that it is made of, nor their repetition."""
     seeds = {record.seed for record in records if record.seed is not None}
     for point in points:
         shared = seeds.intersection(point.seeds)

@@ -9,7 +9,7 @@ from train_bench.rules.allowed import OPEN
 
 
 def check_interruptions(case: LogCase) -> list[Finding]:
-    """Whatever a round checks: the closed division takes runs that were not interrupted."""
+    """Restarts of a run, in every round: the closed division takes runs that were not interrupted."""
     record, log, rules = case.record, case.log, case.rules
     told = [event for event in log.events if event.key in (FAILED, RESTORED)]
     if not told:

@@ -13,7 +13,7 @@ from train_bench.judge.locate import Location
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What was decided before the first run: the jobs by their index, when, and the digest of it all."""
+    """Jobs of a plan by their index, its time, and its digest."""
 
     jobs: Mapping[int, Mapping[str, Any]]
     created_ms: float | None
@@ -21,13 +21,13 @@ class Planned:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether runs may go on at the same time: several jobs of a batch system."""
+        """True if runs may overlap: several jobs of a batch system."""
         launchers = (mapping(job.get("launcher_config")) for job in self.jobs.values())
         return any(count(launcher.get("parallel")) > 1 for launcher in launchers)
 
 
 def planned_of(location: Location) -> Planned | None:
-    """The plan beside the logs; None where there is none that names its jobs."""
+    """Plan beside the logs; None without one that names its jobs."""
     by_index = {job["index"]: job for job in jobs_of(location.plan) if isinstance(job.get("index"), int)}
     if not by_index:
         return None

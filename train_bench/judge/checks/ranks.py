@@ -1,5 +1,5 @@
-"""What a log tells behind `run_stop` about the ranks of its run: whether they held the same model, and how much of
-the processors went to others. Only logs of ours tell it."""
+"""Ranks of a run, from lines behind `run_stop`: equal models, and the share of processor time that went to other
+processes. Only our own logs have these lines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Ite
 
 
 def _not_compared(record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int) -> Iterator[Finding]:
-    """A run whose ranks ended before they were compared is one that failed, not one that broke a rule."""
+    """Missing comparison of the models. A run whose ranks ended before it is one that failed, not one that broke a
+    rule."""
     compared = [event.value for event in log.events if event.key == REPLICAS]
     sizes = [one.get("ranks") for one in compared if isinstance(one, Mapping)]
     if world_size == 1 or sizes == [world_size]:
@@ -91,8 +92,8 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
 
 
 def disturbance(records: Sequence[RunRecord]) -> str | None:
-    """One sentence for the score: processor time that others had, else runs that trained at very different speeds; None
-    where neither is beyond its bound."""
+    """One sentence for the score: processor time that other processes had, else runs that trained at very different
+    speeds; None if neither is beyond its bound."""
     lost = {
         record.index: record.processor_lost
         for record in records

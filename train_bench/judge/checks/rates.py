@@ -1,5 +1,5 @@
-"""What a log tells of the learning rates of its run, held against the hyperparameters that it names: whether the
-warm-up took place, and whether a rate was above all that are named. Only logs of ours tell it."""
+"""Learning rates of a run against the hyperparameters in its log: the warm-up took place, and no rate was above all
+those named. Only our own logs have the rates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS, EPOCHS, SAMPLES = "warmup_steps", "warmup_epochs", "warmup_samples"
 
 
 def check_rates(case: LogCase) -> Iterator[Finding]:
-    """Learning rates of the run against those that the log names; none where it has no rates, or no base rate."""
+    """Learning rates of the run against those that the log names; none if it has no rates, or no base rate."""
     record, log, rules = case.record, case.log, case.rules
     event = next((event for event in log.events if event.key == RATES), None)
     if event is None or event.value is None:
@@ -62,24 +62,24 @@ def _judged(value: Any, named: _Named) -> Iterator[str]:
 
 
 class _Named:
-    """The hyperparameters that a log names, as far as they are numbers."""
+    """Numeric hyperparameters of a log."""
 
     def __init__(self, log: Log) -> None:
         self._values = {event.key: float(event.value) for event in log.events if _is_number(event.value)}
 
     def of(self, *endings: str) -> dict[str, float]:
-        """Those whose key ends so."""
+        """Hyperparameters whose key has this ending."""
         return {key: value for key, value in self._values.items() if key.endswith(endings)}
 
     def warm_up(self, base: float) -> tuple[str, float] | None:
-        """Key and value of the warm-up, if by it the first rate has to lie below `base`; else None.
+        """Key and value of the warm-up, if it requires a first rate below `base`; else None.
 
         A schedule may count from 1 and have the full rate in the last part of its warm-up (step W of W). One that
-        has a single part then has no lower rate, so that two at least are asked for. A part is a step, but for
+        has a single part then has no lower rate, so that at least two are required. A part is a step, except for
         schedules that also name an initial rate (3D U-Net): theirs changes between epochs, and a part is an epoch.
-        By a factor of 1 or more (RetinaNet: the share at which the rate begins; SSD: what remains at the beginning
-        is 1 - 2^-factor) or beside another rate that is no lower than the base, a warm-up may also begin with the
-        full rate.
+        By a factor of 1 or more (RetinaNet: the share at which the rate begins; SSD: the remainder at the beginning
+        is 1 - 2^-factor) or with another rate that is no lower than the base, a warm-up may also begin with the full
+        rate.
         """
         lengths = self.of(STEPS, EPOCHS, SAMPLES)
         if not lengths or any(factor >= 1 for factor in self.of("warmup_factor").values()):
@@ -90,8 +90,8 @@ class _Named:
         return (key, lengths[key]) if self._parts(key) >= 2 else None
 
     def _parts(self, key: str) -> float:
-        """In how many parts, of which each may have another rate, the warm-up of a run passes that begins at its
-        step 0; BERT's may begin before, at `start_warmup_step`."""
+        """Number of parts, of which each may have another rate, in the warm-up of a run that begins at its step 0;
+        BERT's may begin before, at `start_warmup_step`."""
         length = self._values[key]
         if key.endswith(STEPS):
             return length + min([0.0, *self.of("start_warmup_step").values()])

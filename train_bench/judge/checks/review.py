@@ -1,7 +1,7 @@
-"""What a reviewer would look at in one log, beyond the rule files: order, times, blocks, schedule, end.
+"""Review of one log beyond the rule files: order, times, blocks, schedule, end.
 
-Official checkers know none of this, and accepted logs break some of it, so in official rounds these findings
-are for review. In a strict round they are rules.
+Official checkers have none of these checks, and accepted logs break some of them, so in official rounds these
+findings are for review. In a strict round they are rules.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _warm_caches(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator
 
 
 def initialisation(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
-    """The budget before the clock starts (rules, "Run results")."""
+    """Time limit of the initialisation before the clock starts (rules, "Run results")."""
     limit = rules.init_minutes.get(str(record.announced.get("submission_division")))
     if limit is not None and record.init_minutes is not None and record.init_minutes > limit:
         message = (
@@ -83,8 +83,8 @@ def _out_of_order(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterato
 
 
 def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """A run without a time, or whose time holds no training, is no result in any round. One that is only
-    very short is for review: nothing in its log says how fast its system is."""
+    """Missing or implausible time. A run without a time, or whose time holds no training, is no result in any round.
+    One that is only very short is for review: nothing in its log gives the speed of its system."""
     if record.status == DIED:
         return
     if record.minutes is None:
@@ -111,9 +111,9 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
 
 
 def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """Training and evaluation happen between `run_start` and `run_stop`. Before `run_start` there is none in
-    any round; where a reference evaluates saved weights after the clock (BERT, Minigo), a reviewer knows why
-    they lie after `run_stop`."""
+    """Training and evaluation outside of `run_start` to `run_stop`. Before `run_start` there is none in any round;
+    after `run_stop` they are for review, because some references evaluate saved weights after the clock (BERT,
+    Minigo)."""
     if record.started_ms is None or record.minutes is None:
         return
     reported = set()
@@ -140,14 +140,13 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
 
 
 def _timed(record: RunRecord) -> tuple[int, int]:
-    """When a run that has a time was started and stopped, in milliseconds."""
+    """Start and stop of a run that has a time, in milliseconds."""
     started_ms = record.started_ms or 0
     return started_ms, started_ms + round((record.minutes or 0.0) * 60_000)
 
 
 def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """Every block and epoch that starts also stops, but for the one in which the run ends, and blocks follow
-    each other without a gap."""
+    """Unpaired blocks and epochs, except for the one in which the run ends, and gaps between blocks."""
     counts = Counter(event.key for event in log.events)
     for kind in ("block", "epoch"):
         starts, stops = counts[f"{kind}_start"], counts[f"{kind}_stop"]
@@ -181,8 +180,8 @@ def _numbered(event: Event, name: str) -> float | None:
 
 
 def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
-    """Every evaluation at its point, none left out, none besides (rules, evaluation frequency). Logs that
-    count samples in `train_samples` and say epoch 1 at every evaluation cannot be checked."""
+    """Evaluation schedule: every evaluation at its point, none missing, none extra (rules, evaluation frequency).
+    Logs that count samples in `train_samples` and say epoch 1 at every evaluation cannot be checked."""
     rule = rules.schedule_at(record.global_batch_size)
     seen = [evaluated.position for evaluated in record.evaluations]
     in_samples = record.counted == TRAIN_SAMPLES
@@ -217,8 +216,8 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
 
 
 def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
-    """Whether the target was reached, when, and whether `run_stop` says the same. The open division sets its
-    own targets; there `run_stop` alone tells."""
+    """Target: reached or not, when, and in agreement with `run_stop`. The open division sets its own targets; there
+    only `run_stop` counts."""
     cut_off = record.status == DIED or bool(record.deaths)
     if record.announced.get("submission_division") == OPEN:
         if record.status != SUCCESS and not cut_off:
@@ -244,8 +243,8 @@ def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
 
 
 def _last_quality(logged: Any, target: Target) -> str:
-    """One that missed its target, to four digits behind the point as in tables, or to as many as it takes not to
-    look like the target."""
+    """Last quality of a run that missed its target, to four decimal places as in tables, or to as many as
+    distinguish it from the target."""
     quality = target.quality_of(logged)
     if quality.diverged:
         return "the last quality is not a number"

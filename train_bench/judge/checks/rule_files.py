@@ -32,7 +32,7 @@ def check_rule_files(case: LogCase) -> list[Finding]:
 
 
 def broken_rule(file: str, failure: Failure, rules: BenchmarkRules, logged: Container[str]) -> Finding:
-    """A broken rule of the rule files as a finding, waived if an erratum says so for a log that has the keys
+    """A broken rule of the rule files as a finding, waived if an erratum applies to a log that has the keys
     `logged`."""
     erratum = waived_by(rules, failure, logged)
     message = explain(failure)
@@ -54,7 +54,7 @@ def broken_rule(file: str, failure: Failure, rules: BenchmarkRules, logged: Cont
 
 
 def _follows_from_death(record: RunRecord, failure: Failure) -> bool:
-    """Missing events of a run that did not get to them are said once, by how it ended."""
+    """Missing events of a run that died before them are reported once, by its end."""
     if record.status == SUCCESS or failure.kind not in ("count", "end", "absent"):
         return False
     return failure.key in AFTER_THE_END or record.minutes is None

@@ -1,5 +1,5 @@
-"""What a log tells about the samples of its run: whether evaluation and training read different data, and whether
-ranks took every sample once in its turn. Only logs of ours tell it."""
+"""Samples of a run: evaluation and training read different data, and ranks took every sample once per epoch. Only
+our own logs have these lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ BY_CHANCE = 3
 
 
 def check_samples(case: LogCase) -> Iterator[Finding]:
-    """Disjoint training and evaluation data, and a sample order; both lines are due in a log of a campaign of ours."""
+    """Disjoint training and evaluation data, and a sample order; both lines are required in a log of our own
+    campaigns."""
     record, log, rules = case.record, case.log, case.rules
     planned = case.world_size is not None and not case.of_command
     events = {
@@ -46,7 +47,7 @@ def check_samples(case: LogCase) -> Iterator[Finding]:
 
 
 def _missing(record: RunRecord, rules: BenchmarkRules, events: Mapping[str, Event]) -> Iterator[Finding]:
-    """A run whose ranks ended behind `run_stop` is one that failed, not one that broke a rule."""
+    """Missing sample lines. A run whose ranks ended behind `run_stop` is one that failed, not one that broke a rule."""
     sized = record.train_samples is not None or "eval_samples" in events
     if DATA not in events or (sized and events[DATA].value is None):
         message = f"Nothing says that evaluation and training read different data (a line {DATA} is due)."

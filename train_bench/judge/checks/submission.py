@@ -1,4 +1,4 @@
-"""What lies beside the logs of a submission: the description of the system, and `scaling.json`."""
+"""Files of a submission beside its logs: the description of the system, and `scaling.json`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATUS = {
 
 
 def stated_divisions(location: Location, records: Sequence[RunRecord]) -> tuple[str, ...]:
-    """Every `closed` and `open` that is said of an entry: by the system's description, then by the logs."""
+    """Every `closed` and `open` stated for an entry: by the system's description, then by the logs."""
     stated = (description_of(location).get("division"), *_announced(records, "submission_division"))
     spelled = (division.casefold() for division in stated if isinstance(division, str))
     return tuple(division for division in spelled if division in DIVISIONS)
@@ -44,7 +44,7 @@ def check_submission_files(case: EntryCase) -> Iterator[Finding]:
 
 
 def _other_round(location: Location) -> Iterator[Finding]:
-    """A plan whose rules are not those of the folder that it lies in; among submissions it is no result of that."""
+    """Plan whose rules are not those of the folder that it lies in; among submissions it is no result of that round."""
     named = round_of(location.folder)
     if location.plan and named not in (None, location.ruleset):
         message = (
@@ -111,7 +111,7 @@ def check_scaling(case: EntryCase, rcp: RcpVerdict) -> Iterator[Finding]:
 
 
 def description_of(location: Location) -> Mapping[str, Any]:
-    """The submitted description of the system; empty where none can be read."""
+    """Submitted description of the system; empty if none can be read."""
     try:
         read = files.read_json(location.system_file) if location.system_file else {}
     except LogError:
@@ -120,7 +120,7 @@ def description_of(location: Location) -> Mapping[str, Any]:
 
 
 def accelerators_of(location: Location) -> tuple[int | None, str | None]:
-    """How many accelerators the description gives the whole system, and what it calls them."""
+    """Number of accelerators of the whole system in the description, and their name."""
     described = description_of(location)
     nodes, per_node = (count_of(described, key) for key in ("number_of_nodes", "accelerators_per_node"))
     name = described.get("accelerator_model_name")
@@ -129,7 +129,7 @@ def accelerators_of(location: Location) -> tuple[int | None, str | None]:
 
 
 def count_of(described: Mapping[str, Any], field: str) -> int | None:
-    """Descriptions have numbers as text, some with words behind."""
+    """Number in a description, which may be text with words behind."""
     match = re.match(r"\d{1,9}(?![\d.])", str(described.get(field)).strip())
     return None if match is None else int(match[0])
 
@@ -139,14 +139,14 @@ def _announced(records: Sequence[RunRecord], key: str) -> list[str]:
 
 
 def _as_logged(stated: str) -> list[str]:
-    """What a log may say where a description says `stated`; early descriptions are `available` only."""
+    """Values that a log may have if a description has `stated`; early descriptions are `available` only."""
     if stated.casefold() == "available":
         return ["onprem", "cloud"]
     return [name for name, status in STATUS.items() if status.casefold() == stated.casefold()] or [stated]
 
 
 def _plain(value: str) -> str:
-    """Names are the same whatever their case and separators."""
+    """Name without case and separators."""
     return "".join(char for char in value.casefold() if char.isalnum())
 
 

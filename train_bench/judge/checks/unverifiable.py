@@ -1,5 +1,4 @@
-"""What is known of a user's own program, and what is not: references tell it in their logs, and nobody can make a
-program do so."""
+"""Verifiable and unverifiable facts of a user's own program: references log them, and a program cannot be made to."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ NO_OWNER = "the clock is the program's own"
 
 
 def logged_keys(log: Log) -> frozenset[str]:
-    """Which of these keys a log has, with a value."""
+    """Subset of these keys that a log has, with a value."""
     keys = {
         event.key for event in log.events if event.key in (*MEANING, WRITTEN_BY) and event.value is not None
     }
@@ -40,7 +39,7 @@ def logged_keys(log: Log) -> frozenset[str]:
 
 
 def check_program_log(case: LogCase) -> Iterator[Finding]:
-    """Observations from outside of a run of a program of the user's own, for review."""
+    """External observations of a run of a program of the user's own, for review."""
     if not case.of_command:
         return
     record, log, rules = case.record, case.log, case.rules
@@ -71,7 +70,7 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
 
 
 def check_program_keys(case: EntryCase) -> Iterator[Finding]:
-    """One sentence about the program of a campaign: which facts its logs state, and which nobody can verify."""
+    """One sentence about the program of a campaign: the facts in its logs, and the unverifiable ones."""
     if not case.location.runs_command:
         return
     folder, logs, world_size = case.folder, case.logged_keys, case.world_size

@@ -1,6 +1,6 @@
-"""What `train-bench verify` left beside the results: that the weights of a run, evaluated again, have its quality.
+"""Results of `train-bench verify` beside a log: the weights of a run, evaluated again, have its quality.
 
-It counts for the very log that it names; that log has the digests of the weights.
+A result counts only for the log that it names; that log has the digests of the weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def path_of(log: Path) -> Path:
 
 
 def found(record: RunRecord) -> Mapping[str, Any]:
-    """What was found of this very run, empty where nobody has looked: whether both qualities `agree`, and within which
+    """Result for this very run, empty if it was not verified: whether both qualities `agree`, and within which
     `tolerance`."""
     try:
         told = files.read_json(path_of(Path(record.file)))
@@ -34,7 +34,7 @@ def found(record: RunRecord) -> Mapping[str, Any]:
 
 
 def in_a_sentence(records: Sequence[RunRecord]) -> str | None:
-    """Of how many runs the quality was verified; None where that is none."""
+    """Number of runs with verified quality, as a sentence; None without any."""
     agreeing = [told["tolerance"] for told in map(found, records) if told and told["agree"]]
     if not agreeing:
         return None
