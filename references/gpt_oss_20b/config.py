@@ -1,4 +1,4 @@
-"""What may be asked of the benchmark that pretrains a mixture of experts.
+"""Configuration of the benchmark that pretrains a mixture of experts.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """

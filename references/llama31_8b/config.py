@@ -1,4 +1,4 @@
-"""What may be asked of the decoder pretraining benchmark.
+"""Configuration of the decoder pretraining benchmark.
 
 Imports nothing heavy, so that listing and planning need no torch.
 """

@@ -1,4 +1,4 @@
-"""Whether the runs of other campaigns are faster than those of the first, and how sure that is.
+"""Compare the times of other campaigns with those of the first, with confidence intervals.
 
 With --fail-if-slower 3% the exit code is 1 if a campaign is slower than the first, or than its history, by more than
 3 %, 0 if it is not, and 3 if the runs cannot tell.

@@ -1,4 +1,4 @@
-"""How long it would take: minutes of the score with intervals, from a short probe, from logs, from published entries or
+"""Forecast the time to train: minutes of the score with intervals, from a short probe, from logs, from published entries or
 from a throughput that is stated. Without any of these a probe is run here, as the options of `run` say."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the rules say of a log, a campaign or a tree of results."""
+"""Check a log, a campaign or a tree of results for compliance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run would do: the decided values and the exact commands.
+"""Show what a run would do: the decided values and the exact commands.
 
 --json             one object for programs
 --dry              instead, what a training step at full size computes, holds and exchanges, found without its memory

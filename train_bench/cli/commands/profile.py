@@ -1,4 +1,4 @@
-"""Where the time of a training step goes, from the window to the operator, and what to do about it. With paths instead
+"""Profile a training step, from the timed window to the operator, with advice. With paths instead
 of options: where it went in results that are there (logs of any round), what got slower between two profiles, or what
 three and more have in common."""
 

@@ -1,4 +1,4 @@
-"""What of a tree of published results deserves a question, in one row for each entry."""
+"""Review a tree of published results: questions to each entry, in one row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round allows: values, runs, target, schedule."""
+"""Show what a round allows: values, runs, target, schedule."""
 
 from __future__ import annotations
 
