@@ -86,7 +86,7 @@ def test_a_run_without_a_sign_of_life_is_ended_after_its_ranks_could_do_so(plann
     beat(planned, at_second=1)
     assert after(1, planned, clock, watchdog) is None
     assert after(STALL_SECONDS + GRACE_SECONDS, planned, clock, watchdog) is None
-    assert after(1, planned, clock, watchdog) == "rank 0 gave no sign of life for 61 s (stall_limit_seconds)"
+    assert after(1, planned, clock, watchdog) == "no heartbeat of rank 0 for 61 s (stall_limit_seconds)"
 
 
 def died(planned, *, exit_code=1, stderr="", reason=None, elsewhere=(), whole=False):

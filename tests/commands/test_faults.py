@@ -121,7 +121,7 @@ def test_the_only_rank_that_is_stopped_is_noticed_by_its_parent(tmp_path):
     plan = planned(tmp_path, "stall_limit_seconds=10")
     launcher = runner.discover.launcher(runner.launcher_config(plan))
     sentence = run(plan, launcher, meanwhile=lambda: signal_rank(plan, 0, signal.SIGSTOP))
-    assert "rank 0 gave no sign of life for 20 s (stall_limit_seconds)" in sentence
+    assert "no heartbeat of rank 0 for 20 s (stall_limit_seconds)" in sentence
     assert record(plan)["status"] == "died"
 
 

@@ -289,7 +289,7 @@ def test_a_silent_program_is_ended_by_the_limits_that_its_user_gives(place):
     ran = run("runs=1", "start_limit_seconds=3", command="sleep 100")
     assert "its program has written no line of its log within 3 s (start_limit_seconds)" in ran.stderr
     ran = run("runs=1", "stall_limit_seconds=1", command=spelled("hang"), output="stalled")
-    assert "rank 0 gave no sign of life for 11 s (stall_limit_seconds)" in ran.stderr
+    assert "no heartbeat of rank 0 for 11 s (stall_limit_seconds)" in ran.stderr
 
 
 @pytest.mark.full

@@ -222,7 +222,7 @@ def test_json_is_one_object_and_nothing_else(missed, verb):
 def test_score_says_the_same_in_words(converged):
     answer = typed("score", str(converged.jobs[0].folder))
     assert "olympic mean" in answer.stdout
-    assert "95 % interval" in answer.stdout
+    assert "95 % confidence interval" in answer.stdout
     assert "seeds: fixed" in answer.stdout
     assert answer.stdout.count("dropped") == 2
 

@@ -115,10 +115,10 @@ def test_a_faster_entry_is_called_faster_with_its_interval(tmp_path):
     assert not compared.paired
     assert compared.speedup.value == pytest.approx(1.12, rel=1e-4)
     assert in_sentences(compared.as_json(), 1)["sentence"].startswith(
-        "B is 12 % faster than A, 95 % interval 7.9 to 16.2 %."
+        "B is 12 % faster than A, 95 % confidence interval 7.9 to 16.2 %."
     )
     assert in_sentences(compare("/b", b, "/a", a).as_json(), 1)["sentence"].startswith(
-        "A is 12 % faster than B, 95 % interval 7.9 to 16.2 %."
+        "A is 12 % faster than B, 95 % confidence interval 7.9 to 16.2 %."
     )
 
 

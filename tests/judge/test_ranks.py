@@ -106,7 +106,7 @@ def test_a_run_whose_ranks_were_not_compared_counts_as_the_slowest(tmp_path):
     assert [run.converged for run in judgement.score.runs] == [False, True, True, True, True]
     ((_, grade, message),) = findings_of(tmp_path / "result_0.txt")
     assert grade == "slow"
-    assert "Nothing says that the 2 ranks held the same model" in message
+    assert "Equal models on all 2 ranks" in message
 
 
 def test_a_comparison_of_fewer_ranks_than_were_planned_is_none(tmp_path):

@@ -106,8 +106,8 @@ def test_in_a_pipe_every_end_of_a_run_says_when_all_is_expected_to_end():
     assert len(lines) == 2
     for line in lines:
         assert line.endswith(
-            "0:30 in all, seed 7; expected to end at 14:05 (80 %: 13:58 to 14:20); the chance that its reference check "
-            "passes is 93 %"
+            "0:30 in all, seed 7; expected to end at 14:05 (80 %: 13:58 to 14:20); probability that its RCP "
+            "test passes: 93 %"
         )
 
 
@@ -149,9 +149,7 @@ def test_where_campaigns_take_turns_only_what_the_own_runs_take_is_told():
 
 @pytest.mark.parametrize(("passes", "told"), [(0.0, "below 1 %"), (0.5, "50 %"), (1.0, "above 99 %")])
 def test_a_chance_is_never_certain(passes, told):
-    assert in_a_sentence(after_noon(1, 1, 1, passes=passes), NOON).endswith(
-        f"reference check passes is {told}"
-    )
+    assert in_a_sentence(after_noon(1, 1, 1, passes=passes), NOON).endswith(f"its RCP test passes: {told}")
 
 
 def block(epoch):

@@ -273,7 +273,7 @@ def test_a_campaign_feeds_the_store_that_it_is_given_after_its_score_is_written(
 def test_a_store_that_cannot_be_fed_costs_a_warning_and_no_result(tmp_path, as_if_run, capsys):
     folder = campaign(tmp_path / "campaign")
     assert as_if_run(folder, f"store={tmp_path}") == 0
-    assert "warning: the store was not fed" in capsys.readouterr().err
+    assert "warning: the store was not updated" in capsys.readouterr().err
     assert json.loads((folder / "score.json").read_text())["valid"]
 
 

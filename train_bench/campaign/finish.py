@@ -65,4 +65,4 @@ def _ingest(finished: Finished, store: str) -> None:
         finished.store = path
         finished.warnings += ingested.changed
     except Exception as error:
-        finished.warnings.append(f"the store was not fed: {error}")
+        finished.warnings.append(f"the store was not updated: {error}")

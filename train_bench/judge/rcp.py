@@ -179,7 +179,7 @@ def verdict(
 ) -> RcpVerdict:
     """Compare the convergence of N runs (None: did not converge) with the points of a benchmark."""
     if not points:
-        message = "there are no reference convergence points, so too fast and too slow cannot be told"
+        message = "no reference convergence points for this benchmark, so neither too fast nor too slow can be checked"
         return RcpVerdict(verdict=NONE, message=message, factor=1.0)
     if batch_size is None:
         return RcpVerdict(verdict=MISSING, message="the logs give no single batch size", factor=1.0)

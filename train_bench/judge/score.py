@@ -337,5 +337,5 @@ def _reasons(
             f"defined so."
         )
     if origin.overruled:
-        reasons.append(f"Packaged by force in spite of this: {'; '.join(origin.overruled)}.")
+        reasons.append(f"Packaged with --force despite: {'; '.join(origin.overruled)}.")
     return reasons

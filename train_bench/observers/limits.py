@@ -38,7 +38,7 @@ class RunWatchdog(Observer):
             return self._not_started()
         silence = self._job.stall_limit_seconds
         if self._beat is not None and silence is not None and waited > silence + GRACE_SECONDS:
-            return f"rank 0 gave no sign of life for {waited:.0f} s (stall_limit_seconds)"
+            return f"no heartbeat of rank 0 for {waited:.0f} s (stall_limit_seconds)"
         return None
 
     def _not_started(self) -> str:

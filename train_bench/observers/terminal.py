@@ -175,7 +175,7 @@ def in_a_sentence(forecast: Forecast, now: datetime, *, turns: bool = False) -> 
     """Expected end of the campaign, and the probability that its RCP test passes."""
     what = "its runs take" if turns else "expected to"
     passes = forecast.passes
-    chance = "" if passes is None else f"; the chance that its reference check passes is {_percent(passes)}"
+    chance = "" if passes is None else f"; probability that its RCP test passes: {_percent(passes)}"
     return f"{what} {_end(forecast.campaign, now, turns=turns)}{chance}"
 
 

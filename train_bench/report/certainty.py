@@ -22,10 +22,10 @@ def show(described: Mapping[str, Any], console: Console) -> None:
     )
     console.print(_table(points, unit, less))
     for line in (
-        "false alarm: how probable it is that a submission equal to the reference fails; in brackets with endlessly "
-        "many reference runs",
-        "catches: the least part of training that a submission leaves out and fails for in four of five cases; in "
-        "brackets with endlessly many reference runs",
+        "false alarm: probability that a submission equal to the reference fails; in brackets with infinitely many "
+        "reference runs",
+        "catches: smallest share of training that a submission can omit and still fail with a probability of 80 %; "
+        "in brackets with infinitely many reference runs",
         f"{less} less fails: how probable it is that a submission fails that leaves out {less} of the training",
         "more runs: further reference runs that bring the false alarm to 1 %, and that failing to 80 %",
     ):

@@ -45,17 +45,17 @@ def sentence(compared: Mapping[str, Any]) -> str:
     a, b, speedup = compared["a"]["label"], compared["b"]["label"], compared["speedup"]
     value, low, high = speedup["value"], speedup["low"], speedup["high"]
     if low > 1:
-        return f"{b} is {_percent(value)} faster than {a}, 95 % interval {_interval(low, high)}."
+        return f"{b} is {_percent(value)} faster than {a}, 95 % confidence interval {_interval(low, high)}."
     if high < 1:
-        return f"{a} is {_percent(1 / value)} faster than {b}, 95 % interval {_interval(1 / high, 1 / low)}."
+        return f"{a} is {_percent(1 / value)} faster than {b}, 95 % confidence interval {_interval(1 / high, 1 / low)}."
     if compared["more_runs"] is None:
         seen = _percent(max(value, 1 / value))
         further = f"a difference as small as that seen ({seen}) would take more than 200 more seeds each"
     else:
         further = f"about {compared['more_runs']} more seeds each would, if they differ by what was seen"
     return (
-        f"These runs cannot tell {a} and {b} apart: {b} is between {_percent(1 / low)} slower and "
-        f"{_percent(high)} faster (95 % interval); {further}."
+        f"These runs cannot tell {a} and {b} apart: {b} takes {1 / value:.2g} times as long as {a} (95 % confidence "
+        f"interval {1 / high:.2g} to {1 / low:.2g}); {further}."
     )
 
 
@@ -73,7 +73,9 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
             f"the target make {_ratio(convergence)}."
         )
         if convergence["low"] <= 1 <= convergence["high"]:
-            lines.append("The samples to the target differ by no more than the luck of the seeds.")
+            lines.append(
+                "The difference in samples to the target is not significant: its 95 % confidence interval includes 1."
+            )
     for side in (compared["a"], compared["b"]):
         if side["left_out"]:
             lines.append(

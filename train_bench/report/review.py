@@ -13,8 +13,9 @@ from rich.text import Text
 from train_bench.report.table import say
 
 NOT_ASKED = (
-    "Not asked, for want of facts: idle and highest power of systems, precisions that an accelerator has, software "
-    "that logs do not tell. A file of configuration is looked for only where the source lies beside the results."
+    "Not checked, because the facts are missing: idle and highest power of systems, precisions that an "
+    "accelerator has, software that "
+    "logs do not tell. A file of configuration is looked for only where the source lies beside the results."
 )
 
 

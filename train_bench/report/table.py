@@ -100,17 +100,15 @@ def runs_needed(score: Mapping[str, Any], percent: float) -> str:
     """Number of seeds for a confidence interval of +- so many per cent."""
     needed, there = score["runs_for_half_width"], sum(run["converged"] for run in score["runs"])
     if there < 2:
-        return (
-            f"How many seeds give or take {percent:g} % needs cannot be told from {there} converged run(s)."
-        )
+        return f"Seeds for a confidence interval of +-{percent:g} %: unknown, {there} run(s) converged, 2 are needed."
     if needed is None:
-        return f"An interval of give or take {percent:g} % needs more than {MOST_RUNS} seeds that differ as these do."
+        return f"A 95 % confidence interval of +-{percent:g} % needs more than {MOST_RUNS} seeds with this spread."
     more = (
         f"{needed - there} more than converged here"
         if needed > there
         else "as many as converged here or fewer"
     )
-    return f"A 95 % interval of the mean of give or take {percent:g} % needs {needed} seeds, {more}."
+    return f"A 95 % confidence interval of the mean of +-{percent:g} % needs {needed} seeds, {more}."
 
 
 def _verdict(score: Mapping[str, Any]) -> str:
@@ -131,7 +129,7 @@ def _score(score: Mapping[str, Any]) -> str:
     interval = ""
     if score["ci95_minutes"] is not None:
         low, high = score["ci95_minutes"]
-        interval = f", 95 % interval of the score {low:.4f} to {high:.4f} min"
+        interval = f", 95 % confidence interval {low:.4f} to {high:.4f} min"
     unused = "" if applied > 1 or factor <= 1 else f" (RCP factor {factor:.4f}, not applied)"
     return f"score {minutes:.4f} min{interval}, factor {applied:.4f}{unused}"
 

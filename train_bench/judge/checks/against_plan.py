@@ -73,14 +73,11 @@ def _digest(planned: Planned, record: RunRecord, log: Log, rules: BenchmarkRules
     logged = [event for event in log.events if event.key == PLAN_DIGEST]
     if not logged and not planned.jobs[record.index].get("command"):
         message = (
-            f"The log has no {PLAN_DIGEST}; whether the plan beside it is the one that the run was given cannot "
-            f"be known."
+            f"The log has no {PLAN_DIGEST}, so it cannot be verified that its run used the plan beside it."
         )
         yield finding(record, rules, "plan", message, key=PLAN_DIGEST, grade=REVIEW)
     elif logged and logged[0].value != planned.digest:
-        message = (
-            "The plan beside this log is not the one that the run was given; one of the two was changed."
-        )
+        message = "The plan beside this log is not the one that its run used: one of the two was edited."
         line, value = logged[0].line, logged[0].value
         yield finding(record, rules, "plan", message, line=line, key=PLAN_DIGEST, value=value)
 
@@ -95,9 +92,7 @@ def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     except LogError:
         stated = None
     if not isinstance(stated, str):
-        message = (
-            f"{path.name} holds no digest of this log; whether it is as its run left it cannot be known."
-        )
+        message = f"{path.name} has no digest of this log, so edits after its run cannot be excluded."
         yield finding(record, rules, "record", message, grade=REVIEW)
     elif stated != record.sha256:
         message = f"The log is not as its run left it: {path.name} has another digest (sha256) of it."
@@ -112,8 +107,8 @@ def check_entry_against_plan(case: EntryCase) -> Iterator[Finding]:
     if planned is None:
         if rules.strict and not location.alone:
             message = (
-                "No plan of these runs lies beside them; whether they are all that were made, with the seeds and "
-                "values that were decided before the first, cannot be known."
+                "No plan.json beside these logs, so it cannot be verified that they are all runs that were made, "
+                "with the seeds and values planned before the first."
             )
             yield _of_file(plan, "plan", message, REVIEW)
         return
@@ -123,9 +118,7 @@ def check_entry_against_plan(case: EntryCase) -> Iterator[Finding]:
     missing = [name for name in names if not (location.folder / name).is_file()]
     if missing:
         listed = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more"
-        message = (
-            f"Missing: {listed}; whether the log of the same number is as its run left it cannot be known."
-        )
+        message = f"Missing: {listed}; edits of the log of the same number after its run cannot be excluded."
         yield _of_file(location.folder, "record", message, REVIEW)
 
 

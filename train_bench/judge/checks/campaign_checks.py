@@ -110,7 +110,9 @@ def check_injected_faults(case: EntryCase) -> Iterator[Finding]:
     stated = [_mapping(location.plan_or_package.get("request")), *jobs_of(location.plan)]
     asked = [one.get("faults") for one in stated if one.get("faults") is not None]
     if asked:
-        message = f"Processes were to be killed on purpose, faults={asked[0]!r:.80}; no run of the closed division is."
+        message = (
+            f"Fault injection was planned, faults={asked[0]!r:.80}; the closed division does not allow it."
+        )
         yield _of_plan(location, "faults", message, asked[0], grade=BREAKS if case.closed else REVIEW)
 
 

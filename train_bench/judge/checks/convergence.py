@@ -22,7 +22,7 @@ def _slower(location: Location, verdict: RcpVerdict) -> Iterator[Finding]:
     if verdict.slower:
         message = (
             f"The runs converge more slowly than the reference: their mean of {verdict.submission_mean:.2f} is above "
-            f"{verdict.upper_bound:.2f}, as one such mean in twenty is by chance."
+            f"{verdict.upper_bound:.2f}; chance alone does this in 5 % of cases."
         )
         yield _finding(location, "slower", message, value=verdict.submission_mean)
 

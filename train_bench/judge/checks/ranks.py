@@ -57,8 +57,8 @@ def _not_compared(record: RunRecord, log: Log, rules: BenchmarkRules, world_size
     if world_size == 1 or sizes == [world_size]:
         return
     message = (
-        f"Nothing says that the {world_size} ranks held the same model when the run was over (one line {REPLICAS} of "
-        f"{world_size} ranks behind run_stop is due)"
+        f"Equal models on all {world_size} ranks at the end of the run cannot be verified (the log needs one line "
+        f"{REPLICAS} of {world_size} ranks after run_stop)"
         + ("; it counts as not converged." if rules.strict else ".")
     )
     yield finding(record, rules, REPLICAS, message, key=REPLICAS, grade=SLOW if rules.strict else REVIEW)

@@ -76,7 +76,7 @@ def _out_of_order(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterato
         if event.time_ms < before.time_ms:
             message = (
                 f"{event.key} is logged at {event.time_ms} ms, {before.time_ms - event.time_ms} ms before the "
-                f"line above it; a clock that steps back times nothing."
+                f"line above it; timestamps go backwards, so the time cannot be trusted."
             )
             yield finding(record, rules, "time", message, line=event.line, key=event.key, value=event.time_ms)
             return
@@ -88,13 +88,13 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
     if record.status == DIED:
         return
     if record.minutes is None:
-        message = "There is no run_start above run_stop; the run has no time."
+        message = "No run_start before run_stop; the run has no time-to-train."
         yield finding(record, rules, "no_time", message, key="run_start", grade=BREAKS)
         return
     if record.minutes <= 0:
-        message = f"run_stop is {-record.minutes:.6f} minutes before run_start; a run takes time."
+        message = f"run_stop is {-record.minutes:.6f} minutes before run_start; it has to be after it."
         if record.minutes == 0:
-            message = "run_start and run_stop have the same time; a run takes time."
+            message = "run_start and run_stop have the same time; run_stop has to be after run_start."
         yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
         return
     trained = [event.time_ms for event in log.events if event.key in TRAINED]
@@ -102,7 +102,7 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
     if trained and not any(start_ms <= time_ms <= stop_ms for time_ms in trained):
         message = (
             f"No block, epoch or evaluation ends in the {record.minutes:.6f} minutes between run_start and "
-            f"run_stop; they time no training."
+            f"run_stop; the timed interval holds no training."
         )
         yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
     elif record.minutes < SHORTEST_MINUTES:

@@ -50,12 +50,12 @@ def _missing(record: RunRecord, rules: BenchmarkRules, events: Mapping[str, Even
     """Missing sample lines. A run whose ranks ended behind `run_stop` is one that failed, not one that broke a rule."""
     sized = record.train_samples is not None or "eval_samples" in events
     if DATA not in events or (sized and events[DATA].value is None):
-        message = f"Nothing says that evaluation and training read different data (a line {DATA} is due)."
+        message = f"Disjoint training and evaluation data cannot be verified (the log needs a line {DATA})."
         yield finding(record, rules, DATA, message, key=DATA)
     if ORDER not in events or events[ORDER].value is None:
         message = (
-            f"Nothing says which samples ranks trained on (a line {ORDER} is due behind run_stop); it counts as not "
-            f"converged."
+            f"The sample order of the ranks cannot be verified (it needs a line {ORDER} after run_stop); it counts "
+            f"as not converged."
         )
         yield finding(record, rules, ORDER, message, key=ORDER, grade=SLOW)
 

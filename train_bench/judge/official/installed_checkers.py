@@ -127,7 +127,7 @@ def _guarded(checker: Callable[..., Answer], arguments: tuple[Any, ...]) -> Answ
         try:
             return checker(*arguments)
         except SystemExit:
-            return CRASH, (heard.getvalue().strip().splitlines() or ["it gave up in silence"])[-1], None
+            return CRASH, (heard.getvalue().strip().splitlines() or ["it ended without a message"])[-1], None
         except Exception as error:
             return CRASH, f"{type(error).__name__}: {' '.join(str(error).split())}", None
 
