@@ -1,5 +1,5 @@
-"""Forecast the time to train: minutes of the score with intervals, from a short probe, from logs, from published entries or
-from a throughput that is stated. Without any of these a probe is run here, as the options of `run` say."""
+"""Forecast the time to train: minutes of the score with confidence intervals, from a short probe, logs, published entries
+or a stated throughput. Without any of these a probe is run here, as the options of `run` say."""
 
 from __future__ import annotations
 
