@@ -9,16 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.references.configs import CONF, composed, llama2_70b_lora
+from tests.references.configs import composed, llama2_70b_lora
 from tests.references.published_decoder import answers, decoder, same_but_for_rounding
 from train_bench.errors import RequestError
+from train_bench.plan import discover
 from train_bench.references.llama2_70b_lora.config import Model
 from train_bench.references.llama2_70b_lora.model import Adapted, Decoder, add_adapters
 from train_bench.references.llama2_70b_lora.recipe import optimizer_of, schedule_of
 from train_bench.references.parts.decoder.weights import published_name
 from train_bench.rules import ruleset
 
-VARIANTS = sorted(path.stem for path in (CONF / "benchmark").glob("llama2_70b_lora*.yaml"))
+VARIANTS = [name for name in discover.variants() if name.startswith("llama2_70b_lora")]
 RANK, ALPHA = 3, 6.0
 
 

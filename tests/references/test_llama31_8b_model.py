@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.references.configs import CONF, composed, llama31_8b
+from tests.references.configs import composed, llama31_8b
 from tests.references.published_decoder import answers, decoder, same_but_for_rounding, slow_attention
 from train_bench.errors import RequestError
+from train_bench.plan import discover
 from train_bench.references.llama31_8b.config import Model
 from train_bench.references.llama31_8b.model import Attention, Decoder, frequencies
 from train_bench.references.parts.decoder import weights
@@ -19,7 +20,7 @@ from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_o
 from train_bench.references.parts.decoder.rotary import rotated, rotations
 from train_bench.rules import ruleset
 
-VARIANTS = sorted(path.stem for path in (CONF / "benchmark").glob("llama31_*.yaml"))
+VARIANTS = [name for name in discover.variants() if name.startswith("llama31_")]
 
 
 def small(**changes: float) -> Model:

@@ -338,7 +338,7 @@ def without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _readme(campaign: Campaign, overruled: Sequence[str]) -> str:
-    forced = f"\nPackaged by force in spite of this: {'; '.join(overruled)}.\n" if overruled else ""
+    forced = f"\nPackaged with --force despite: {'; '.join(overruled)}.\n" if overruled else ""
     return f"""\
 # {campaign.benchmark}
 {forced}

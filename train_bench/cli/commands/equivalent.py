@@ -1,4 +1,4 @@
-"""Test whether two implementations are equivalent: A and B are recorded in processes of their own, from the same weights
+"""Test whether two implementations are equivalent: A and B are recorded in own processes, from the same weights
 on the same batches, and compared check by check, from start weights to an evaluation. How far apart they may be
 is measured by further recordings of A, with other rounding and in double precision; where a difference is near, both
 are recorded four times more.

@@ -1,4 +1,4 @@
-"""Forecast the time to train: minutes of the score with confidence intervals, from a short probe, logs, published entries
+"""Forecast the time to train: minutes of the score with confidence intervals, from a probe, logs, published entries
 or a stated throughput. Without any of these a probe is run here, as the options of `run` say."""
 
 from __future__ import annotations
