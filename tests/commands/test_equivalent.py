@@ -86,7 +86,7 @@ def test_a_launcher_and_the_other_ranks_do_the_same_and_a_rate_does_not(tmp_path
     answer = train_bench("equivalent", a, "launcher=torchrun launcher.nproc_per_node=2", *short)
     said = json.loads((tmp_path / "said.json").read_text())
     assert (answer.returncode, said["verdict"], said["double"]) == (VALID, "equal", True), answer.stdout
-    assert "EQUAL within the rounding that was measured, over 2 steps." in answer.stdout
+    assert "EQUAL within the measured rounding, over 2 steps." in answer.stdout
     verdicts = {rung["name"]: rung["verdict"] for rung in said["rungs"]}
     assert [name for name, verdict in verdicts.items() if verdict == "not compared"] == ["forward"]
 
@@ -118,7 +118,7 @@ def test_recordings_that_were_kept_are_compared_and_the_answer_is_the_exit_code(
 def test_of_a_model_that_took_no_step_none_are_claimed(tmp_path, capsys):
     sides = kept(tmp_path, replace(recorded(), losses=()))
     assert equivalent.main([*sides, "--rungs", "parameters", "forward"]) == VALID
-    assert "EQUAL within the rounding that was measured.\n" in capsys.readouterr().out
+    assert "EQUAL within the measured rounding.\n" in capsys.readouterr().out
 
 
 def test_what_nothing_was_seen_of_cannot_be_told(tmp_path, capsys):
