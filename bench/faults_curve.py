@@ -51,7 +51,7 @@ def main() -> None:
         _row("never", whole["restarts"], None)
         different = 0
         for rate in rates:
-            faults = f"faults=kill rank 0 every {rate:g} s on average seed 1"
+            faults = f"inject_faults=kill rank 0 every {rate:g} s on average seed 1"
             scored = _campaign(Path(folder) / f"{rate:g}", *base, saving, faults)
             if scored["restarts"] is None:
                 print(f"{rate:>12g} s no run came to its end")

@@ -371,9 +371,10 @@ def test_every_verb_is_in_the_readme():
 BENCHMARKS = [name for name in discover.variants() if discover.describe_variant(name)["benchmark"] == name]
 
 
-def test_the_table_of_the_readme_is_what_the_definitions_say():
+@pytest.mark.parametrize("tool", ["readme_table", "options_table"])
+def test_a_table_is_what_the_definitions_say(tool):
     checked = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "readme_table.py"), "--check"], capture_output=True, text=True
+        [sys.executable, str(ROOT / "tools" / f"{tool}.py"), "--check"], capture_output=True, text=True
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

@@ -1,12 +1,15 @@
 """One grammar: every verb takes an option as `--name value` and as `name=value`."""
 
+import json
 import sys
 
 import pytest
 
 from tests.judge import campaigns
-from train_bench.cli import program
+from train_bench.cli import composing, overrides, program
 from train_bench.cli.arguments import Parser, with_command
+from train_bench.errors import RequestError
+from train_bench.plan.request import ON_RESUME, Request
 
 
 @pytest.fixture
@@ -64,3 +67,93 @@ def test_the_words_behind_two_dashes_are_the_command():
     assert with_command(["benchmark=resnet", "runs=2"]) == ["benchmark=resnet", "runs=2"]
     words = ["benchmark=resnet", "--", sys.executable, "my.py", "--flag", "x y", "--help"]
     assert with_command(words) == ["benchmark=resnet", f"command={sys.executable} my.py --flag 'x y' --help"]
+
+
+@pytest.mark.parametrize(
+    ("words", "resolved"),
+    [
+        (["faults='kill every 9 s'"], ["inject_faults='kill every 9 s'"]),
+        (["faults=null", "stop_when=null"], ["inject_faults=null", "max_minutes=null"]),
+        (["stop_when='minutes > 30'"], ["max_minutes=30"]),
+        (["stop_when=minutes>.5"], ["max_minutes=0.5"]),
+    ],
+)
+def test_former_names_of_options_are_aliases(words, resolved):
+    assert overrides.resolve(words) == resolved
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("score < 3", "does not read the clock"),
+        ("top1 >= 0.9", "does not read the clock"),
+        ("__import__", "does not read the clock"),
+        ("samples > 1000", r"benchmark\.evaluation\.until"),
+        ("minutes < 30", "is no time limit"),
+        ("minutes > 30 or score < 3", "is no time limit"),
+        ("minutes > nan", "is no time limit"),
+    ],
+)
+def test_a_condition_on_anything_but_the_clock_is_refused(text, why):
+    with pytest.raises(RequestError, match=f"{why}.*max_minutes=NUMBER"):
+        overrides.resolve([f"stop_when='{text}'"])
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        (["--runs", "3"], ["runs=3"]),
+        (["--runs=3", "seed=1"], ["runs=3", "seed=1"]),
+        (["--keep-weights", "--benchmark", "bert_mini"], ["keep_weights=true", "benchmark=bert_mini"]),
+        (["--launcher.nproc_per_node", "2"], ["launcher.nproc_per_node=2"]),
+        (["--multirun", "--cfg", "job"], ["--multirun", "--cfg", "job"]),
+        (["--nonesuch", "3"], ["nonesuch=3"]),
+    ],
+)
+def test_a_verb_that_composes_takes_its_options_as_flags(words, read):
+    assert composing.parse(composing.OverrideParser("run"), words)[1] == read
+
+
+def test_the_option_of_the_verb_and_that_of_the_configuration_are_told_apart_by_their_spelling():
+    parser = composing.OverrideParser("forecast")
+    parser.add_argument("--runs", type=int)
+    known, words = composing.parse(parser, ["--runs", "3", "runs=4", "json=true"])
+    assert (known.runs, known.json, words) == (3, True, ["runs=4"])
+
+
+def test_an_option_of_another_verb_is_refused_before_anything_is_composed_with_it(capsys):
+    for verb, word, takers in (
+        ("run", "source=/tmp", "prepare"),
+        ("plan", "resume=/tmp", "run and rcp"),
+        ("prepare", "command=true", "run, plan, rcp and forecast"),
+        ("check", "against=seed=1", "run and plan"),
+        ("run", "append_point=true", "rcp"),
+    ):
+        assert program.command(verb)([word]) == 2
+        assert f"{word.partition('=')[0]}= is for {takers}; leave it out." in capsys.readouterr().err
+
+
+def test_an_answer_without_a_place_is_refused_before_anything_is_started(tmp_path):
+    parser = composing.OverrideParser("run")
+    for words, why in (
+        (["--to", str(tmp_path)], "give the name of a file"),
+        (["--json", "--multirun"], "leave --multirun out"),
+    ):
+        with pytest.raises(RequestError, match=why):
+            composing.parse(parser, words)
+
+
+def test_a_resumed_campaign_names_what_may_be_given_with_it():
+    request = Request(config=None, variant="resnet_mini", overrides=("resume=x", "seed=1", "only=[0]"))
+    with pytest.raises(
+        RequestError, match=f"leave out seed=1 or .* With resume= go {', '.join(ON_RESUME[1:])}"
+    ):
+        request.refuse_other_overrides()
+
+
+def test_an_answer_is_one_object_and_the_rest_goes_to_standard_error(tmp_path, capsys):
+    to = tmp_path / "answer.json"
+    assert program.command("plan")(["benchmark=resnet_mini", "runs=1", "--json", "--to", str(to)]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == json.loads(to.read_text())
+    assert [plan["variant"] for plan in json.loads(printed.out)["plans"]] == ["resnet_mini"]

@@ -111,7 +111,7 @@ def test_a_run_that_breaks_a_rule_is_stopped_if_told(begun):
 
 @pytest.mark.full
 def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_converge(tmp_path):
-    plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "stop_when='minutes > 0.02'")
+    plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "max_minutes=0.02")
     runner.begin(plan)
     watcher = Diary()
     run(plan, FakeLauncher(run_2="hang"), watcher)
@@ -121,12 +121,12 @@ def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_c
     assert (ended.status, ended.converged, ended.compliant, ended.dropped) == ("aborted", False, True, True)
     assert "ended by the budget of the run" in judgement.verdicts[2].findings[0].message
     (warning,) = judgement.score.warnings
-    assert "stop_when='minutes > 0.02'; it ended 1 of them (index 2), counted as not converged." in warning
+    assert "a time limit, minutes > 0.02; it ended 1 of them (index 2), counted as not converged." in warning
     assert runner.pending_jobs(plan, retry_failed=True) == ()
 
 
 def test_two_runs_that_their_budget_ends_leave_no_score(tmp_path):
-    plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=2", "stop_when='minutes > 0.01'")
+    plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=2", "max_minutes=0.01")
     runner.begin(plan)
     run(plan, FakeLauncher(run_0="hang", run_1="hang"))
     score = judged(plan).score

@@ -10,7 +10,7 @@ import pytest
 from train_bench.cli.program import command
 from train_bench.cli.verbs import COMPOSING, VERBS
 from train_bench.plan import discover, options
-from train_bench.plan.config import RunConfig
+from train_bench.plan.config import TRAITS, RunConfig
 
 COMPLETE = """
 train-bench() { "$PYTHON" -m train_bench "$@"; }
@@ -37,12 +37,16 @@ def test_every_option_has_a_sentence_and_its_default():
 
 @pytest.mark.parametrize("verb", COMPOSING)
 def test_a_verb_that_takes_overrides_answers_help_itself(verb, capsys):
-    assert command(verb)(["benchmark=bert", "--help"]) == 0
+    with pytest.raises(SystemExit) as ended:
+        command(verb)(["benchmark=bert", "--help"])
+    assert ended.value.code == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"train-bench {verb} [OPTION=VALUE ...]\n")
     assert "powered by Hydra" not in printed
-    for field in fields(RunConfig):
-        assert f"\n  {field.name}=" in printed, field.name
+    for name, traits in TRAITS.items():
+        assert (f"\n  {name}=" in printed) == (not traits.verbs or verb in traits.verbs), name
+    assert "\n  --json " in printed
+    assert "\n  --to FILE " in printed
 
 
 def test_every_verb_has_help_and_knows_the_version():
@@ -61,6 +65,7 @@ def test_a_shell_completes_verbs_options_and_their_values():
         "train-bench run benchmark=resnet_mi",
         "train-bench prepare launcher=to",
         "train-bench run see",
+        "train-bench run benchmark=resnet point=81",
     ]
     ran = subprocess.run(
         ["bash", "-c", COMPLETE, "bash", *lines],
@@ -69,11 +74,12 @@ def test_a_shell_completes_verbs_options_and_their_values():
         text=True,
     )
     assert ran.stderr == ""
-    verbs, benchmarks, launchers, seed = ran.stdout.splitlines()
+    verbs, benchmarks, launchers, seed, point = ran.stdout.splitlines()
     assert {"run", "rules", "review", "report", "rcp", "replay"} == set(verbs.split())
     assert {"benchmark=resnet_mini", "benchmark=resnet_mini_lars"} <= set(benchmarks.split())
     assert "launcher=torchrun" in launchers
     assert "seed=" in seed
+    assert point.split() == ["point=8192"]
 
 
 def test_what_a_shell_has_to_be_told_is_printed_for_the_program_as_a_whole():

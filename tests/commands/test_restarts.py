@@ -71,12 +71,12 @@ def test_a_run_that_dies_before_its_clock_starts_has_failed(tmp_path):
 
 @pytest.mark.parametrize("what", others_in_full(["rank 0", "host", "launcher"], ["rank 0"]))
 def test_what_the_plan_wants_killed_is_killed(tmp_path, what):
-    plan, said = begun(tmp_path, "checkpoint_seconds=0", f"faults='kill {what} every 1 s'"), []
+    plan, said = begun(tmp_path, "checkpoint_seconds=0", f"inject_faults='kill {what} every 1 s'"), []
     with pytest.raises(LaunchError, match="killed by SIGKILL"):
         run(plan, Hanging(), said)
     assert (
         said[0]
-        == f"run 1: rank 0 killed by SIGKILL (faults='kill {what} every 1 s'); it is started again (start 2)"
+        == f"run 1: rank 0 killed by SIGKILL (inject_faults='kill {what} every 1 s'); it is started again (start 2)"
     )
 
 

@@ -89,7 +89,7 @@ def test_a_benchmark_without_points_is_counted_by_epoch(capsys):
 )
 def test_bad_options_are_one_sentence(words, said):
     with pytest.raises(RequestError, match=said):
-        plan_dry.parsed(words)
+        plan_dry.parse(words)
 
 
 def test_ranks_that_do_not_divide_the_batch_are_refused():

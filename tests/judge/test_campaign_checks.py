@@ -195,17 +195,17 @@ def test_what_is_defined_otherwise_here_is_no_result_though_the_plan_names_no_ch
     [
         (
             {"stop_when": "minutes > 30"},
-            ["Runs were held to a budget, stop_when='minutes > 30'; it ended none of them."],
+            ["Runs had a time limit, minutes > 30; it ended none of them."],
         ),
         ({"stop_when": None}, []),
         ({"stop_when": ["minutes > 30"]}, []),
         ("nothing", []),
     ],
 )
-def test_a_budget_that_runs_were_held_to_stands_with_the_score(folder, asked, told):
+def test_the_time_limit_of_runs_stands_with_the_score(folder, asked, told):
     plan(folder, **PLANNED, request=asked)
     warnings = judged(folder).score.warnings
-    assert [warning for warning in warnings if "budget" in warning] == told
+    assert [warning for warning in warnings if "time limit" in warning] == told
 
 
 def test_a_planned_configuration_that_is_none_is_no_result(folder):

@@ -35,9 +35,10 @@ def test_fewer_runs_may_be_asked_for():
     assert make("runs=2").runs_required == 5
 
 
-@pytest.mark.parametrize("text", ["minutes > 30", "minutes>.5", "  minutes  >  2.  "])
-def test_a_budget_of_minutes_is_in_the_plan(text):
-    assert make(f"stop_when='{text}'").jobs[0].stop_when == text
+@pytest.mark.parametrize(("minutes", "text"), [("30", "minutes > 30"), (".5", "minutes > 0.5")])
+def test_a_time_limit_is_in_the_plan(minutes, text):
+    plan = make(f"max_minutes={minutes}")
+    assert plan.jobs[0].stop_when == plan.request["stop_when"] == text
 
 
 @pytest.mark.parametrize(
@@ -50,18 +51,21 @@ def test_a_budget_of_minutes_is_in_the_plan(text):
     ],
 )
 def test_faults_are_in_the_plan_with_checkpoints(text):
-    job = make(f"faults='{text}'", "checkpoint_seconds=30").jobs[0]
+    job = make(f"inject_faults='{text}'", "checkpoint_seconds=30").jobs[0]
     assert (job.faults, job.checkpoint_seconds) == (text, 30.0)
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["faults='kill every 60 s'"], "needs checkpoints"),
-        (["faults='kill every 0 s'", "checkpoint_seconds=1"], "write faults='kill WHAT every SECONDS s'"),
-        (["faults='kill it every 9 s'", "checkpoint_seconds=1"], "write faults="),
+        (["inject_faults='kill every 60 s'"], "needs checkpoints"),
         (
-            ["faults='kill rank 1 every 9 s'", "checkpoint_seconds=1"],
+            ["inject_faults='kill every 0 s'", "checkpoint_seconds=1"],
+            "write inject_faults='kill WHAT every SECONDS s'",
+        ),
+        (["inject_faults='kill it every 9 s'", "checkpoint_seconds=1"], "write inject_faults="),
+        (
+            ["inject_faults='kill rank 1 every 9 s'", "checkpoint_seconds=1"],
             "names rank 1; the run has ranks 0 to 0",
         ),
         (["checkpoint_seconds=-1"], "checkpoint_seconds is -1"),
@@ -102,26 +106,10 @@ def test_reference_runs_write_no_checkpoints():
         make("checkpoint_seconds=1", reference_runs=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("score < 3", "does not look at the clock"),
-        ("quality > 0.9", "does not look at the clock"),
-        ("top1 >= 0.9", "does not look at the clock"),
-        ("__import__", "does not look at the clock"),
-        ("", "does not look at the clock"),
-        ("samples > 1000", r"benchmark\.evaluation\.until"),
-        ("minutes < 30", "is no budget"),
-        ("minutes > 30 or score < 3", "is no budget"),
-        ("minutes > nan", "is no budget"),
-        ("minutes > 0", "no time"),
-    ],
-)
-def test_a_budget_that_is_none_is_refused_with_what_is_allowed(text, why):
-    with pytest.raises(
-        RequestError, match=f"stop_when='{re.escape(text)}' .*{why}.*stop_when='minutes > NUMBER'"
-    ):
-        make(f"stop_when='{text}'")
+@pytest.mark.parametrize("minutes", ["0", "-1", "nan", "inf"])
+def test_a_time_limit_that_leaves_no_time_is_refused(minutes):
+    with pytest.raises(RequestError, match=rf"max_minutes is {minutes}; give minutes above 0"):
+        make(f"max_minutes={minutes}")
 
 
 def test_reference_runs_are_twice_as_many():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from train_bench.cli.hydra_app import with_points
+from train_bench.cli.overrides import resolve
 from train_bench.cli.program import command
 from train_bench.errors import RequestError
 from train_bench.plan import discover
@@ -22,14 +22,14 @@ from train_bench.plan import discover
     ],
 )
 def test_a_point_is_a_variant_of_its_benchmark(words, resolved):
-    assert with_points(words) == resolved
+    assert resolve(words) == resolved
 
 
 def test_a_size_without_a_point_is_refused_with_those_that_have_one():
     with pytest.raises(RequestError, match=r"resnet_mini has no .* at 7; give point= one of 32, 64, 128\."):
-        with_points(["point=7"])
+        resolve(["point=7"])
     with pytest.raises(RequestError, match=r"no benchmark 'resnets'\. Did you mean 'resnet'"):
-        with_points(["benchmark=resnets", "point=7"])
+        resolve(["benchmark=resnets", "point=7"])
 
 
 def test_a_point_differs_from_its_benchmark_by_its_batch_size_and_the_values_of_its_file():

@@ -97,7 +97,7 @@ class Restarts(RestartPolicy):
         files.write_json(job.checkpoints_folder / "restart.json", restart)
         job.ranks_folder.rename(job.ranks_folder.with_name(f"{job.ranks_folder.name}_{self._starts}"))
         self._starts += 1
-        cause = "" if planted is None else f" (faults={planted!r})"
+        cause = "" if planted is None else f" (inject_faults={planted!r})"
         return f"run {job.index + 1}: {how}{cause}; it is started again (start {self._starts})"
 
     def _hit(self) -> list[int]:

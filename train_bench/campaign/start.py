@@ -162,21 +162,13 @@ def _observers(planned: Plan, *, only: Sequence[int] | None, side: str = "") -> 
 
 def warn_of_differences(planned: Plan, warn: Say) -> None:
     """Warn before any run if a resumed campaign has other software than planned."""
-    sentence = differences_from_plan(planned)
-    if sentence is not None:
-        warn(sentence)
-
-
-def differences_from_plan(planned: Plan) -> str | None:
-    """Differences of today's software from that in the plan of a resumed campaign, as a sentence."""
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     changed = differences(
         asdict(planned), attempts.ran_with(planned.reference, rules.digest, planned.jobs[0].command)
     )
-    if not changed:
-        return None
-    worth = "no result" if rules.strict else "for review"
-    return (
-        f"this campaign goes on with {plain('; '.join(changed))}. In {planned.ruleset} runs that differ from "
-        f"their plan are {worth}."
-    )
+    if changed:
+        worth = "no result" if rules.strict else "for review"
+        warn(
+            f"this campaign goes on with {plain('; '.join(changed))}. In {planned.ruleset} runs that differ from "
+            f"their plan are {worth}."
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,14 +13,16 @@ from train_bench.campaign import lock, runner
 from train_bench.core.job import Job, jobs_of
 from train_bench.errors import LogError, TrainBenchError
 from train_bench.forecast import checkpoint_interval
-from train_bench.judge import rcp
+from train_bench.judge import rcp, summary
 from train_bench.judge.entry import Judgement
+from train_bench.judge.tree import Judged
 from train_bench.logs import log
 from train_bench.logs.record import RunRecord, read_record
 from train_bench.observers import terminal
 from train_bench.observers.forecast import ForecastObserver
 from train_bench.plan import budget, discover, fault_plan
 from train_bench.plan.plan import Plan
+from train_bench.report.page.facts import cost_of
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -76,6 +78,29 @@ def restarts_of(judgement: Judgement) -> dict[str, Any] | None:
         mtbf = fault_plan.read(asked).seconds if isinstance(asked, str) else mtbf
     expected = None if mtbf is None else checkpoint_interval.expected(measured, mtbf)
     return measured.as_json() | {"expected": expected}
+
+
+def scores_as_json(
+    judged: Judged, *, prices: Mapping[str, float] | None = None, reference: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Object of `score --json`: its entries with what they cost at `prices` and as a part of `reference` minutes."""
+    return {
+        "entries": [
+            one.score.as_json()
+            | one.origin
+            | {
+                "peers": one.peers_as_json(),
+                "energy": one.energy_as_json(),
+                "restarts": restarts_of(one),
+                "normalised": summary.normalised(one.score, reference or {}),
+                "cost": cost_of(one.score, prices or {}),
+            }
+            for one in judged.entries
+        ],
+        "unjudged": judged.unjudged,
+        "skipped": judged.skipped,
+        "summary": None,
+    }
 
 
 def forecast_observer(planned: Plan, only: Sequence[int] | None = None) -> ForecastObserver:

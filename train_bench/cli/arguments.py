@@ -22,6 +22,10 @@ class Parser(argparse.ArgumentParser):
         """Parse as argparse does, after unifying both spellings."""
         return super().parse_known_args(list(self._spelled_alike(list(args or ()))), namespace)
 
+    def stays(self, word: str) -> bool:
+        """True for a word that is no option of the verb although it is spelled as one."""
+        return Path(word).exists()
+
     def _spelled_alike(self, arguments: Sequence[str]) -> Iterator[str]:
         words = iter(arguments)
         for word in words:
@@ -30,7 +34,7 @@ class Parser(argparse.ArgumentParser):
             action = self._option_string_actions.get(f"--{bare.replace('_', '-')}")
             if name.startswith("--") and bare in self._words:
                 yield f"{bare}={value if sign else next(words, '')}"
-            elif action is None or not sign or name.startswith("-") or Path(word).exists():
+            elif action is None or not sign or name.startswith("-") or self.stays(word):
                 yield word
             elif action.nargs == 0:
                 if value not in BOOLEANS:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from train_bench.plan import discover
+
 FLAGS = ("-sc", "--shell-completion")
 LINE, POINT = "COMP_LINE", "COMP_POINT"
 """Environment variables of shells: what is typed, and where in it the cursor stands."""
@@ -27,3 +29,14 @@ def verb_and_arguments(arguments: Sequence[str], verbs: Sequence[str]) -> tuple[
     line = f"{program} {options}"
     os.environ[LINE], os.environ[POINT] = line, str(len(line))
     return verb, list(arguments)
+
+
+def points(words: Sequence[str]) -> list[str]:
+    """Completions of `point=`, which Hydra does not know, for the words of a line: its name, or the batch sizes of the
+    benchmark in the line."""
+    last = words[-1] if words else ""
+    if not last.startswith("point="):
+        return ["point="] if "point=".startswith(last) else []
+    named = [word.partition("=")[2] for word in words if word.startswith("benchmark=")]
+    benchmark = named[-1] if named else discover.defaults()["benchmark"]
+    return [word for size in discover.points_of(benchmark) if (word := f"point={size}").startswith(last)]

@@ -1,18 +1,32 @@
-"""Verbs that compose a configuration: their help page and their errors around Hydra."""
+"""Verbs that compose a configuration: their words, their help page, their answer, and their errors around Hydra."""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from train_bench.cli import hydra_app
+from rich.console import Console
+
+from train_bench.campaign import preflight
+from train_bench.cli import completion, hydra_app, overrides
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID, guarded
+from train_bench.core import files
+from train_bench.errors import RequestError
 from train_bench.plan import options
 from train_bench.plan.request import Request
 from train_bench.report import help as help_page
+from train_bench.report import table
 
 NOTES = """\
 Each is an override of Hydra: null is none, lists are [1,2]. Every other value of the configuration can be set, too.
+--name VALUE is the same as name=VALUE.
   benchmark.hyperparameters.KEY=VALUE   by the names of mllog; train-bench rules benchmark=NAME has what is allowed
   --cfg job                 prints the whole configuration
   -m, --multirun            one job for every combination of values with commas between them
@@ -24,19 +38,87 @@ Other verbs: train-bench --help. Benchmarks and launchers: train-bench list.
 """
 
 
-def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], int]) -> int:
-    """Run a verb on its request. Errors of one job of a sweep are printed at once, so that the other jobs still run.
-    `--help` is answered here: Hydra's own page has no sentence for an option."""
-    if not {"-h", "--help"}.isdisjoint(arguments):
-        print(_help(verb), end="")
-        return VALID
-    return hydra_app.with_request(verb, arguments, lambda request: guarded(lambda: act(request)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Answer of a verb: its exit code, the object of `--json`, and the function that shows it to people."""
+
+    code: int = VALID
+    content: dict[str, Any]
+    show: Callable[[dict[str, Any], Console], None]
 
 
-def _help(verb: str) -> str:
-    about = (sys.modules[f"train_bench.cli.commands.{verb}"].__doc__ or "").rstrip()
-    parts = {
-        heading: [(option.name, option.default, option.about) for option in listed]
-        for heading, listed in options.parts().items()
-    }
-    return help_page.page(f"train-bench {verb} [OPTION=VALUE ...]", about, parts, NOTES)
+class OverrideParser(Parser):
+    """Parser of a verb that composes a configuration: its own options, and words that are left as overrides."""
+
+    def __init__(self, verb: str, *, page: bool = False) -> None:
+        super().__init__(f"train-bench {verb}", usage=argparse.SUPPRESS, allow_abbrev=False)
+        self.verb = verb
+        self.add_argument(
+            "--json", action="store_true", help="one JSON object on standard output; the rest on stderr"
+        )
+        if not page:
+            self.add_argument("--to", type=Path, metavar="FILE", help="write that object to FILE, too")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as `Parser` does; of the words of a shell's completion, which are Hydra's, none is an option."""
+        words = list(args or ())
+        if words[:1] and words[0] in completion.FLAGS:
+            return super().parse_known_args([], namespace)[0], words
+        return super().parse_known_args(overrides.from_flags(words, self._option_string_actions), namespace)
+
+    def stays(self, word: str) -> bool:
+        """True for an override, too: `runs=3` is one although `forecast` has `--runs`."""
+        return overrides.is_option(overrides.name_of(word)) or super().stays(word)
+
+    def format_help(self) -> str:
+        """Options of the configuration, each with a sentence, then those of the verb."""
+        about = (sys.modules[f"train_bench.cli.commands.{self.verb}"].__doc__ or "").rstrip()
+        parts = {
+            heading: [(option.name, option.default, option.about) for option in listed]
+            for heading, listed in options.parts(self.verb).items()
+        }
+        page = help_page.page(f"train-bench {self.verb} [OPTION=VALUE ...]", about, parts, NOTES)
+        return f"{page}\n{super().format_help()}"
+
+
+def parse(parser: OverrideParser, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Options of the verb, and overrides. Raises `RequestError` for an answer that has no place."""
+    known, words = parser.parse_known_args(arguments)
+    if (known.json or known.to is not None) and not hydra_app.SWEEPING.isdisjoint(words):
+        raise RequestError("--json and --to are of one configuration at a time; leave --multirun out.")
+    if known.to is not None:
+        refuse_file(known.to)
+    return known, words
+
+
+def refuse_file(path: Path) -> None:
+    """Raises `RequestError` if `--to` names a folder, or a file in one that cannot be written."""
+    if path.name == "" or path.is_dir():
+        raise RequestError(f"--to is '{path}'; give the name of a file.")
+    preflight.refuse_folder(path.parent, "the folder of --to")
+
+
+def with_request(
+    verb: str, known: argparse.Namespace, words: Sequence[str], act: Callable[[Request], Answer]
+) -> int:
+    """Run a verb on its request and give its answer. Errors of one job of a sweep are printed at once, so that the
+    other jobs still run."""
+
+    def work(request: Request) -> int:
+        request.refuse_other_verbs(verb)
+        with contextlib.redirect_stdout(sys.stderr) if known.json else contextlib.nullcontext():
+            answer = act(request)
+        return give(answer, known)
+
+    return hydra_app.with_request(verb, words, lambda request: guarded(lambda: work(request)))
+
+
+def give(answer: Answer, known: argparse.Namespace) -> int:
+    """Print an answer, and write it where `--to` says; returns its exit code."""
+    if known.to is not None and known.to.suffix != ".html":
+        files.write_json(known.to, answer.content)
+    if known.json:
+        print(json.dumps(answer.content, indent=2, allow_nan=False))
+    else:
+        answer.show(answer.content, table.console())
+    return answer.code

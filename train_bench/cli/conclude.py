@@ -1,33 +1,50 @@
-"""Last lines of a finished campaign, and its exit code."""
+"""Answer of a finished campaign, and lines on the way to it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from train_bench.campaign import finish, status
+from rich.console import Console
+
+from train_bench.campaign import finish
+from train_bench.campaign.status import scores_as_json
+from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core.escape import plain
+from train_bench.judge.tree import Judged
 from train_bench.report import table
 
 
-def conclude(folder: Path, store: str | None = None) -> int:
-    """Finish a campaign and show it; the exit code of its verdict."""
-    return show(finish.finish(folder, store))
+def conclude(folder: Path, store: str | None = None) -> Answer:
+    """Finish a campaign; its answer is the object of `score --json`."""
+    return answer_of([finish.finish(folder, store)])
 
 
-def show(finished: finish.Finished) -> int:
-    """Print the path of the page, warnings, and the score; returns the exit code of its verdict."""
-    if finished.page is not None:
-        print(f"report: {finished.page}")
-    if finished.store is not None:
-        print(f"store: {finished.store}")
-    for text in finished.warnings:
-        warn(plain(text))
-    judgement = finished.judgement
-    costs = {"energy": judgement.energy_as_json(), "restarts": status.restarts_of(judgement)}
-    table.show_score(judgement.score.as_json() | costs, table.console())
-    return VALID if judgement.score.valid else INVALID
+def answer_of(finished: Sequence[finish.Finished]) -> Answer:
+    """Print paths of pages and warnings; the exit code is that of the verdicts."""
+    for one in finished:
+        if one.page is not None:
+            say(f"report: {one.page}")
+        if one.store is not None:
+            say(f"store: {one.store}")
+        for text in one.warnings:
+            warn(plain(text))
+    judged = Judged(entries=tuple(one.judgement for one in finished))
+    return Answer(code=VALID if judged.valid else INVALID, content=scores_as_json(judged), show=show)
+
+
+def unfinished() -> Answer:
+    """Answer for a campaign that is not to be judged now: it waits in a queue, or a part of it was run."""
+    return Answer(content=scores_as_json(Judged(entries=())), show=show)
+
+
+def show(content: Mapping[str, Any], console: Console) -> None:
+    """Scores of campaigns."""
+    for entry in content["entries"]:
+        table.show_score(entry, console)
 
 
 def say(text: str) -> None:

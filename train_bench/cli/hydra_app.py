@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote, unquote
 
 import hydra
 from hydra.conf import HydraConf
@@ -36,26 +35,17 @@ from omegaconf.errors import (
 )
 
 from train_bench.campaign import preflight
-from train_bench.cli import completion, sweep
+from train_bench.cli import completion, overrides, sweep
 from train_bench.core import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
-from train_bench.plan.config import RunConfig, register
+from train_bench.plan.config import TRAITS, RunConfig, register
 from train_bench.plan.options import with_folder
 from train_bench.plan.request import Request
 
 SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
 """Launchers of Hydra that run jobs of a sweep at the same time on this machine."""
-
-IN_QUOTES = ("against", "stop_when", "faults", "energy_idle")
-"""Options whose values have blanks and signs that Hydra takes in quotes only."""
-
-COMMANDS = ("command", "energy_command")
-"""Options whose values are programs of the user's, with whatever signs."""
-
-AS_THEY_ARE = " /:=,@+~.-_{}()[]<>*?!;&|^#"
-"""Signs that Hydra leaves alone inside quotes. Backslashes, dollars and quotes mean something to it."""
 
 EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 """Hydra's launchers that are packages of their own, and the extra that installs each."""
@@ -68,7 +58,7 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     Raises `RequestError` with one sentence if Hydra or OmegaConf refuses the words.
     """
     register()
-    arguments = with_points(arguments)
+    arguments = overrides.resolve(arguments)
     Plugins.instance().register(OutsideConfigurations)
     sweeping = not SWEEPING.isdisjoint(arguments)
     folder, arguments = _sweep_folder(arguments) if sweeping else (Path(), arguments)
@@ -81,8 +71,8 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     def job(config: DictConfig) -> None:
         if sweeping:
             hydra_config = HydraConfig.get()
-            overrides = [*_config_dir(hydra_config), *map(_as_typed, hydra_config.overrides.task)]
-            sweep.run_job(verb, folder, hydra_config.job.num, overrides, together=together)
+            words = [*_config_dir(hydra_config), *map(overrides.as_typed, hydra_config.overrides.task)]
+            sweep.run_job(verb, folder, hydra_config.job.num, words, together=together)
             return
         try:
             request = _with_other(_request(config))
@@ -92,7 +82,7 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
             codes.append(act(request))
 
     completing = bool(arguments) and arguments[0] in completion.FLAGS
-    sys.argv = ["train-bench" if completing else f"train-bench {verb}", *map(_quoted, arguments)]
+    sys.argv = ["train-bench" if completing else f"train-bench {verb}", *map(overrides.quoted, arguments)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
     application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
     if together and not _may_be_elsewhere(arguments):
@@ -143,7 +133,7 @@ class AskedJobs(Callback):
             if override.is_discrete_sweep():
                 choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
             else:
-                choices.append([_as_typed(f"{key}={override.get_value_element_as_str()}")])
+                choices.append([overrides.as_typed(f"{key}={override.get_value_element_as_str()}")])
         sweep.begin(Path(config.hydra.sweep.dir), list(itertools.product(*choices)))
 
 
@@ -199,11 +189,11 @@ def _request(config: DictConfig) -> Request:
     except AttributeError as error:  # an option that was added with `+` has no place in the schema
         name = str(error).rpartition("attribute ")[2]
         raise RequestError(f"There is no option {name}; leave out what adds it.") from error
-    overrides = tuple(map(_as_typed, hydra_config.overrides.task))
+    words = tuple(map(overrides.as_typed, hydra_config.overrides.task))
     return Request(
-        config=_with_threads(_with_command(typed, overrides)),
+        config=_with_threads(_with_command(typed, words)),
         variant=str(hydra_config.runtime.choices["benchmark"]),
-        overrides=overrides,
+        overrides=words,
         config_dir=_config_dir(hydra_config),
     )
 
@@ -211,23 +201,6 @@ def _request(config: DictConfig) -> Request:
 def _config_dir(hydra_config: HydraConf) -> tuple[str, ...]:
     sources = hydra_config.runtime.config_sources
     return tuple(f"--config-dir={source.path}" for source in sources if source.provider == "command-line")
-
-
-def _quoted(word: str) -> str:
-    """Quote a word for Hydra, which takes the value of `against=`, overrides with blanks between them, in quotes
-    only. It would parse much of the text of a command, and passes it through unchanged once it is percent-encoded."""
-    name, sign, value = word.partition("=")
-    if name in COMMANDS and sign and value != "null":
-        return f"{name}='{quote(value, AS_THEY_ARE, errors='surrogateescape')}'"
-    return f"{name}={value!r}" if name in IN_QUOTES and value[:1] not in "'\"" else word
-
-
-def _as_typed(word: str) -> str:
-    """A word that may hold a command, as it was before `_quoted`."""
-    name, _, value = word.partition("=")
-    if name in COMMANDS and value[:1] == value[-1:] == "'":
-        return f"{name}={unquote(value[1:-1], errors='surrogateescape')}"
-    return word
 
 
 def _with_threads(asked: RunConfig) -> RunConfig:
@@ -240,10 +213,10 @@ def _with_threads(asked: RunConfig) -> RunConfig:
     return asked
 
 
-def _with_command(asked: RunConfig, overrides: Sequence[str]) -> RunConfig:
+def _with_command(asked: RunConfig, words: Sequence[str]) -> RunConfig:
     """Configuration with the typed commands, if any."""
-    for name in COMMANDS:
-        typed = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == name]
+    for name in (name for name, traits in TRAITS.items() if traits.program):
+        typed = [word.partition("=")[2] for word in words if word.partition("=")[0] == name]
         if typed and getattr(asked, name) is not None:
             setattr(asked, name, typed[-1])
     return asked
@@ -253,43 +226,15 @@ def _with_other(request: Request) -> Request:
     """Request with that of `against=`: the same overrides, with those that it replaces."""
     if request.config.against is None:
         return request
-    instead = with_points(shlex.split(request.config.against), request.variant)
-    names = {_name(word) for word in instead} | {"against"}
-    overrides = [*(word for word in request.overrides if _name(word) not in names), *instead]
-    config = hydra.compose("config", overrides=[*map(_quoted, overrides)], return_hydra_config=True)
+    instead = overrides.resolve(shlex.split(request.config.against), request.variant)
+    names = {overrides.name_of(word) for word in instead} | {"against"}
+    words = [*(word for word in request.overrides if overrides.name_of(word) not in names), *instead]
+    config = hydra.compose("config", overrides=[*map(overrides.quoted, words)], return_hydra_config=True)
     variant = str(config.hydra.runtime.choices["benchmark"])
     with open_dict(config):
         del config["hydra"]
-    other = _with_command(cast(RunConfig, OmegaConf.to_object(config)), overrides)
-    return replace(request, against=Request(config=other, variant=variant, overrides=tuple(overrides)))
-
-
-def with_points(words: Sequence[str], benchmark: str | None = None) -> list[str]:
-    """Overrides with `point=SIZE[,SIZE]` resolved: `benchmark=resnet point=8192` is `benchmark=resnet_bs8192`.
-    `benchmark` is the one where no word names it, the default otherwise."""
-    given = {_name(word): word.partition("=")[2] for word in words if _name(word) in ("benchmark", "point")}
-    if "point" not in given:
-        return list(words)
-    chosen = given.get("benchmark") or benchmark or discover.defaults()["benchmark"]
-    names = [_at_point(one, size) for one in chosen.split(",") for size in given["point"].split(",")]
-    rest = [word for word in words if _name(word) not in given]
-    return [*rest, f"benchmark={','.join(names)}"]
-
-
-def _at_point(benchmark: str, size: str) -> str:
-    point = discover.points().get(benchmark)
-    base = benchmark if point is None else point.base
-    discover.describe_variant(base)  # refuses a name that is not known
-    known = {str(number): name for number, name in discover.points_of(base).items()}
-    if size not in known:
-        raise RequestError(
-            f"benchmark={base} has no reference convergence point at {size}; give point= one of {', '.join(known)}."
-        )
-    return known[size]
-
-
-def _name(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~")
+    other = _with_command(cast(RunConfig, OmegaConf.to_object(config)), words)
+    return replace(request, against=Request(config=other, variant=variant, overrides=tuple(words)))
 
 
 def _explained(error: Exception) -> RequestError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from train_bench.campaign import preflight
+from train_bench.cli import composing
 from train_bench.cli.hydra_app import SWEEPING
 from train_bench.errors import RequestError
 from train_bench.forecast import samples
@@ -23,35 +24,13 @@ if TYPE_CHECKING:
 
 NUMBERS = ("ranks", "real_share", "memory_gb", "peak_tflops", "memory_gb_s", "network_gb_s")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Words behind `plan` that are no overrides of the configuration; documented in `commands/plan.py`."""
-
-    json: bool
-    dry: bool
-    ranks: int | None
-    real_share: float | None
-    memory_gb: float | None
-    peak_tflops: float | None
-    memory_gb_s: float | None
-    network_gb_s: float | None
-
-    def machine(self) -> dict[str, float | None]:
-        """Machine of a rank."""
-        return {name: getattr(self, name) for name in NUMBERS[2:]}
+MACHINE = NUMBERS[2:]
 
 
-def parsed(arguments: Sequence[str]) -> tuple[Options, list[str]]:
+def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Parse the options and the overrides. Raises `RequestError` for invalid numbers, and for options without the
     one that they belong to."""
-    parser = argparse.ArgumentParser("train-bench plan", allow_abbrev=False, add_help=False)
-    for flag in ("json", "dry"):
-        parser.add_argument(f"--{flag}", action="store_true")
-    for name in NUMBERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int if name == "ranks" else float)
-    known, overrides = parser.parse_known_args(arguments)
-    options = Options(**vars(known))
+    options, overrides = composing.parse(_parser(), arguments)
     given = {name: getattr(options, name) for name in NUMBERS if getattr(options, name) is not None}
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
@@ -66,7 +45,38 @@ def parsed(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     return options, overrides
 
 
-def dry_plan(request: Request, options: Options) -> dict[str, Any]:
+def _parser() -> composing.OverrideParser:
+    parser = composing.OverrideParser("plan")
+    parser.add_argument(
+        "--dry",
+        action="store_true",
+        help="instead, what a training step at full size computes, holds and exchanges, found without its memory (no "
+        "data, no weights, no GPU): parameters, FLOP of a sample by part of the model, memory of a rank by kind and at "
+        "its peak, bytes between ranks; with the following, whether a rank fits its device and how long a step and "
+        "training take at least. device=cuda: attention as GPUs compute it",
+    )
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        metavar="N",
+        help="ranks that share the global batch; default: those of the launcher",
+    )
+    for name, about in (
+        ("memory-gb", "memory of a rank's device, a GB being 10^9 bytes"),
+        ("peak-tflops", "10^12 FLOP a second that the device does at most, in the job's precision"),
+        ("memory-gb-s", "GB a second between the device and its memory"),
+        ("network-gb-s", "GB a second that a rank sends to others"),
+        (
+            "real-share",
+            "share of a padded sample that is no padding, mean length over longest (bert, rnnt) or mean pixels over "
+            "most (maskrcnn): FLOP without padding are reported, too, and are what the bound counts",
+        ),
+    ):
+        parser.add_argument(f"--{name}", type=float, metavar="X", help=about)
+    return parser
+
+
+def dry_plan(request: Request, options: argparse.Namespace) -> dict[str, Any]:
     """Object that `plan --dry --json` prints of a configuration."""
     config = request.config
     if config.command is not None:
@@ -98,13 +108,14 @@ def dry_plan(request: Request, options: Options) -> dict[str, Any]:
         divided=launcher.divides,
         real_share=options.real_share,
     )
-    bound = bound_of(step, Machine(**options.machine()))
+    machine = {name: getattr(options, name) for name in MACHINE}
+    bound = bound_of(step, Machine(**machine))
     return {
         "variant": request.variant,
         "benchmark": config.benchmark.benchmark,
         **asdict(step),
         "flop_per_sample": step.flop_per_sample,
-        "machine": options.machine(),
+        "machine": machine,
         "bound": asdict(bound),
         "training": _training(request, step, bound),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ def _complete(arguments: Sequence[str]) -> int:
     if verb is None:
         print(" ".join(rest))
     elif verb in COMPOSING:
+        print(" ".join(completion.points(os.environ.get(completion.LINE, "").split(" ")[1:])))
         return command(verb)(rest)
     return VALID
 

@@ -182,7 +182,7 @@ def _judge_log(
         read,
         rules,
         planned,
-        world_size=_integer(location.plan_or_package.get("world_size")),
+        world_size=location.world_size,
         of_command=location.runs_command,
     )
     verdict = judge()
@@ -210,7 +210,7 @@ def _entry_case(
         records=tuple(one.record for one in logs),
         rules=rules,
         planned=planned,
-        world_size=_integer(location.plan_or_package.get("world_size")),
+        world_size=location.world_size,
         closed=set(stated) != {OPEN},  # the stricter rules where divisions differ, or none is stated
         points=points,
         points_digest=rcp.digest(points),
@@ -279,7 +279,7 @@ def _origin(
         division=(OPEN if set(stated) == {OPEN} else CLOSED) if stated else None,
         variant=_text(plan.get("variant")),
         launcher=_text(plan.get("launcher")),
-        world_size=_integer(plan.get("world_size")),
+        world_size=location.world_size,
         seeds=_text(plan.get("seeds")),
         changes=_texts(changes),
         overruled=_texts(plan.get("overruled")),

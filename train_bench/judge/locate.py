@@ -57,6 +57,12 @@ class Location:
         return self.plan or self.configuration
 
     @property
+    def world_size(self) -> int | None:
+        """Ranks as planned; None if nothing says it."""
+        ranks = self.plan_or_package.get("world_size")
+        return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) else None
+
+    @property
     def runs_command(self) -> bool:
         """True if a program of the user's own has trained; less is known of it than of a reference."""
         software = self.plan_or_package.get("software")

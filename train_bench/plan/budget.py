@@ -1,4 +1,4 @@
-"""`stop_when=`: time limit of a run. A guard, not a stopping rule: a run that it ends has not converged."""
+"""`max_minutes=`: time limit of a run. A guard, not a stopping rule: a run that it ends has not converged."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from train_bench.core.job import Job
 from train_bench.errors import RequestError
 
 GRAMMAR = re.compile(r"\s*minutes\s*>\s*(\d+(?:\.\d*)?|\.\d+)\s*", re.ASCII)
-
-ALLOWED = "write stop_when='minutes > NUMBER', the minutes on the clock of one run"
+"""The limit as plans record it, and as `stop_when=` takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Time limit in `minutes` of a run's clock."""
+    """Time limit in `minutes` of a run's clock. Raises `RequestError` for a limit that leaves a run no time."""
 
     minutes: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.minutes < math.inf:
+            raise RequestError(
+                f"max_minutes is {self.minutes:g}; give minutes above 0 on the clock of a run, or leave it out."
+            )
+
+    @property
+    def text(self) -> str:
+        """The limit as plans record it."""
+        return f"minutes > {self.minutes:.12g}"
 
     def spent(self, minutes: float) -> str | None:
         """Reason to end a run at this time of its clock, as a sentence; None if it may go on."""
@@ -26,27 +36,25 @@ class Budget:
             return None
         return (
             f"ended by the budget of the run, whose clock had counted {minutes:.2f} minutes "
-            f"(stop_when='minutes > {self.minutes:g}')"
+            f"(max_minutes={self.minutes:g})"
         )
 
 
 def read(text: str) -> Budget:
-    """Parse `stop_when=`. Raises `RequestError` for anything else, above all for a condition on the result: that would
-    be another target."""
+    """Parse the value of `stop_when=`. Raises `RequestError` for anything else, above all for a condition on the
+    result: that would be another target."""
     match = GRAMMAR.fullmatch(text)
-    if match is not None and 0 < float(match[1]) < math.inf:
+    if match is not None:
         return Budget(minutes=float(match[1]))
     word = re.match(r"\s*(\w*)", text, re.ASCII)
-    asked = word[1] if word is not None else ""
-    if match is not None:
-        reason = "leaves a run no time"
-    elif asked == "minutes":
-        reason = "is no budget"
-    elif asked == "samples":
+    quantity = word[1] if word is not None else ""
+    if quantity == "minutes":
+        reason = "is no time limit"
+    elif quantity == "samples":
         reason = "counts samples, for which benchmark.evaluation.until is there, the last evaluation of a run"
     else:
-        reason = "does not look at the clock; by its result, a run ends at the target of its round alone"
-    raise RequestError(f"stop_when={text!r} {reason}: {ALLOWED}, or leave it out.")
+        reason = "does not read the clock; by its result, a run ends at the target of its round alone"
+    raise RequestError(f"stop_when={text!r} {reason}: write max_minutes=NUMBER, or leave it out.")
 
 
 def of(job: Job) -> Budget | None:

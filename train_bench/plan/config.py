@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
@@ -12,6 +13,7 @@ from omegaconf import MISSING
 from train_bench.core.job import Device, Precision
 from train_bench.launcher import LauncherConfig
 from train_bench.plan import discover
+from train_bench.plan.option import Traits, option
 from train_bench.task import BenchmarkConfig
 
 
@@ -58,97 +60,171 @@ class Energy(str, Enum):
     off = "off"
 
 
+CAMPAIGNS = ("run", "rcp")
+"""Verbs that run a campaign."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """A request to `run`, `plan`, `rcp` or `prepare`.
+    """A request to a verb that composes a configuration. An option is defined here and nowhere else: the help page,
+    docs/options.md, completion, refusals, and what the plan records follow from its field."""
 
-    benchmark     benchmark variant to train; `train-bench list` has their names
-    launcher      launcher of the ranks; `train-bench list` has their names
-    system        the machine, a file of conf/system
-    submission    submitter of the result, a file of conf/submission
-    command       a program of your own that trains in place of the reference, with its arguments; {seed}, {run},
-                  {rank}, {folder}, {log}, {job}, {data_dir} and {KEY} of hyperparameters stand for values of the run
-    device        auto, cpu or cuda
-    precision     fp32, tf32, bf16 or fp16
-    runs          number of runs; default: as the ruleset requires. Of more, declared here before the first
-                  of them, the window of consecutive runs whose score is the median makes the result
-    seed          base of the runs' seeds; default: entropy of the operating system
-    output        folder of the campaign; default: a new one under results/
-    resume        folder of a campaign to continue; only retry_failed, on_failure, on_violation, only and
-                  trust go with it
-    trust         run the command of a campaign from another user or machine, with resume
-    only          run numbers of a resumed campaign to run here; it is not judged then
-    retry_failed  repeat the runs whose processes died instead of counting them as failed
-    on_failure    stop or continue with the next run when the processes of a run die
-    on_violation  warn of an irreversible rule violation in a partial log, or stop the run
-    start_limit_seconds  time limit until all ranks have answered; then the run has failed
-    stall_limit_seconds  time limit of a rank without a heartbeat (step or collective), or of a command without output;
-                  then the run has failed. Default: 600, and no limit for a command
-    stop_when     'minutes > 30' ends a run after so many minutes on its clock; it counts as not converged.
-                  Only the clock is compared. Default: no limit
-    checkpoint_seconds  write a checkpoint after the first evaluation that ends so many seconds after the last one, on
-                  the clock; a run whose ranks die is started again from it, and is no result of the closed division
-                  then. Default: none
-    faults        'kill rank 0 every 60 s', '... every 60 s on average seed 7' (exponentially distributed), or host or
-                  launcher in place of rank 0: fault injection, with checkpoint_seconds; no closed result
-    replace_point a reference convergence point of the same benchmark and batch size may be written over
-    append_point  the runs of `rcp` are added to the reference convergence point of the same benchmark and batch size;
-                  any number of them
-    keep_weights  write the model of each run after its clock has stopped, for `train-bench verify`
-    deterministic same weights and qualities, bit by bit, for the same seed on the same machine and ranks; an
-                  operator without a deterministic version aborts the run and is named
-    drop_caches   drop the page caches before each run (needs root)
-    data_dir      folder of the prepared data; default: the user's cache folder
-    source        folder of the raw data, for `prepare`
-    against       overrides of a second configuration; `run` alternates between the two and compares them
-    energy        auto reads the energy counters of each host (NVML, RAPL, hwmon), or off
-    energy_command  a program of your own to read instead, on each host; it prints a line for each reading,
-                  '250 W' or '1200 J'
-    energy_idle   idle power of a host; energy above it is reported, too: '10 s' measures it for 10 s before the
-                  first run, '85 W' states it
-    tracking      trackers of the campaign: wandb, tensorboard, a list of them, or none
-    tracking_online  let wandb use the network; without it, it writes files for `wandb sync`
-    tracking_limit_seconds  seconds for trackers to get ready and, again, to finish after the last run
-    store         file for the score, for `train-bench history` (see train-bench index), or default for the one in the
-                  user's data folder
-    """
+    benchmark: BenchmarkConfig = option(
+        MISSING, "benchmark variant to train; `train-bench list` has their names", in_jobs=True
+    )
+    launcher: LauncherConfig = option(
+        MISSING, "launcher of the ranks; `train-bench list` has their names", in_jobs=True
+    )
+    system: SystemConfig = option(MISSING, "the machine, a file of conf/system", in_jobs=True)
+    submission: SubmissionConfig = option(
+        MISSING, "submitter of the result, a file of conf/submission", in_jobs=True
+    )
+    command: str | None = option(
+        None,
+        "a program of your own that trains in place of the reference, with its arguments; {seed}, {run}, {rank}, "
+        "{folder}, {log}, {job}, {data_dir} and {KEY} of hyperparameters stand for values of the run",
+        verbs=("run", "plan", "rcp", "forecast"),
+        in_jobs=True,
+        program=True,
+    )
+    device: Device = option(
+        Device.auto,
+        "auto, cpu or cuda: NCCL on GPUs, Gloo on CPUs; auto takes a GPU if there is one",
+        in_jobs=True,
+    )
+    precision: Precision = option(
+        Precision.fp32,
+        "fp32, tf32, bf16 or fp16: precision of forward and backward; weights stay fp32",
+        in_jobs=True,
+    )
+    runs: int | None = option(
+        None,
+        "number of runs; default: as the ruleset requires. With fewer the score is incomplete; of more, declared here "
+        "before the first of them, the window of consecutive runs whose score is the median makes the result",
+    )
+    seed: int | None = option(None, "base of the runs' seeds; default: entropy of the operating system")
+    output: str | None = option(None, "folder of the campaign; default: a new one under results/")
+    resume: str | None = option(
+        None, "folder of a campaign to continue by its plan", verbs=CAMPAIGNS, on_resume=True
+    )
+    trust: bool = option(
+        False,
+        "run the command of a campaign from another user or machine, with resume",
+        verbs=CAMPAIGNS,
+        on_resume=True,
+    )
+    only: list[int] | None = option(
+        None,
+        "run numbers of a resumed campaign to run here; it is not judged then",
+        verbs=CAMPAIGNS,
+        on_resume=True,
+    )
+    retry_failed: bool = option(
+        False, "repeat the runs whose processes died instead of counting them as failed", on_resume=True
+    )
+    on_failure: OnFailure = option(
+        OnFailure.stop,
+        "stop, or continue with the next run, when the processes of a run die; the run counts as failed either way",
+        on_resume=True,
+    )
+    on_violation: OnViolation = option(
+        OnViolation.warn,
+        "warn of an irreversible rule violation in a partial log, or stop the run",
+        on_resume=True,
+    )
+    start_limit_seconds: float = option(
+        600.0, "time limit until all ranks have answered; then the run has failed"
+    )
+    stall_limit_seconds: float | None = option(
+        None,
+        "time limit of a rank without a heartbeat (step or collective), or of a command without output; then the run "
+        "has failed. Default: 600, and no limit for a command",
+    )
+    max_minutes: float | None = option(
+        None,
+        "time limit of a run in minutes of its clock; it counts as not converged then, and the score says so. "
+        "Default: no limit",
+        in_jobs=True,
+    )
+    checkpoint_seconds: float | None = option(
+        None,
+        "write a checkpoint after the first evaluation that ends so many seconds after the last one, on the clock; a "
+        "run whose ranks die is started again from it, and is no result of the closed division then. Default: none",
+    )
+    inject_faults: str | None = option(
+        None,
+        "'kill rank 0 every 60 s', '... every 60 s on average seed 7' (exponentially distributed), or host or launcher "
+        "in place of rank 0: fault injection, with checkpoint_seconds; no closed result",
+        in_jobs=True,
+        quoted=True,
+    )
+    replace_point: bool = option(
+        False,
+        "overwrite the reference convergence point of the same benchmark and batch size",
+        verbs=("rcp",),
+        on_resume=True,
+    )
+    append_point: bool = option(
+        False,
+        "add the runs, any number of them, to the reference convergence point of the same benchmark and batch size",
+        verbs=("rcp",),
+        on_resume=True,
+    )
+    keep_weights: bool = option(
+        False,
+        "write the model of each run after its clock has stopped, for `train-bench verify`",
+        in_jobs=True,
+    )
+    deterministic: bool = option(
+        False,
+        "same weights and qualities, bit by bit, for the same seed on the same machine and ranks; an operator without "
+        "a deterministic version aborts the run and is named",
+        in_jobs=True,
+    )
+    drop_caches: bool = option(
+        False,
+        "drop the page caches before each run; needs root, and official rounds require it",
+        in_jobs=True,
+    )
+    data_dir: str | None = option(None, "folder of the prepared data; default: the user's cache folder")
+    source: str | None = option(None, "folder of the raw data", verbs=("prepare",))
+    against: str | None = option(
+        None,
+        "overrides of a second configuration; `run` alternates between the two and compares them",
+        verbs=("run", "plan"),
+        quoted=True,
+    )
+    energy: Energy = option(
+        Energy.off, "auto reads the energy counters of each host (NVML, RAPL, hwmon), or off"
+    )
+    energy_command: str | None = option(
+        None,
+        "a program of your own to read instead, on each host; it prints a line for each reading, '250 W' or '1200 J'",
+        program=True,
+    )
+    energy_idle: str = option(
+        "10 s",
+        "idle power of a host; energy above it is reported, too: '10 s' measures it for 10 s before the first run, "
+        "'85 W' states it",
+        quoted=True,
+    )
+    tracking: Any = option("none", "trackers of the campaign: wandb, tensorboard, a list of them, or none")
+    tracking_online: bool = option(
+        False, "let wandb use the network; without it, it writes files for `wandb sync`"
+    )
+    tracking_limit_seconds: float = option(
+        60.0, "seconds for trackers to get ready and, again, to finish after the last run"
+    )
+    store: str | None = option(
+        None,
+        "file for the score, for `train-bench history` (see train-bench index), or default for the one in the user's "
+        "data folder",
+        on_resume=True,
+    )
 
-    benchmark: BenchmarkConfig = MISSING
-    launcher: LauncherConfig = MISSING
-    system: SystemConfig = MISSING
-    submission: SubmissionConfig = MISSING
-    command: str | None = None
-    device: Device = Device.auto
-    precision: Precision = Precision.fp32
-    runs: int | None = None
-    seed: int | None = None
-    output: str | None = None
-    resume: str | None = None
-    trust: bool = False
-    only: list[int] | None = None
-    retry_failed: bool = False
-    on_failure: OnFailure = OnFailure.stop
-    on_violation: OnViolation = OnViolation.warn
-    start_limit_seconds: float = 600.0
-    stall_limit_seconds: float | None = None
-    stop_when: str | None = None
-    checkpoint_seconds: float | None = None
-    faults: str | None = None
-    replace_point: bool = False
-    append_point: bool = False
-    keep_weights: bool = False
-    deterministic: bool = False
-    drop_caches: bool = False
-    data_dir: str | None = None
-    source: str | None = None
-    against: str | None = None
-    energy: Energy = Energy.off
-    energy_command: str | None = None
-    energy_idle: str = "10 s"
-    tracking: Any = "none"
-    tracking_online: bool = False
-    tracking_limit_seconds: float = 60.0
-    store: str | None = None
+
+TRAITS: Mapping[str, Traits] = {one.name: one.metadata["traits"] for one in fields(RunConfig)}
+"""Traits of each option of `RunConfig`."""
 
 
 def register() -> None:

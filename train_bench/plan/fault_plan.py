@@ -1,5 +1,5 @@
-"""`faults=`: fault injection during a run, its targets and times. For measuring the cost of failures; such a run is no
-result of the closed division."""
+"""`inject_faults=`: fault injection during a run, its targets and times. For measuring the cost of failures; such a
+run is no result of the closed division."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GRAMMAR = re.compile(
 )
 
 ALLOWED = (
-    "write faults='kill WHAT every SECONDS s' or faults='kill WHAT every SECONDS s on average seed NUMBER', where WHAT "
-    "is rank NUMBER (left out: rank 0), host or launcher"
+    "write inject_faults='kill WHAT every SECONDS s' or inject_faults='kill WHAT every SECONDS s on average seed "
+    "NUMBER', where WHAT is rank NUMBER (left out: rank 0), host or launcher"
 )
 
 
@@ -47,11 +47,11 @@ class FaultPlan:
 
 
 def read(text: str) -> FaultPlan:
-    """Parse `faults=`. Raises `RequestError` for anything else."""
+    """Parse `inject_faults=`. Raises `RequestError` for anything else."""
     match = GRAMMAR.fullmatch(text)
     if match is None or not 0 < float(match["seconds"]) < math.inf:
         raise RequestError(
-            f"faults={text!r} does not say what is killed and when: {ALLOWED}, or leave it out."
+            f"inject_faults={text!r} does not say what is killed and when: {ALLOWED}, or leave it out."
         )
     return FaultPlan(
         text=text.strip(),

@@ -1,5 +1,5 @@
-"""Options of `run`, `plan`, `rcp` and `prepare`: each with its default and a sentence from the docstring of its class;
-and the override for an option that is a folder."""
+"""Options of the verbs that compose a configuration, each with its default and a sentence; and the override for an
+option that is a folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from typing import Any
 
 from train_bench.launcher import LauncherConfig
 from train_bench.plan import discover
-from train_bench.plan.config import RunConfig, SubmissionConfig, SystemConfig
+from train_bench.plan.config import TRAITS, RunConfig, SubmissionConfig, SystemConfig
 from train_bench.task import BenchmarkConfig, Evaluation
-
-CHOSEN = ("benchmark", "launcher", "system", "submission")
-"""Options that name a file of `conf/`; what is below them has a part of its own."""
 
 MANDATORY = "???"
 """What OmegaConf has where a value is to be given."""
@@ -27,28 +24,20 @@ LINE = re.compile(r"^(\w+) +(.+)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option: `name` as typed before the equals sign; `default` as typed after it."""
+    """An option: `name` as typed before the equals sign; `default` as typed after it; True for `on_resume` if it may be
+    given again with `resume=`; `verbs` that take it, all if empty."""
 
     name: str
     default: str
     about: str
+    on_resume: bool = False
+    verbs: tuple[str, ...] = ()
 
 
-def parts() -> dict[str, list[Option]]:
-    """Options by heading."""
-    chosen = discover.defaults()
-    named = {name: about for name, about in _sentences(RunConfig).items() if name in CHOSEN}
+def parts(verb: str | None = None) -> dict[str, list[Option]]:
+    """Options by heading, all or those of a verb."""
     groups = {
-        "Options": [
-            *(Option(name=name, default=chosen[name], about=about) for name, about in named.items()),
-            Option(
-                name="point",
-                default="null",
-                about="a global batch size of the benchmark's reference convergence points: its hyperparameters there, "
-                "as benchmark=NAME_bsSIZE",
-            ),
-            *_of(RunConfig, ""),
-        ],
+        "Options": [one for one in _of_request() if not verb or not one.verbs or verb in one.verbs],
         "Of every benchmark": [
             *_of(BenchmarkConfig, "benchmark."),
             *_of(Evaluation, "benchmark.evaluation."),
@@ -66,10 +55,38 @@ def parts() -> dict[str, list[Option]]:
     return groups
 
 
+def _of_request() -> list[Option]:
+    """Options of `RunConfig`, and `point=`, which is resolved to a benchmark."""
+    chosen = discover.defaults()
+    point = Option(
+        name="point",
+        default="null",
+        about="a global batch size of the benchmark's reference convergence points: its hyperparameters there, as "
+        "benchmark=NAME_bsSIZE",
+    )
+    options = [
+        Option(
+            name=one.name,
+            default=chosen.get(one.name, _typed(one.default)),
+            about=_sentence(one.name),
+            on_resume=TRAITS[one.name].on_resume,
+            verbs=TRAITS[one.name].verbs,
+        )
+        for one in fields(RunConfig)
+    ]
+    return [options[0], point, *options[1:]]
+
+
+def _sentence(name: str) -> str:
+    """Sentence of an option; that of `resume=` with the options that may be given with it."""
+    others = [other for other, traits in TRAITS.items() if traits.on_resume and other != "resume"]
+    return TRAITS[name].about + (f"; with it go only {', '.join(others)}" if name == "resume" else "")
+
+
 def _of(kind: type[Any], prefix: str) -> Iterator[Option]:
     about = _sentences(kind)
     for field in fields(kind):
-        if field.name in about and field.name not in CHOSEN:
+        if field.name in about:
             default = field.default if field.default_factory is MISSING else field.default_factory()
             yield Option(name=prefix + field.name, default=_typed(default), about=about[field.name])
 

@@ -19,7 +19,7 @@ from train_bench.energy import meter
 from train_bench.errors import RequestError
 from train_bench.launcher import LauncherConfig
 from train_bench.plan import budget, command, discover, fault_plan
-from train_bench.plan.config import RunConfig
+from train_bench.plan.config import TRAITS, RunConfig
 from train_bench.plan.definition import changes
 from train_bench.plan.disclosed import disclosed
 from train_bench.progress import EvalSchedule, Unit
@@ -33,20 +33,6 @@ SILENT_SECONDS = 600.0
 
 MOST_EVALUATIONS = 100_000
 """More than any benchmark has."""
-
-IN_THE_JOBS = (
-    "benchmark",
-    "launcher",
-    "system",
-    "submission",
-    "device",
-    "precision",
-    "keep_weights",
-    "deterministic",
-    "drop_caches",
-    "command",
-)
-"""What a plan says of its jobs, and need not say again of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +136,7 @@ def make_plan(
         if run_config.seed is None
         else seeds.from_base(run_config.seed, runs, purpose=purpose)
     )
-    if run_config.stop_when is not None:
-        budget.read(run_config.stop_when)
+    limit = None if run_config.max_minutes is None else budget.Budget(minutes=run_config.max_minutes)
     _refuse_restarts(run_config, reference_runs=reference_runs)
     meter.parse_options(asdict(run_config))
     folder = _folder(run_config, config, provenance)
@@ -183,11 +168,11 @@ def make_plan(
         command=None
         if run_config.command is None
         else command.read(run_config.command, config.hyperparameters.logged(), provenance.cwd),
-        stop_when=run_config.stop_when,
+        stop_when=None if limit is None else limit.text,
         keep_weights=run_config.keep_weights,
         deterministic=run_config.deterministic,
         checkpoint_seconds=run_config.checkpoint_seconds,
-        faults=run_config.faults,
+        faults=run_config.inject_faults,
     )
     return Plan(
         created=provenance.now.isoformat(timespec="seconds"),
@@ -205,7 +190,8 @@ def make_plan(
         seeds="entropy" if run_config.seed is None else "fixed",
         runs_required=2 * rules.runs if reference_runs else rules.runs,
         changes=changes(config.benchmark, asdict(config), job.world_size),
-        request={key: value for key, value in asdict(run_config).items() if key not in IN_THE_JOBS},
+        request={key: value for key, value in asdict(run_config).items() if not TRAITS[key].in_jobs}
+        | {"stop_when": job.stop_when, "faults": job.faults},
         jobs=tuple(replace(job, index=index, seed=seed) for index, seed in enumerate(chosen)),
     )
 
@@ -262,16 +248,16 @@ def _refuse_batch(run_config: RunConfig) -> None:
 def _refuse_restarts(run_config: RunConfig, *, reference_runs: bool) -> None:
     """Refuse checkpoints and faults in untested or contradictory combinations."""
     seconds, launcher = run_config.checkpoint_seconds, run_config.launcher
-    if run_config.faults is not None:
-        faults = fault_plan.read(run_config.faults)
+    if run_config.inject_faults is not None:
+        faults = fault_plan.read(run_config.inject_faults)
         if seconds is None:
             raise RequestError(
-                f"faults={run_config.faults!r} needs checkpoints to start again from; set checkpoint_seconds=30, or 0 "
-                f"for one after every evaluation."
+                f"inject_faults={run_config.inject_faults!r} needs checkpoints to start again from; set "
+                f"checkpoint_seconds=30, or 0 for one after every evaluation."
             )
         if faults.rank >= launcher.world_size:
             raise RequestError(
-                f"faults={run_config.faults!r} names rank {faults.rank}; the run has ranks 0 to "
+                f"inject_faults={run_config.inject_faults!r} names rank {faults.rank}; the run has ranks 0 to "
                 f"{launcher.world_size - 1}."
             )
     if seconds is None:
@@ -282,20 +268,22 @@ def _refuse_restarts(run_config: RunConfig, *, reference_runs: bool) -> None:
         )
     if run_config.command is not None:
         raise RequestError(
-            "checkpoint_seconds= and faults= are for references; a command would have to save and continue by itself. "
-            "Leave them out."
+            "checkpoint_seconds= and inject_faults= are for references; a command would have to save and continue by "
+            "itself. Leave them out."
         )
     if reference_runs:
-        raise RequestError("Reference runs are whole; leave out checkpoint_seconds= and faults=.")
+        raise RequestError("Reference runs are whole; leave out checkpoint_seconds= and inject_faults=.")
     if not type(launcher).RESTARTS or launcher.nodes > 1:
         tried = [name for name in discover.launchers() if discover.launcher_config(name).RESTARTS]
         raise RequestError(
             f"Starting again from checkpoints was tried on one host, with launcher={' and '.join(tried)}; "
             f"launcher={launcher.name} on {launcher.nodes} host(s) was requested. Choose one of these, or leave out "
-            f"checkpoint_seconds= and faults=."
+            f"checkpoint_seconds= and inject_faults=."
         )
     if launcher.cannot_continue is not None:
-        raise RequestError(f"{launcher.cannot_continue}; leave it out, or checkpoint_seconds= and faults=.")
+        raise RequestError(
+            f"{launcher.cannot_continue}; leave it out, or checkpoint_seconds= and inject_faults=."
+        )
 
 
 def _complete(run_config: RunConfig, rules: BenchmarkRules, provenance: Provenance) -> BenchmarkConfig:

@@ -5,20 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from train_bench.errors import RequestError
-from train_bench.plan.config import RunConfig
+from train_bench.plan.config import TRAITS, RunConfig
 
-ON_RESUME = (
-    "resume",
-    "retry_failed",
-    "on_failure",
-    "on_violation",
-    "only",
-    "replace_point",
-    "append_point",
-    "trust",
-    "store",
-)
-"""Options that a resumed campaign may be given anew."""
+ON_RESUME = tuple(name for name, traits in TRAITS.items() if traits.on_resume)
+"""Options that a resumed campaign may be given again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +22,19 @@ class Request:
     config_dir: tuple[str, ...] = ()
     against: Request | None = None
 
-    def refuse_against(self) -> None:
-        """Raises `RequestError` where a second configuration is named."""
-        if self.against is not None:
-            raise RequestError("against= is for run and plan; leave it out.")
-
-    def refuse_command(self) -> None:
-        """Raises `RequestError` where a program of the user's own is named."""
-        if self.config.command is not None:
-            raise RequestError("command= is for run, plan and rcp; leave it out.")
+    def refuse_other_verbs(self, verb: str) -> None:
+        """Raises `RequestError` for an option that has a value and is for other verbs."""
+        for name, traits in TRAITS.items():
+            if traits.verbs and verb not in traits.verbs and getattr(self.config, name) not in (None, False):
+                *others, last = traits.verbs
+                listed = f"{', '.join(others)} and {last}" if others else last
+                raise RequestError(f"{name}= is for {listed}; leave it out.")
 
     def refuse_other_overrides(self) -> None:
         """Raises `RequestError` where a resumed campaign is given what its plan holds."""
         others = [word for word in self.overrides if word.partition("=")[0] not in ON_RESUME]
         if others:
             raise RequestError(
-                f"A resumed campaign keeps its plan; leave out {', '.join(others)} or start another campaign."
+                f"A resumed campaign keeps its plan; leave out {', '.join(others)} or start another campaign. With "
+                f"resume= go {', '.join(name for name in ON_RESUME if name != 'resume')}."
             )

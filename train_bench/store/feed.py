@@ -17,6 +17,7 @@ from train_bench.compare import gate
 from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import LogError
+from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.submission import accelerators_of
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement
@@ -190,7 +191,7 @@ def _entry(judgement: Judgement) -> dict[str, Any]:
         "system": score.system,
         "family": model_of(accelerator) if accelerator else None,
         "accelerators": accelerators,
-        "host": _mapping(_read(location.folder / "system.json")).get("host"),
+        "host": mapping(_read(location.folder / "system.json")).get("host"),
         "launcher": score.launcher,
         "ranks": score.world_size,
         "nodes": job.get("nodes"),
@@ -277,14 +278,14 @@ def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _hyperparameters(plan: Mapping[str, Any], job: Mapping[str, Any]) -> str | None:
-    config = _mapping(job.get("config") or plan.get("config"))
+    config = mapping(job.get("config") or plan.get("config"))
     found = config.get("hyperparameters")
     return _json(found) if isinstance(found, dict) else None
 
 
 def _versions(plan: Mapping[str, Any]) -> dict[str, str]:
-    software = _mapping(plan.get("software"))
-    told = {"python": software.get("python"), **_mapping(software.get("packages"))}
+    software = mapping(plan.get("software"))
+    told = {"python": software.get("python"), **mapping(software.get("packages"))}
     return {str(name): str(version) for name, version in told.items() if version is not None}
 
 
@@ -335,7 +336,3 @@ def _read(path: Path) -> Any:
         return files.read_json(path)
     except LogError:
         return None
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

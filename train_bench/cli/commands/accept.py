@@ -21,9 +21,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from train_bench import __version__
 from train_bench.campaign import preflight, runner, start
 from train_bench.cli import composing
+from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import say
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID
 from train_bench.cli.hydra_app import SWEEPING
@@ -75,16 +78,13 @@ EXIT_CODES = {verdict.GOOD: VALID, verdict.SICK: INVALID, verdict.CANNOT_TELL: C
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = _parser()
-    if not {"-h", "--help"}.isdisjoint(arguments):
-        composing.with_request("accept", arguments, lambda _: VALID)
-        print(f"\n{parser.format_help()}", end="")
-        return VALID
-    options, others = parser.parse_known_args(arguments)
+    options, others = composing.parse(_parser(), arguments)
     overrides, named = _parted(others)
     _refuse(options, overrides)
     nodes = _nodes(named)
-    return composing.with_request("accept", overrides, lambda request: _accept(request, nodes, options))
+    return composing.with_request(
+        "accept", options, overrides, lambda request: _accept(request, nodes, options)
+    )
 
 
 def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -101,10 +101,8 @@ def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return overrides, named
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "train-bench accept", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False
-    )
+def _parser() -> composing.OverrideParser:
+    parser = composing.OverrideParser("accept", page=True)
     parser.add_argument(
         "--by",
         default="ssh -o BatchMode=yes {node}",
@@ -143,7 +141,6 @@ def _parser() -> argparse.ArgumentParser:
         "--interface", metavar="NAME", help="network interface of the nodes for trainings together"
     )
     parser.add_argument("--alone", action="store_true", help="no trainings together")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser
 
 
@@ -156,13 +153,12 @@ def _refuse(options: argparse.Namespace, overrides: Sequence[str]) -> None:
         raise RequestError(f"--noise is {options.noise:g}; it is above 0 and at most 50 (percent).")
     if options.to is not None and (options.to.suffix != ".html" or options.to.is_dir()):
         raise RequestError(f"--to is '{options.to}'; give the name of a page, for example fleet.html.")
-    if options.to is not None:
-        preflight.refuse_folder(options.to.parent, "the folder of --to")
-        if (
-            options.against is not None
-            and options.against.resolve() == options.to.with_suffix(".json").resolve()
-        ):
-            raise RequestError(f"--to {options.to} would write over {options.against}; give another name.")
+    if (
+        options.to is not None
+        and options.against is not None
+        and options.against.resolve() == options.to.with_suffix(".json").resolve()
+    ):
+        raise RequestError(f"--to {options.to} would write over {options.against}; give another name.")
     try:
         shlex.split(options.by)
     except ValueError as error:
@@ -246,7 +242,7 @@ class Training:
         ]
 
 
-def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace) -> int:
+def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace) -> Answer:
     request = _completed(request)
     planned = start.plan_of(request)
     preflight.refuse_missing_packages(planned.jobs[0])
@@ -268,8 +264,7 @@ def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace
         start_limit=request.config.start_limit_seconds,
         folder=folder,
     )
-    tell = (lambda _: None) if options.json else say
-    with rounds.Fleet(nodes, ways, rules, tell) as fleet:
+    with rounds.Fleet(nodes, ways, rules, say) as fleet:
         noise = _noise(options, nodes, request)
         found, together = acceptance.accept(fleet, training, known, noise, in_company=not options.alone)
     told = {
@@ -282,22 +277,18 @@ def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace
     to = options.to or folder / "accept.html"
     files.write_json(to.with_suffix(".json"), told)
     write_acceptance(told, to)
-    if options.json:
-        print(json.dumps(told, indent=2, allow_nan=False))
-    else:
-        report.show(told, table.console())
-        print(f"The page is in {to}, and the same for programs in {to.with_suffix('.json')}.")
-    return EXIT_CODES[found.state]
+
+    def shown(content: dict[str, Any], console: Console) -> None:
+        report.show(content, console)
+        table.say(console, f"The page is in {to}, and the same for programs in {to.with_suffix('.json')}.")
+
+    return Answer(code=EXIT_CODES[found.state], content=told, show=shown)
 
 
 def _completed(request: Request) -> Request:
     """With the seed and the folder that are used where none is asked. Raises `RequestError` for what nodes cannot be
     asked."""
-    request.refuse_against()
-    request.refuse_command()
     config = request.config
-    if config.resume is not None:
-        raise RequestError("resume= is for run; an acceptance is begun anew.")
     if discover.batch(config.launcher) is not None or config.launcher.nodes != 1:
         raise RequestError(
             f"launcher={config.launcher.name} with {config.launcher.nodes} node(s) finds its nodes itself, or queues; "

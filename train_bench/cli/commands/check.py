@@ -3,39 +3,59 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
 
 import cattrs
+from rich.console import Console
 
 from train_bench.campaign import preflight, runner, start
 from train_bench.cli import composing
+from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.errors import TrainBenchError
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
+from train_bench.report import table
+
+KEPT, BROKEN, NOT_TRIED = "kept", "broken", "not tried"
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    return composing.with_request("check", arguments, _check)
+    options, overrides = composing.parse(composing.OverrideParser("check"), arguments)
+    return composing.with_request("check", options, overrides, _check)
 
 
-def _check(request: Request) -> int:
-    request.refuse_against()
-    request.refuse_command()
+def _check(request: Request) -> Answer:
     planned = start.plan_of(request, to_be_run=False)
     preflight.refuse_missing_packages(planned.jobs[0])
-    broken = _of_the_folder(planned)
-    for problem in broken:
-        print(f"BROKEN  {problem}", flush=True)
+    promises = [{"promise": problem, "state": BROKEN, "reason": None} for problem in _of_the_folder(planned)]
+    for one in promises:
+        _print(one)
     runner.prepare_data(planned)
-    count = len(broken) + _of_the_task(planned)
-    if count:
-        print(f"{planned.variant} breaks {count} promises of the contract (train_bench/task.py).")
-        return INVALID
-    print(f"{planned.variant} keeps the contract.")
-    return VALID
+    for one in _of_the_task(planned):
+        _print(one)
+        promises.append(one)
+    broken = sum(one["state"] == BROKEN for one in promises)
+    content = {"benchmark": planned.variant, "broken": broken, "promises": promises}
+    return Answer(code=INVALID if broken else VALID, content=content, show=_show)
+
+
+def _print(one: Mapping[str, str | None]) -> None:
+    mark = {KEPT: "ok     ", BROKEN: "BROKEN ", NOT_TRIED: "-      "}[str(one["state"])]
+    reason = f": {one['reason']}" if one["reason"] else "" if one["state"] == BROKEN else "."
+    print(f"{mark} {one['promise']}{reason}", flush=True)
+
+
+def _show(content: Mapping[str, Any], console: Console) -> None:
+    if content["broken"]:
+        end = f"breaks {content['broken']} promises of the contract (train_bench/task.py)."
+    else:
+        end = "keeps the contract."
+    table.say(console, f"{content['benchmark']} {end}")
 
 
 def _of_the_folder(planned: Plan) -> list[str]:
@@ -52,30 +72,28 @@ def _of_the_folder(planned: Plan) -> list[str]:
     return problems
 
 
-def _of_the_task(planned: Plan) -> int:
+def _of_the_task(planned: Plan) -> Iterator[dict[str, str | None]]:
+    """Each promise of the contract with its state, as it is tried."""
     from train_bench.check import contract  # here, because it imports torch
 
     job = planned.jobs[0]
     kind = discover.reference_config(job.reference)
     case = contract.Case(job, cattrs.structure(job.config, kind), discover.task(job.reference))
-    count = 0
     for check in contract.CHECKS:
-        promise = contract.promise(check)
-        try:
-            check(case)
-        except contract.Broken as broken:
-            count += 1
-            print(f"BROKEN  {promise}: {broken}", flush=True)
-        except contract.NotTried as reason:
-            print(f"-       {promise}: not tried, because {reason}.", flush=True)
-        except TrainBenchError as error:
-            count += 1
-            print(f"BROKEN  {promise}: it was refused: {error}", flush=True)
-        except Exception as error:  # whatever somebody's code may raise
-            count += 1
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
-            print(f"BROKEN  {promise}: it raised {what}.", flush=True)
-        else:
-            print(f"ok      {promise}.", flush=True)
-    return count
+        state, reason = _tried(contract, check, case)
+        yield {"promise": contract.promise(check), "state": state, "reason": reason}
+
+
+def _tried(contract: ModuleType, check: Callable[[Any], None], case: Any) -> tuple[str, str | None]:
+    try:
+        check(case)
+    except contract.Broken as broken:
+        return BROKEN, str(broken)
+    except contract.NotTried as reason:
+        return NOT_TRIED, f"not tried, because {reason}."
+    except TrainBenchError as error:
+        return BROKEN, f"it was refused: {error}"
+    except Exception as error:  # whatever somebody's code may raise
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        return BROKEN, f"it raised {type(error).__name__}: {error} ({at.filename}, line {at.lineno})."
+    return KEPT, None

@@ -31,6 +31,7 @@ from typing import Any
 
 from train_bench.campaign import rank_job, runner, start
 from train_bench.cli import hydra_app, judge_options
+from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, guarded
 from train_bench.compare.equal_convergence import MARGIN, equal_convergence
 from train_bench.core import files
@@ -151,8 +152,8 @@ def _convergence(a: Path, b: Path) -> compare.Check:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         "train-bench equivalent", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("a", metavar="A", help="overrides in quotes, or a folder with recordings")

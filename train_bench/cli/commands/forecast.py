@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from train_bench.campaign import start
-from train_bench.cli import composing, judge_options
+from train_bench.cli import composing
+from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import say, warn
-from train_bench.cli.exit_codes import VALID
 from train_bench.errors import RequestError
 from train_bench.forecast import advisor, families, log_pace, published_pace, samples, simulate
 from train_bench.forecast.families import Size
@@ -58,31 +58,23 @@ class Asked:
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = _parser()
-    if not {"-h", "--help"}.isdisjoint(arguments):
-        composing.with_request("forecast", arguments, lambda _: VALID)
-        print(f"\n{parser.format_help()}", end="")
-        return VALID
-    options, overrides = parser.parse_known_args(arguments)
+    options, overrides = composing.parse(_parser(), arguments)
     _refuse(options)
     if options.logs is not None:
         _refuse_overrides(overrides, (), "--from takes benchmark, batch size and ranks from the logs")
-        return _tell(_of_logs(options.logs, options.ruleset), options)
+        return composing.give(_forecast(_of_logs(options.logs, options.ruleset), options), options)
     if options.published is not None:
-        return _tell(_of_published(options, overrides), options)
+        return composing.give(_forecast(_of_published(options, overrides), options), options)
 
-    def act(request: Request) -> int:
-        request.refuse_against()
+    def act(request: Request) -> Answer:
         asked = _stated(request, options) if options.throughput is not None else _probed(request, options)
-        return _tell(asked, options)
+        return _forecast(asked, options)
 
-    return composing.with_request("forecast", overrides, act)
+    return composing.with_request("forecast", options, overrides, act)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "train-bench forecast", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False
-    )
+def _parser() -> composing.OverrideParser:
+    parser = composing.OverrideParser("forecast")
     sources = parser.add_mutually_exclusive_group()
     sources.add_argument(
         "--from",
@@ -131,7 +123,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="RANKS",
         help="a table of batch sizes on these numbers of ranks, for example 1,2,4",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser
 
 
@@ -185,7 +176,7 @@ def _of_logs(path: Path, ruleset_name: str | None) -> Asked:
         points=points,
         of_reference=samples.expect(points, rules, batch_size),
         pace=log_pace.pace(measured, "log", str(path)),
-        ranks=found[0].plan_or_package.get("world_size"),
+        ranks=found[0].world_size,
         batch_size=batch_size,
         samples_per_unit=_of_records([record for record, _ in read], rules),
     )
@@ -311,7 +302,7 @@ def _samples_per_unit(planned: Plan) -> float | None:
     return float(job.schedule.samples_per_unit) if job.unit in (Unit.EPOCH, Unit.SAMPLE) else None
 
 
-def _tell(asked: Asked, options: argparse.Namespace) -> int:
+def _forecast(asked: Asked, options: argparse.Namespace) -> Answer:
     runs = asked.rules.runs if options.runs is None else options.runs
     forecast = simulate.simulate(asked.of_reference, asked.pace, runs=runs, drop=asked.rules.drop)
     content: dict[str, Any] = {
@@ -341,8 +332,7 @@ def _tell(asked: Asked, options: argparse.Namespace) -> int:
                 "These logs do not say on how many ranks they were written; leave out --price."
             )
         content["cost"] = forecast.run.times(options.price * asked.ranks * runs / 60).as_json()
-    judge_options.print_result(content, options.json, report.show)
-    return VALID
+    return Answer(content=content, show=report.show)
 
 
 def _advice(asked: Asked, options: argparse.Namespace) -> advisor.Advice:

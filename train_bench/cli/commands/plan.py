@@ -1,24 +1,11 @@
-"""Show what a run would do: the decided values and the exact commands.
-
---json             one object for programs
---dry              instead, what a training step at full size computes, holds and exchanges, found without its memory
-                   (no data, no weights, no GPU): parameters, FLOP of a sample by part of the model, memory of a rank
-                   by kind and at its peak, bytes between ranks; with the following, whether a rank fits its device
-                   and how long a step and training take at least. device=cuda: attention as GPUs compute it
---ranks N          how many ranks share the global batch; else those of the launcher
---memory-gb X      memory of a rank's device, a GB being 10^9 bytes
---peak-tflops X    10^12 FLOP a second that the device does at most, in the job's precision
---memory-gb-s X    GB a second between the device and its memory
---network-gb-s X   GB a second that a rank sends to others
---real-share X     share of a padded sample that is no padding, mean length over longest (bert, rnnt) or mean pixels
-                   over most (maskrcnn): FLOP without padding are told besides and are what the bound counts
-"""
+"""Show what a run would do: the decided values and the exact commands; with --dry, what a training step computes,
+holds and exchanges."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +13,7 @@ from rich.console import Console
 
 from train_bench.campaign import batch_queue, runner, start
 from train_bench.cli import composing, plan_dry
-from train_bench.cli.exit_codes import VALID
+from train_bench.cli.composing import Answer
 from train_bench.core.job import Job
 from train_bench.plan import discover, earlier
 from train_bench.plan.plan import Plan, as_json
@@ -34,37 +21,29 @@ from train_bench.plan.process import rank_argv
 from train_bench.plan.request import Request
 from train_bench.report import dry as dry_report
 from train_bench.report import plan as report
-from train_bench.report import table
 from train_bench.rules import ruleset
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    options, overrides = plan_dry.parsed(arguments)
+    options, overrides = plan_dry.parse(arguments)
 
-    def act(request: Request) -> int:
+    def act(request: Request) -> Answer:
         both = (request, *([request.against] if request.against else []))
         if options.dry:
-            _tell("dry", [plan_dry.dry_plan(one, options) for one in both], options, dry_report.show)
-        else:
-            plans = [_as_json(start.plan_of(one, to_be_run=False)) for one in both]
-            _tell("plans", plans, options, report.show)
-        return VALID
+            return Answer(content={"dry": [plan_dry.dry_plan(one, options) for one in both]}, show=_show)
+        return Answer(
+            content={"plans": [_as_json(start.plan_of(one, to_be_run=False)) for one in both]}, show=_show
+        )
 
-    return composing.with_request("plan", overrides, act)
+    return composing.with_request("plan", options, overrides, act)
 
 
-def _tell(
-    name: str,
-    values: list[dict[str, Any]],
-    options: plan_dry.Options,
-    show: Callable[[Mapping[str, Any], Console], None],
-) -> None:
-    if options.json:
-        print(json.dumps({name: values}, indent=2))
-    else:
-        for value in values:
-            show(value, table.console())
+def _show(content: Mapping[str, Any], console: Console) -> None:
+    for one in content.get("dry", ()):
+        dry_report.show(one, console)
+    for one in content.get("plans", ()):
+        report.show(one, console)
 
 
 def _as_json(planned: Plan) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from train_bench.campaign import rank_job, runner, start
-from train_bench.cli import composing, judge_options
-from train_bench.cli.exit_codes import VALID
+from train_bench.cli import composing
+from train_bench.cli.composing import Answer
 from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.forecast import samples
@@ -24,6 +25,7 @@ from train_bench.plan.request import Request
 from train_bench.profile import difference, logs, several
 from train_bench.progress import Unit
 from train_bench.report import profile as report
+from train_bench.report import table
 from train_bench.report.page import write
 from train_bench.rules import ruleset
 
@@ -32,26 +34,19 @@ WORK = "profile"
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = _parser()
-    if not {"-h", "--help"}.isdisjoint(arguments):
-        composing.with_request(WORK, arguments, lambda _: VALID)
-        print(f"\n{parser.format_help()}", end="")
-        return VALID
-    options, others = parser.parse_known_args(arguments)
+    options, others = composing.parse(_parser(), arguments)
     words = [*options.paths, *others]
     paths = [Path(word) for word in words if "=" not in word and not word.startswith("-")]
     _refuse(options, len(paths))
     if paths:
         if len(paths) < len(words):
             raise RequestError("Give either paths of what is there or overrides of what is to be profiled.")
-        return _of_paths(paths, options)
-    return composing.with_request(WORK, words, lambda request: _of_request(request, options))
+        return composing.give(_of_paths(paths, options), options)
+    return composing.with_request(WORK, options, words, lambda request: _of_request(request, options))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "train-bench profile", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False
-    )
+def _parser() -> composing.OverrideParser:
+    parser = composing.OverrideParser("profile", page=True)
     parser.add_argument(
         "paths",
         nargs="*",
@@ -81,8 +76,12 @@ def _parser() -> argparse.ArgumentParser:
         help="only predict a step, by its unique operators measured alone; needs no data, and no room for the network",
     )
     parser.add_argument("--ruleset", metavar="ROUND", help="round of results that do not say it")
-    parser.add_argument("--to", type=Path, metavar="FILE", help="a page of three profiles or more")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument(
+        "--to",
+        type=Path,
+        metavar="FILE",
+        help="write that object to FILE.json, or a page of three profiles or more",
+    )
     return parser
 
 
@@ -99,38 +98,33 @@ def _refuse(options: argparse.Namespace, paths: int) -> None:
         )
     if options.peak_tflops is not None and not 0 < options.peak_tflops < float("inf"):
         raise RequestError(f"--peak-tflops is {options.peak_tflops:g}; it is finite and above 0.")
-    if options.to is not None and (paths < 3 or options.to.suffix != ".html" or options.to.is_dir()):
+    if options.to is not None and options.to.suffix not in (".json", *([".html"] if paths > 2 else ())):
         raise RequestError(
-            f"--to is '{options.to}'; give the name of a page, for example profiles.html, and three profiles or more."
+            f"--to is '{options.to}'; give a name that ends in .json, or with three profiles or more a page, for "
+            f"example profiles.html."
         )
 
 
-def _of_paths(paths: Sequence[Path], options: argparse.Namespace) -> int:
+def _of_paths(paths: Sequence[Path], options: argparse.Namespace) -> Answer:
     """What is there is read; nothing is run."""
     profiles = [path / "profile.json" if path.is_dir() else path for path in paths]
     if len(paths) > 2:
-        told = several.side_by_side([difference.read(path) for path in profiles])
-        if options.to is not None:
-            files.write(options.to, write.profiles_page(told))
-        judge_options.print_result(told, options.json, report.show_several)
-    elif len(paths) == 2:
+        content = several.side_by_side([difference.read(path) for path in profiles])
+        if options.to is not None and options.to.suffix == ".html":
+            files.write(options.to, write.profiles_page(content))
+        return Answer(content=content, show=report.show_several)
+    if len(paths) == 2:
         before, after = (difference.read(path) for path in profiles)
-        judge_options.print_result(difference.between(before, after), options.json, report.show_difference)
-    elif profiles[0].is_file() and profiles[0].suffix == ".json":
+        return Answer(content=difference.between(before, after), show=report.show_difference)
+    if profiles[0].is_file() and profiles[0].suffix == ".json":
         content = difference.read_any(profiles[0])
         shown = report.show_prediction if content["of"] == "bricks" else report.show
-        judge_options.print_result(content, options.json, shown)
-    else:
-        judge_options.print_result(logs.profile(paths[0], options.ruleset), options.json, report.show_logs)
-    return VALID
+        return Answer(content=content, show=shown)
+    return Answer(content=logs.profile(paths[0], options.ruleset), show=report.show_logs)
 
 
-def _of_request(request: Request, options: argparse.Namespace) -> int:
+def _of_request(request: Request, options: argparse.Namespace) -> Answer:
     """Train the steps in ranks of their own, in a folder of their own."""
-    request.refuse_against()
-    request.refuse_command()
-    if request.config.resume is not None:
-        raise RequestError("A profile is not continued; leave resume= out.")
     if request.config.output is None:
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         request.config.output = f"results/{now}_profile_{request.variant}"
@@ -161,16 +155,17 @@ def _of_request(request: Request, options: argparse.Namespace) -> int:
     rank_job.carry_out(planned, WORK, asked, folder)
     content = files.read_json(folder / "profile.json")
     if options.bricks:
-        judge_options.print_result(content, options.json, report.show_prediction)
-        return VALID
+        return Answer(content=content, show=report.show_prediction)
     if content["bound"]:
         _tell_minutes(content["bound"]["as_if"], request)
         files.write_json(folder / "profile.json", content)
     files.write(folder / "profile.html", write.profile_page(content))
-    judge_options.print_result(content, options.json, report.show)
-    if not options.json:
-        print(f"profile: {folder / 'profile.json'}, page: {folder / 'profile.html'}")
-    return VALID
+
+    def shown(profile: dict[str, Any], console: Console) -> None:
+        report.show(profile, console)
+        table.say(console, f"profile: {folder / 'profile.json'}, page: {folder / 'profile.html'}")
+
+    return Answer(content=content, show=shown)
 
 
 def _tell_minutes(rows: Sequence[dict[str, Any]], request: Request) -> None:

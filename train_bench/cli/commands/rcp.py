@@ -3,12 +3,16 @@ points are that it has, and run nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
 
 from train_bench.campaign import finish, reference_point, start
 from train_bench.cli import benchmark_options, composing, judge_options
 from train_bench.cli.arguments import Parser
+from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import say, warn
 from train_bench.cli.exit_codes import VALID
 from train_bench.core import files
@@ -20,6 +24,7 @@ from train_bench.judge.published import published_entries
 from train_bench.plan import discover
 from train_bench.plan.request import Request
 from train_bench.report import certainty as report
+from train_bench.report import table
 from train_bench.rules import ruleset
 
 CERTAINTY = "--certainty"
@@ -31,20 +36,19 @@ def main(arguments: Sequence[str]) -> int:
     if CERTAINTY in arguments:
         return _certainty(arguments)
 
-    def act(request: Request) -> int:
-        request.refuse_against()
-        folder = start.carry_out(request, say, warn, reference_runs=True)
-        options = request.config
-        return (
-            VALID
-            if folder is None
-            else _point(folder, replace=options.replace_point, append=options.append_point)
-        )
-
-    return composing.with_request("rcp", arguments, act)
+    options, overrides = composing.parse(composing.OverrideParser("rcp"), arguments)
+    return composing.with_request("rcp", options, overrides, _reference_runs)
 
 
-def _point(folder: Path, *, replace: bool, append: bool) -> int:
+def _reference_runs(request: Request) -> Answer:
+    folder = start.carry_out(request, say, warn, reference_runs=True)
+    if folder is None:
+        return Answer(content={"point": None, "certainty": None}, show=_show)
+    config = request.config
+    return _point(folder, replace=config.replace_point, append=config.append_point)
+
+
+def _point(folder: Path, *, replace: bool, append: bool) -> Answer:
     """The folder may have been begun with leave to replace or to append, in its plan, or get it now."""
     plan = files.read_json(folder / "plan.json")
     replace = replace or plan["request"].get("replace_point", False)  # older plans know no such options
@@ -55,16 +59,30 @@ def _point(folder: Path, *, replace: bool, append: bool) -> int:
     before = rcp.digest(rcp.load(rules, discover.rcp_folders()))
     path = reference_point.add(judged, folder, to, discover.rcp_folders(), replace=replace, append=append)
     points = rcp.load(rules, discover.rcp_folders())
-    after = rcp.digest(points)
-    print(f"The reference convergence point is in {path}.")
     batch_size = jobs_of(plan)[0]["config"]["hyperparameters"]["global_batch_size"]
-    print(report.sentence(certainty.certainty_of_point(points, rules, batch_size).as_json(), rules.name))
+    content = {
+        "benchmark": rules.name,
+        "point": str(path),
+        "former_digest": before,
+        "points_digest": rcp.digest(points),
+        "certainty": certainty.certainty_of_point(points, rules, batch_size).as_json(),
+    }
+    return Answer(content=content, show=_show)
+
+
+def _show(content: Mapping[str, Any], console: Console) -> None:
+    if content["point"] is None:
+        return
+    table.say(console, f"The reference convergence point is in {content['point']}.")
+    table.say(console, report.sentence(content["certainty"], content["benchmark"]))
+    before, after = content["former_digest"], content["points_digest"]
     if before is not None and after != before:
-        print(
-            f"The points of {rules.name} had the digest {before[:12]} and have {str(after)[:12]} now: results are "
-            f"compared with other points than before, and campaigns that were planned with the old ones say so."
+        table.say(
+            console,
+            f"The points of {content['benchmark']} had the digest {before[:12]} and have {str(after)[:12]} now: "
+            f"results are compared with other points than before, and campaigns that were planned with the old ones "
+            f"say so.",
         )
-    return VALID
 
 
 def _certainty(arguments: Sequence[str]) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
 
 from train_bench.campaign import ab, finish, runner, start
 from train_bench.cli import composing
-from train_bench.cli.conclude import conclude, say, show, warn
-from train_bench.cli.exit_codes import VALID
+from train_bench.cli.composing import Answer
+from train_bench.cli.conclude import answer_of, conclude, say, show, unfinished, warn
 from train_bench.compare.comparison import compare
 from train_bench.errors import RequestError
 from train_bench.plan.request import Request
@@ -18,18 +22,19 @@ from train_bench.report import table
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-
-    def act(request: Request) -> int:
-        resumed = request.config.resume
-        if request.against is not None or (resumed and ab.holds_pair(Path(resumed))):
-            return _pair(request)
-        folder = start.carry_out(request, say, warn)
-        return VALID if folder is None else conclude(folder, request.config.store)
-
-    return composing.with_request("run", arguments, act)
+    options, overrides = composing.parse(composing.OverrideParser("run"), arguments)
+    return composing.with_request("run", options, overrides, _run)
 
 
-def _pair(request: Request) -> int:
+def _run(request: Request) -> Answer:
+    resumed = request.config.resume
+    if request.against is not None or (resumed and ab.holds_pair(Path(resumed))):
+        return _pair(request)
+    folder = start.carry_out(request, say, warn)
+    return unfinished() if folder is None else conclude(folder, request.config.store)
+
+
+def _pair(request: Request) -> Answer:
     """Run two campaigns in turns, score both and compare them."""
     folder, plans = ab.begin_or_resume(request, warn)
     say(f"{plans[0].variant} in {folder / 'a'} takes turns with {plans[1].variant} in {folder / 'b'}")
@@ -39,12 +44,18 @@ def _pair(request: Request) -> int:
         turns.append(start.each_run(planned, request, say, side=f"{side}: "))
     ab.take_turns(todo, turns, folder)
     finished = [finish.finish(path, request.config.store) for path in ab.folders(folder)]
-    code = max(map(show, finished))
-    scores = [one.judgement.score for one in finished]
+    answer = answer_of(finished)
+    a, b = (one.judgement.score for one in finished)
     try:
-        compared = compare(str(folder / "a"), scores[0], str(folder / "b"), scores[1]).as_json()
-    except RequestError as error:  # too few runs were asked for, or converged
-        print(error)
-        return code
-    report.show({"comparisons": [report.in_sentences(compared, 1)]}, table.console())
-    return code
+        compared = compare(str(folder / "a"), a, str(folder / "b"), b).as_json()
+        comparison: dict[str, Any] = {"comparisons": [report.in_sentences(compared, 1)], "not_compared": None}
+    except RequestError as error:  # too few runs were requested, or converged
+        comparison = {"comparisons": [], "not_compared": str(error)}
+    return replace(answer, content=answer.content | comparison, show=_show_pair)
+
+
+def _show_pair(content: Mapping[str, Any], console: Console) -> None:
+    show(content, console)
+    report.show(content, console)
+    if content["not_compared"] is not None:
+        table.say(console, content["not_compared"])

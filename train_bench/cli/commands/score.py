@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from statistics import fmean
-from typing import Any
 
 from train_bench.campaign import status
 from train_bench.cli import judge_options
@@ -14,7 +13,7 @@ from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.judge import statistics, summary
 from train_bench.judge.score import Score
 from train_bench.report import results, table
-from train_bench.report.page.facts import cost_of, read_prices, refuse_unknown
+from train_bench.report.page.facts import read_prices, refuse_unknown
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,26 +40,10 @@ def main(arguments: Sequence[str]) -> int:
     scores = [entry.score for entry in judged.entries]
     refuse_unknown(prices, {one.system for one in scores})
     reference = judge_options.reference_minutes(options)
-    content: dict[str, Any] = {
-        "entries": [
-            one.score.as_json()
-            | one.origin
-            | {
-                "peers": one.peers_as_json(),
-                "energy": one.energy_as_json(),
-                "restarts": status.restarts_of(one),
-            }
-            for one in judged.entries
-        ],
-        "unjudged": judged.unjudged,
-        "skipped": judged.skipped,
-    }
-    for entry, one in zip(content["entries"], scores, strict=True):
-        entry["normalised"] = summary.normalised(one, reference or {})
-        entry["cost"] = cost_of(one, prices)
-        if options.half_width is not None:
+    content = status.scores_as_json(judged, prices=prices, reference=reference)
+    if options.half_width is not None:
+        for entry, one in zip(content["entries"], scores, strict=True):
             entry["runs_for_half_width"] = _runs_needed(one, options.half_width)
-    content["summary"] = None
     if options.summary is not None:
         weights = summary.read_weights(options.summary)
         content["summary"] = asdict(summary.custom_summary(scores, weights, reference))

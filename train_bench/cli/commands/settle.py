@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train_bench.campaign import batch_queue, runner
+from train_bench.cli import composing
 from train_bench.cli.arguments import Parser
 from train_bench.cli.conclude import conclude
 from train_bench.errors import RequestError
@@ -19,10 +20,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--store", metavar="FILE", help="put the score into this store, too (see train-bench index)"
     )
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args(arguments)
     folder = options.folder.resolve()
     batch = discover.batch(runner.launcher_config(runner.open_folder(folder)))
     if batch is None or not batch_queue.was_submitted(folder):
         raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
     batch_queue.settle(batch, folder)
-    return conclude(folder, options.store)
+    return composing.give(conclude(folder, options.store), options)

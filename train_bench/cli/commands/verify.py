@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import cattrs
+from rich.console import Console
 
 from train_bench.campaign import lock, rank_job, runner
 from train_bench.cli import composing
 from train_bench.cli.arguments import Parser
+from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core import files
 from train_bench.core.job import EVALUATED, KEPT_WEIGHTS, WEIGHTS, Job
@@ -23,6 +25,7 @@ from train_bench.logs.record import RunRecord, read_record
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
+from train_bench.report import table
 from train_bench.rules import ruleset
 
 WORK = "verify"
@@ -60,7 +63,13 @@ def main(arguments: Sequence[str]) -> int:
         metavar="NUMBER",
         help=f"how far a metric may be from the logged one (default {TOLERANCE:g}: sums in another order)",
     )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object on standard output; the rest on stderr"
+    )
+    parser.add_argument("--to", type=Path, metavar="FILE", help="write that object to FILE, too")
     options = parser.parse_intermixed_args(arguments)
+    if options.to is not None:
+        composing.refuse_file(options.to)
     for word in options.overrides:
         if word.partition("=")[0].partition(".")[0] not in OTHER_RANKS or "=" not in word:
             raise RequestError(
@@ -70,10 +79,10 @@ def main(arguments: Sequence[str]) -> int:
         raise RequestError(f"--tolerance is {options.tolerance:g}; it is a number from 0 on.")
     planned = runner.open_folder(options.folder)
 
-    def act(request: Request) -> int:
+    def act(request: Request) -> Answer:
         return _verify(_elsewhere(planned, request, options.overrides), options.tolerance)
 
-    return composing.with_request(WORK, options.overrides, act)
+    return composing.with_request(WORK, options, options.overrides, act)
 
 
 def _elsewhere(planned: Plan, request: Request, overrides: Sequence[str]) -> Plan:
@@ -106,40 +115,53 @@ def _elsewhere(planned: Plan, request: Request, overrides: Sequence[str]) -> Pla
     return plan
 
 
-def _verify(plan: Plan, tolerance: float) -> int:
+def _verify(plan: Plan, tolerance: float) -> Answer:
     rank_job.refuse(plan, WORK)
     kept = list(_kept(plan))
     runner.refuse_missing_data(plan)
     folder = plan.jobs[0].folder
-    agreeing = 0
+    runs = []
     with lock.held(folder / "ranks" / "verify.lock", f"Verifying {folder}"):
         for one in kept:
-            seen = _evaluated(plan, one)
-            logged = _metrics(plan, one.record)
-            agrees = all(
-                (now := seen.get(name)) is not None and abs(now - value) <= tolerance
-                for name, value in logged.items()
+            run = _compared(plan, one, tolerance)
+            files.write_json(path_of(one.job.result_file), run)
+            verdict = "verified" if run["agree"] else f"DIFFERS by more than {tolerance:g}"
+            print(
+                f"run {one.job.index}: logged {_in_words(run['logged'])}, found {_in_words(run['found'])}: {verdict}",
+                flush=True,
             )
-            agreeing += agrees
-            files.write_json(
-                path_of(one.job.result_file),
-                {
-                    "log": one.record.sha256,
-                    "weights": [path.name for path in one.paths],
-                    "launcher": plan.launcher,
-                    "ranks": plan.world_size,
-                    "logged": logged,
-                    "found": seen,
-                    "tolerance": tolerance,
-                    "agree": agrees,
-                },
-            )
-            verdict = "verified" if agrees else f"DIFFERS by more than {tolerance:g}"
-            print(f"run {one.job.index}: logged {_told(logged)}, found {_told(seen)}: {verdict}", flush=True)
-    print(
-        f"quality verified: {agreeing} of {len(kept)} runs, on {plan.world_size} rank(s) by {plan.launcher}"
+            runs.append({"index": one.job.index, **run})
+    code = VALID if all(run["agree"] for run in runs) else INVALID
+    return Answer(
+        code=code, content={"runs": runs, "ranks": plan.world_size, "launcher": plan.launcher}, show=_show
     )
-    return VALID if agreeing == len(kept) else INVALID
+
+
+def _compared(plan: Plan, kept: Kept, tolerance: float) -> dict[str, Any]:
+    """Logged and found metrics of a run, and whether they agree."""
+    found, logged = _evaluated(plan, kept), _metrics(plan, kept.record)
+    return {
+        "log": kept.record.sha256,
+        "weights": [path.name for path in kept.paths],
+        "launcher": plan.launcher,
+        "ranks": plan.world_size,
+        "logged": logged,
+        "found": found,
+        "tolerance": tolerance,
+        "agree": all(
+            (now := found.get(name)) is not None and abs(now - value) <= tolerance
+            for name, value in logged.items()
+        ),
+    }
+
+
+def _show(content: Mapping[str, Any], console: Console) -> None:
+    agreeing = sum(run["agree"] for run in content["runs"])
+    table.say(
+        console,
+        f"quality verified: {agreeing} of {len(content['runs'])} runs, on {content['ranks']} rank(s) by "
+        f"{content['launcher']}",
+    )
 
 
 def _kept(plan: Plan) -> Iterator[Kept]:
@@ -198,7 +220,7 @@ def _metrics(plan: Plan, record: RunRecord) -> dict[str, float]:
     return dict(plan.jobs[0].target.quality_of(record.quality).metrics)
 
 
-def _told(metrics: Mapping[str, float | None]) -> str:
+def _in_words(metrics: Mapping[str, float | None]) -> str:
     return ", ".join(
         f"{name} {'no number' if value is None else f'{value:.6g}'}" for name, value in metrics.items()
     )

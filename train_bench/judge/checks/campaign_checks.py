@@ -16,6 +16,7 @@ from train_bench.core.job import jobs_of
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.checks import verified
 from train_bench.judge.checks.case import EntryCase
+from train_bench.judge.checks.planned import mapping
 from train_bench.judge.finding import BREAKS, REVIEW, Finding, finding
 from train_bench.judge.locate import Location
 from train_bench.logs.record import RunRecord
@@ -23,6 +24,9 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 FINISHED, DIED, INTERRUPTED = "finished", "died", "interrupted"
 """Outcomes of an attempt; None is one that was killed together with its campaign."""
+
+BUDGET_MARKS = ("(max_minutes=", "(stop_when=")
+"""In the reason of a run that its time limit ended, of today and of older versions."""
 
 Attempt = Mapping[str, Any]
 
@@ -89,14 +93,16 @@ def check_budget(case: EntryCase) -> Iterator[Finding]:
     cost the campaign less time than those do."""
     location, records = case.location, case.records
     plan = location.plan_or_package
-    stated = [_mapping(plan.get("request")), *jobs_of(location.plan)]
+    stated = [mapping(plan.get("request")), *jobs_of(location.plan)]
     for budget in dict.fromkeys(
         one.get("stop_when") for one in stated if isinstance(one.get("stop_when"), str)
     ):
         ended = [
-            str(record.index) for record in records if any("(stop_when=" in death for death in record.deaths)
+            str(record.index)
+            for record in records
+            if any(mark in death for death in record.deaths for mark in BUDGET_MARKS)
         ]
-        message = f"Runs were held to a budget, stop_when='{budget}'"
+        message = f"Runs had a time limit, {budget}"
         if location.plan:  # a package does not say how runs ended
             listed = f"{len(ended)} of them (index {', '.join(ended)}), counted as not converged"
             message += f"; it ended {listed if ended else 'none of them'}"
@@ -107,12 +113,10 @@ def check_budget(case: EntryCase) -> Iterator[Finding]:
 def check_injected_faults(case: EntryCase) -> Iterator[Finding]:
     """Planned fault injection, which the closed division does not allow, injected or not."""
     location = case.location
-    stated = [_mapping(location.plan_or_package.get("request")), *jobs_of(location.plan)]
+    stated = [mapping(location.plan_or_package.get("request")), *jobs_of(location.plan)]
     asked = [one.get("faults") for one in stated if one.get("faults") is not None]
     if asked:
-        message = (
-            f"Fault injection was planned, faults={asked[0]!r:.80}; the closed division does not allow it."
-        )
+        message = f"Fault injection was planned, inject_faults={asked[0]!r:.80}; the closed division does not allow it."
         yield _of_plan(location, "faults", message, asked[0], grade=BREAKS if case.closed else REVIEW)
 
 
@@ -153,23 +157,23 @@ def attempts_at(location: Location, index: int) -> list[Attempt]:
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Differences between `now` and `then` in source, versions and rules, as parts of a sentence."""
     sentences = []
-    software, other = (_mapping(state.get("software")) for state in (then, now))
+    software, other = (mapping(state.get("software")) for state in (then, now))
     if software.get("sources") != other.get("sources"):
         sentences.append(
             f"other source ({other.get('sources')}, revision {now.get('revision')}) than was planned "
             f"({software.get('sources')}, revision {then.get('revision')})"
         )
-    reference, another = (_mapping(state.get("reference")) for state in (software, other))
+    reference, another = (mapping(state.get("reference")) for state in (software, other))
     if reference.get("digest") != another.get("digest"):
         sentences.append(
             f"other source of the reference ({another.get('digest')}, revision {another.get('revision')}) than was "
             f"planned ({reference.get('digest')}, revision {reference.get('revision')})"
         )
-    sentences += _other_program(*(_mapping(state.get("program")) for state in (software, other)))
+    sentences += _other_program(*(mapping(state.get("program")) for state in (software, other)))
     if then.get("ruleset_digest") != now.get("ruleset_digest"):
         sentences.append("other rules than were planned")
-    versions = {"python": software.get("python")} | _mapping(software.get("packages"))
-    others = {"python": other.get("python")} | _mapping(other.get("packages"))
+    versions = {"python": software.get("python")} | mapping(software.get("packages"))
+    others = {"python": other.get("python")} | mapping(other.get("packages"))
     for name in sorted({*versions, *others}):
         if versions.get(name) != others.get(name):
             sentences.append(f"{name} {others.get(name)} instead of {versions.get(name)}")
@@ -179,7 +183,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _other_program(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Differences in the user's program of a `command=`. Files of its checkout that differ from their revision are
     not compared: the results of a campaign may lie among them."""
-    digests, others = _mapping(then.get("files")), _mapping(now.get("files"))
+    digests, others = mapping(then.get("files")), mapping(now.get("files"))
     changed = sorted(name for name in {*digests, *others} if digests.get(name) != others.get(name))
     if changed:
         yield f"other content of {', '.join(changed)} than was planned"
@@ -237,10 +241,6 @@ def _of_plan(location: Location, check: str, message: str, value: Any, grade: st
 
 def _read(path: Path) -> Attempt:
     try:
-        return _mapping(files.read_json(path))
+        return mapping(files.read_json(path))
     except LogError:
         return {}
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from train_bench.judge.checks.case import EntryCase, LogCase
+from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.ranks import REPLICAS
 from train_bench.judge.checks.samples import DATA, ORDER
 from train_bench.judge.finding import REVIEW, Finding, finding
@@ -34,7 +34,7 @@ def logged_keys(log: Log) -> frozenset[str]:
     keys = {
         event.key for event in log.events if event.key in (*MEANING, WRITTEN_BY) and event.value is not None
     }
-    watched = [_mapping(event.value) for event in log.events if event.key == DATA_BEFORE_RUN_START]
+    watched = [mapping(event.value) for event in log.events if event.key == DATA_BEFORE_RUN_START]
     return frozenset(keys | {DATA_BEFORE_RUN_START for one in watched if one.get("unknown") is None})
 
 
@@ -53,8 +53,8 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
             yield finding(
                 record, rules, "initialisation", message, line=event.line, key=event.key, grade=REVIEW
             )
-        elif event.key == DATA_BEFORE_RUN_START and _mapping(event.value).get("files"):
-            seen = _mapping(event.value)
+        elif event.key == DATA_BEFORE_RUN_START and mapping(event.value).get("files"):
+            seen = mapping(event.value)
             names = ", ".join(map(str, seen["first"])) if isinstance(seen.get("first"), list) else ""
             message = (
                 f"{seen['files']} file(s) of {seen.get('folder')} were opened before run_start, the first of them "
@@ -83,10 +83,6 @@ def check_program_keys(case: EntryCase) -> Iterator[Finding]:
     message = f"A program of the user's own has trained. Known: what its logs say; {owner}{seen}. Not known: "
     message += f"{'; '.join(unknown)}." if unknown else "nothing that a reference tells."
     yield Finding(check="program", grade=REVIEW, file=str(folder), line=0, key=None, message=message)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _number(value: object) -> float:

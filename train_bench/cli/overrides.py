@@ -1,0 +1,136 @@
+"""Overrides between their typed form and the one that Hydra parses: former names, points, quotes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import fields
+from urllib.parse import quote, unquote
+
+from train_bench.errors import RequestError
+from train_bench.plan import budget, discover
+from train_bench.plan.config import TRAITS, RunConfig
+
+AS_THEY_ARE = " /:=,@+~.-_{}()[]<>*?!;&|^#"
+"""Signs that Hydra leaves alone inside quotes. Backslashes, dollars and quotes mean something to it."""
+
+GROUPS = ("benchmark", "launcher", "system", "submission")
+"""Options below which there are others: `launcher.nproc_per_node`."""
+
+OF_HYDRA = frozenset(
+    f"--{name}"
+    for name in (
+        *(
+            "help",
+            "hydra-help",
+            "version",
+            "cfg",
+            "resolve",
+            "package",
+            "run",
+            "multirun",
+            "shell-completion",
+        ),
+        *("config-path", "config-name", "config-dir", "experimental-rerun", "info"),
+    )
+)
+"""Flags of Hydra itself."""
+
+BOOLEANS = frozenset(one.name for one in fields(RunConfig) if isinstance(one.default, bool))
+"""Options that are true or false."""
+
+
+def _minutes(value: str) -> str:
+    return f"{budget.read(value.strip(QUOTES)).minutes:.12g}"
+
+
+QUOTES = "'\""
+
+FORMER: Mapping[str, tuple[str, Callable[[str], str]]] = {
+    "faults": ("inject_faults", str),
+    "stop_when": ("max_minutes", _minutes),
+}
+"""Former names of options: the name of today, and its value for a former one."""
+
+
+def name_of(override: str) -> str:
+    """Name before the equals sign."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def resolve(words: Sequence[str], benchmark: str | None = None) -> list[str]:
+    """Overrides with former names replaced, and `point=SIZE[,SIZE]` resolved: `benchmark=resnet point=8192` is
+    `benchmark=resnet_bs8192`. `benchmark` is the one where no word names it, the default otherwise."""
+    words = [_today(word) for word in words]
+    given = {
+        name_of(word): word.partition("=")[2] for word in words if name_of(word) in ("benchmark", "point")
+    }
+    if "point" not in given:
+        return words
+    chosen = given.get("benchmark") or benchmark or discover.defaults()["benchmark"]
+    names = [_at_point(one, size) for one in chosen.split(",") for size in given["point"].split(",")]
+    others = [word for word in words if name_of(word) not in given]
+    return [*others, f"benchmark={','.join(names)}"]
+
+
+def _today(word: str) -> str:
+    former, sign, value = word.partition("=")
+    if former not in FORMER or not sign:
+        return word
+    name, value_of = FORMER[former]
+    return f"{name}={value if value == 'null' else value_of(value)}"
+
+
+def _at_point(benchmark: str, size: str) -> str:
+    point = discover.points().get(benchmark)
+    base = benchmark if point is None else point.base
+    discover.describe_variant(base)  # refuses a name that is not known
+    known = {str(number): name for number, name in discover.points_of(base).items()}
+    if size not in known:
+        raise RequestError(
+            f"benchmark={base} has no reference convergence point at {size}; give point= one of {', '.join(known)}."
+        )
+    return known[size]
+
+
+def quoted(word: str) -> str:
+    """Quote a word for Hydra, which takes the value of `against=`, overrides with blanks between them, in quotes
+    only. It would parse much of the text of a command, and passes it through unchanged once it is percent-encoded."""
+    name, sign, value = word.partition("=")
+    traits = TRAITS.get(name)
+    if traits is None or not sign or value == "null":
+        return word
+    if traits.program:
+        return f"{name}='{quote(value, AS_THEY_ARE, errors='surrogateescape')}'"
+    return f"{name}={value!r}" if traits.quoted and value[:1] not in QUOTES else word
+
+
+def as_typed(word: str) -> str:
+    """A word that may hold a command, as it was before `quoted`."""
+    name, _, value = word.partition("=")
+    if name in TRAITS and TRAITS[name].program and value[:1] == value[-1:] == "'":
+        return f"{name}={unquote(value[1:-1], errors='surrogateescape')}"
+    return word
+
+
+def is_option(name: str) -> bool:
+    """True for the name of an option of the configuration, of today or before."""
+    return name in TRAITS or name in FORMER or name == "point" or name.partition(".")[0] in GROUPS
+
+
+def from_flags(words: Sequence[str], own: Container[str] = ()) -> Iterator[str]:
+    """Overrides, with `--name value`, `--name=value` and `--name` of a boolean as `name=value`. Other words stay, and
+    flags that are the verb's `own` or Hydra's."""
+    following = iter(words)
+    for word in following:
+        flag, sign, value = word.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        if not flag.startswith("--") or flag in own or flag in OF_HYDRA:
+            yield word
+        elif sign:
+            yield f"{name}={value}"
+        elif name in BOOLEANS:
+            yield f"{name}=true"
+        elif value := next(following, ""):
+            yield f"{name}={value}"
+        else:
+            raise RequestError(f"{word} needs a value: give {word} VALUE or {name}=VALUE.")
