@@ -126,8 +126,6 @@ def test_an_option_of_another_verb_is_refused_before_anything_is_composed_with_i
         ("run", "source=/tmp", "prepare"),
         ("plan", "resume=/tmp", "run and rcp"),
         ("prepare", "command=true", "run, plan, rcp and forecast"),
-        ("check", "against=seed=1", "run and plan"),
-        ("run", "append_point=true", "rcp"),
     ):
         assert program.command(verb)([word]) == 2
         assert f"{word.partition('=')[0]}= is for {takers}; leave it out." in capsys.readouterr().err

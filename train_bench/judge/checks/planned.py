@@ -38,7 +38,7 @@ def planned_of(location: Location) -> Planned | None:
     return Planned(jobs=by_index, created_ms=created_ms, digest=plan_digest(location.plan))
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
