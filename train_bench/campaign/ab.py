@@ -7,10 +7,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from train_bench.campaign import command_trust, preflight, runner, start
+from train_bench.campaign import runner, start
 from train_bench.core.job import Job
 from train_bench.errors import Interrupted, LaunchError, RequestError
-from train_bench.observers.trackers import named
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
@@ -87,36 +86,29 @@ def take_turns(
 
 def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path, list[Plan]]:
     """Begin two new campaigns, or resume two; returns their plans and the folder that holds them."""
-    if request.config.resume is not None:
+    config = request.config
+    if config.resume is not None:
         request.refuse_other_overrides()
-        folder = Path(request.config.resume).resolve()
-        plans = [runner.open_folder(path) for path in folders(folder)]
-        for planned in plans:
-            preflight.refuse_missing_packages(planned.jobs[0])
-            command_trust.refuse(planned, trusted=request.config.trust)
-            start.warn_of_differences(planned, warn)
-        return folder, plans
+        folder = Path(config.resume).resolve()
+        return folder, [start.reopen(path, trusted=config.trust, warn=warn) for path in folders(folder)]
     assert request.against is not None
     both = [start.plan_of(request), start.plan_of(request.against)]
     refuse(*both)
     for planned in both:
-        preflight.refuse_missing_packages(planned.jobs[0])
-        named(planned.request["tracking"])
-        config = runner.launcher_config(planned)
-        if config.joining or discover.batch(config) is not None:
-            raise RequestError(
-                f"against= takes turns on one machine; launcher={planned.launcher} uses others."
-            )
+        _refuse_other_machines(planned)
     folder = both[0].jobs[0].folder
     plans = [_moved(planned, path) for planned, path in zip(both, folders(folder), strict=True)]
     for planned in plans:
-        runner.refuse_folder(planned.jobs[0].folder)
-        preflight.refuse_ranks(planned.jobs[0])
+        start.refuse_here(planned)
     for planned in plans:
-        runner.prepare_data(planned)
-        runner.begin(planned)
-        command_trust.note(planned)
+        start.begin(planned)
     return folder, plans
+
+
+def _refuse_other_machines(planned: Plan) -> None:
+    config = runner.launcher_config(planned)
+    if config.joining or discover.batch(config) is not None:
+        raise RequestError(f"against= takes turns on one machine; launcher={planned.launcher} uses others.")
 
 
 def _moved(planned: Plan, folder: Path) -> Plan:

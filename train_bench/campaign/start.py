@@ -93,32 +93,51 @@ def _begun(request: Request, warn: Say, *, reference_runs: bool) -> Plan:
     config = request.config
     if config.resume is not None:
         request.refuse_other_overrides()
-        planned = runner.open_folder(Path(config.resume))
-        command_trust.refuse(planned, trusted=config.trust)
-        warn_of_differences(planned, warn)
+        planned = reopen(Path(config.resume), trusted=config.trust, warn=warn)
         batch = discover.batch(runner.launcher_config(planned))
-    elif config.only is not None or config.trust:
+        if batch is not None:
+            batch_queue.check(batch)
+        return planned
+    if config.only is not None or config.trust:
         option = "trust=true" if config.only is None else "only=[RUN,...]"
         raise RequestError(f"{option} is for a campaign that was begun; give it with resume=DIR.")
-    else:
-        batch = discover.batch(config.launcher)
-        planned = plan_of(request, reference_runs=reference_runs)
-        if reference_runs:
-            reference_point.refuse(
-                planned, discover.rcp_folders(), replace=config.replace_point, append=config.append_point
-            )
+    planned = plan_of(request, reference_runs=reference_runs)
+    if reference_runs:
+        reference_point.refuse(
+            planned, discover.rcp_folders(), replace=config.replace_point, append=config.append_point
+        )
+    refuse_here(planned)
+    begin(planned)
+    return planned
+
+
+def reopen(folder: Path, *, trusted: bool, warn: Say) -> Plan:
+    """Plan of a campaign that is resumed; warns if the software differs from it."""
+    planned = runner.open_folder(folder)
+    command_trust.refuse(planned, trusted=trusted)
+    warn_of_differences(planned, warn)
     preflight.refuse_missing_packages(planned.jobs[0])
+    return planned
+
+
+def refuse_here(planned: Plan) -> None:
+    """Raises `RequestError` for a campaign that cannot be begun here: packages, trackers, folder, queue or ranks."""
+    job = planned.jobs[0]
+    preflight.refuse_missing_packages(job)
+    batch = discover.batch(runner.launcher_config(planned))
     if batch is not None:
         batch_queue.check(batch)
-    if config.resume is None:
-        named(config.tracking)
-        runner.refuse_folder(planned.jobs[0].folder)
-        if batch is None:
-            preflight.refuse_ranks(planned.jobs[0])
-        runner.prepare_data(planned)
-        runner.begin(planned)
-        command_trust.note(planned)
-    return planned
+    named(planned.request["tracking"])
+    runner.refuse_folder(job.folder)
+    if batch is None:
+        preflight.refuse_ranks(job)
+
+
+def begin(planned: Plan) -> None:
+    """Prepare the data of a campaign and write its plan."""
+    runner.prepare_data(planned)
+    runner.begin(planned)
+    command_trust.note(planned)
 
 
 def each_run(planned: Plan, request: Request, say: Say, *, side: str = "") -> Generator[Job, None, None]:
