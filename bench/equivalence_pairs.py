@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tests.commands.conftest import make
+from tests.fake_campaigns import make
 from tests.references.several_ranks import FromFile
 from train_bench.campaign import runner
 from train_bench.cli.commands.equivalent import DRAWS, TWINS

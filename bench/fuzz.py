@@ -38,7 +38,7 @@ from train_bench.errors import LaunchError
 from train_bench.plan import discover, process
 from train_bench.references.minigo import sgf
 
-LOGS = discover.ROOT / "tests" / "logs"
+LOGS = discover.ROOT / "tests" / "logs" / "examples"
 LIMIT_SECONDS = 10
 ROUNDS = ("mini-1.0", "training-1.0.0", "training-1.1.0", "training-2.1.0", "training-5.1.0")
 GAME = "(;GM[1]FF[4]CA[UTF-8]RU[Chinese]SZ[9]KM[7.5]PB[a]PW[b]RE[B+3.5];B[ee];W[cc];B[gg];W[tt];B[])\n"
