@@ -71,12 +71,16 @@ def assert_weights_are_verified(run):
 
 def assert_the_official_judge_refuses(run, scratch, *, quality, metric="value"):
     """So that its acceptance means something: the log again, whose last evaluation has another quality."""
-    text = run.log
-    place = text.index(f'"{metric}": ', text.rindex('"eval_accuracy"')) + len(f'"{metric}": ')
-    end = min(text.index(sign, place) for sign in ",}")
+    place, end = last_quality(run.log, metric)
     spoilt = scratch / "result_0.txt"
-    spoilt.write_text(f"{text[:place]}{quality}{text[end:]}")
+    spoilt.write_text(f"{run.log[:place]}{quality}{run.log[end:]}")
     assert not official_verdict(spoilt)
+
+
+def last_quality(text, metric="value"):
+    """Where the last evaluation of a log has its quality: start and end."""
+    place = text.index(f'"{metric}": ', text.rindex('"eval_accuracy"')) + len(f'"{metric}": ')
+    return place, min(text.index(sign, place) for sign in ",}")
 
 
 def official_verdict(path):
