@@ -147,7 +147,7 @@ def test_two_campaigns_are_compared_by_their_convergence(tmp_path, capsys, monke
 
 @pytest.mark.full
 def test_planted_bugs_are_found_and_equal_pairs_are_equal(tmp_path):
-    """The small form of what bench/equivalence_power.py does with every benchmark."""
+    """The small form of what bench/studies/equivalence_power.py does with every benchmark."""
     bugs = (
         "rate a step late",
         "loss over the wrong count",
@@ -157,7 +157,7 @@ def test_planted_bugs_are_found_and_equal_pairs_are_equal(tmp_path):
     )
     command = [
         sys.executable,
-        str(ROOT / "bench" / "equivalence_power.py"),
+        str(ROOT / "bench" / "studies" / "equivalence_power.py"),
         "dlrm",
         "--steps",
         "3",

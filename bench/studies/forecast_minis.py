@@ -1,6 +1,6 @@
 """Accuracy of forecasts of the mini benchmarks.
 
-    python bench/forecast_minis.py [RUNS] [BENCHMARK ...]
+    python bench/studies/forecast_minis.py [RUNS] [BENCHMARK ...]
 
 Of each mini benchmark of `references/` (or of those named) a probe is run, a fifth of a run or less where evaluations
 are that close, a campaign is forecast from it, and then run with RUNS runs (3). Printed: how long the probe trained

@@ -1,6 +1,6 @@
 """Time-to-train against the mean time between failures, compared with the formulas of Young and Daly.
 
-    python bench/faults_curve.py [OPTION=VALUE ...] [SECONDS ...]
+    python bench/studies/faults_curve.py [OPTION=VALUE ...] [SECONDS ...]
 
 Options are those of `run`, by default benchmark=dlrm_mini runs=3 checkpoint_seconds=2. SECONDS are mean times between
 failures, by default 120, 60, 30 and 15; failures come after exponentially distributed times and kill rank 0. The same
@@ -23,7 +23,7 @@ from typing import Any
 
 from train_bench.forecast.checkpoint_interval import daly_interval, daly_time, young_time
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:

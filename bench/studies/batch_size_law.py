@@ -1,7 +1,7 @@
 """Fit of the batch size law, E(B) = E_min (1 + B / B_crit), to every official set of reference convergence points, and
 to ours.
 
-python bench/batch_size_law.py [ROUND ...]        by default, of each benchmark every set that differs
+python bench/studies/batch_size_law.py [ROUND ...]        by default, of each benchmark every set that differs
 
 One line for each: constants, the largest distance of a point from the law, and the error of each point by the law of
 the others, median and largest. An epoch of 3D U-Net up to round 3.0 is padded to whole batches, so that its length

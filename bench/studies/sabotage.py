@@ -1,6 +1,6 @@
 """Campaigns with injected faults: the findings on each, and no finding without a fault.
 
-    python bench/sabotage.py [FAULT ...] [benchmark=NAME ...] [launcher=NAME ...]
+    python bench/studies/sabotage.py [FAULT ...] [benchmark=NAME ...] [launcher=NAME ...]
 
 Without words the whole matrix, hours on two cores. A row is printed as soon as its campaign is over. Faults that a
 single log shows are looked for in one short run, which does not reach its target; those that only slow or speed up the
@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SCRATCH = Path(tempfile.gettempdir()) / "train_bench_sabotage"
 
 # Where a short run ends: behind its first evaluations, in the benchmark's unit.
@@ -201,7 +201,7 @@ fault = sys.argv.pop(1)
 proper = process.rank_argv
 def rank_argv(job):
     words = proper(job)
-    return (*words[:-3], "bench.faults", fault, *words[-2:])
+    return (*words[:-3], "bench.studies.faults", fault, *words[-2:])
 process.rank_argv = rank_argv
 sys.exit(main())
 """

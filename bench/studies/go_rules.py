@@ -1,7 +1,7 @@
 """Differential test of minigo's rules, superko included: random games against a literal implementation of the rules;
 the first difference ends the program with a traceback.
 
-    python bench/go_rules.py [GAMES [SIZE ...]]
+    python bench/studies/go_rules.py [GAMES [SIZE ...]]
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.references.test_minigo_game import compare_playouts
 from train_bench.core.progress_bar import bar

@@ -1,6 +1,6 @@
 """Losses and memory of each sharding of the training state, against DistributedDataParallel.
 
-    python bench/sharding.py [RANKS] [STEPS] [WIDTH]
+    python bench/studies/sharding.py [RANKS] [STEPS] [WIDTH]
 
 The decoder of `llama31_8b_mini` at another width, from the same seed on the same batches, each way in processes of its
 own on the CPU. Sizes are those of the largest rank: its weights and optimizer's state between two steps, its gradients
@@ -17,7 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from planned import composed, plan_of
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.planned import composed, plan_of
 
 WAYS: dict[str, tuple[str, ...]] = {"DDP": (), "FSDP2": ("launcher.shard=fsdp",)}
 KINDS = ("weights", "gradients", "state")

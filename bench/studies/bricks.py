@@ -9,7 +9,7 @@ the fastest step, because an operator's is that of undisturbed calls; the median
 minis are profiled instead, and the ratio of bound to measured is printed; with `--torchvision`, that of torchvision's
 ResNet-50 in place of a variant.
 
-    python bench/bricks.py [VARIANT ...] [--bound | --torchvision]
+    python bench/studies/bricks.py [VARIANT ...] [--bound | --torchvision]
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.references.configs import composed
 from train_bench.check.one_rank import OneRank

@@ -1,4 +1,4 @@
-"""Fault injection: a rank with an injected fault, `python -m bench.faults FAULT PLAN.json INDEX`.
+"""Fault injection: a rank with an injected fault, `python -m bench.studies.faults FAULT PLAN.json INDEX`.
 
 The product does not know the faults: named attributes are replaced in the process of the rank, before it joins the
 others. A fault logs nothing, and the run's configuration lines are those of an honest one.

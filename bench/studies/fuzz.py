@@ -1,7 +1,7 @@
 """Fuzz test of the command line with mutated logs, broken campaigns, game records and data sets: no traceback, no hang
 above `LIMIT_SECONDS` and no exit code but 0, 1 and 2.
 
-    python bench/fuzz.py [--seed 1] [--logs 1000] [--campaigns 100] [--games 200] [--sources 200]
+    python bench/studies/fuzz.py [--seed 1] [--logs 1000] [--campaigns 100] [--games 200] [--sources 200]
 
 Commands run in this process; no command of a plan is started. Data sets are prepared by their references, in small
 configurations. What fails is kept under `--keep DIR`, and the exit code is 1 then.
@@ -30,8 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import cattrs
-from planned import composed, plan_of
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.planned import composed, plan_of
 from train_bench.cli.exit_codes import guarded
 from train_bench.cli.program import command
 from train_bench.errors import LaunchError
@@ -192,7 +194,7 @@ def fuzz_sources(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> N
     """Data sets as they are distributed, a few of their files damaged, or whole and hostile."""
     if not count:
         return
-    import broken_sources
+    from bench.studies import broken_sources
 
     logging.disable()
     whole = scratch / "sources"

@@ -1,13 +1,13 @@
 """Power of `train-bench equivalent`: injected bugs found, by check, and false alarms on equal pairs.
 
-    python bench/equivalence_power.py [REFERENCE ...] [--bugs [NAME ...]] [--seeds N] [--steps N] [--minutes N]
+    python bench/studies/equivalence_power.py [REFERENCE ...] [--bugs [NAME ...]] [--seeds N] [--steps N] [--minutes N]
                                       [--to FILE]
 
-Every bug of `bench/equivalence_bugs.py` is injected into every mini benchmark that it applies to, in a process of its
-own. Pairs of recordings that are equal are compared, too, for every seed: B with other threads, kernels, rounding,
-layout, ranks and micro-batches. What was compared is kept in FILE, and is not compared again when the program goes on
-from it; it ends after `--minutes`. The exit code is 1 if fewer than 95 % of the bugs are found, more than 1 % of equal
-pairs are called different, or a recording in double precision failed, and 3 if pairs are left.
+Every bug of `bench/studies/equivalence_bugs.py` is injected into every mini benchmark that it applies to, in a process
+of its own. Pairs of recordings that are equal are compared, too, for every seed: B with other threads, kernels,
+rounding, layout, ranks and micro-batches. What was compared is kept in FILE, and is not compared again when the program
+goes on from it; it ends after `--minutes`. The exit code is 1 if fewer than 95 % of the bugs are found, more than 1 %
+of equal pairs are called different, or a recording in double precision failed, and 3 if pairs are left.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Any
 import cattrs
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.equivalence_bugs import ACCUMULATED, ALL, BATCH_NORM, BUGS
-from bench.equivalence_pairs import SEED, UNIT, Baseline, Way, plan_of
+from bench.studies.equivalence_bugs import ACCUMULATED, ALL, BATCH_NORM, BUGS
+from bench.studies.equivalence_pairs import SEED, UNIT, Baseline, Way, plan_of
 from train_bench.core import files
 from train_bench.equivalence import compare, record
 

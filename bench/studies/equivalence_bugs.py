@@ -1,4 +1,4 @@
-"""Injected training bugs for `bench/equivalence_power.py`, each active in this process until it ends.
+"""Injected training bugs for `bench/studies/equivalence_power.py`, each active in this process until it ends.
 
 The product does not know them: named attributes are replaced before a task is built. A bug logs nothing, and the
 configuration is that of an honest run.
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench import faults
+from bench.studies import faults
 from tests.launchers import faults as of_launchers
 from train_bench.references.parts import lamb, stream, training
 

@@ -4,7 +4,7 @@ Builds the wheel, installs it into fresh virtual environments, light and with th
 each the number of packages, the size of site-packages and how long pip took. The light one then judges a folder of
 published logs, and the answer has to be that of this program's own environment, to the letter.
 
-    python bench/light_install.py [FOLDER_OF_LOGS]
+    python bench/studies/light_install.py [FOLDER_OF_LOGS]
 
 Takes a package index, and some 8 GB on the disk of temporary files.
 """
@@ -20,7 +20,7 @@ import time
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:

@@ -1,12 +1,12 @@
 """Power of the gate of `train-bench compare`: it has to find a slow-down of 15 % in real runs, and none between equal
 ones.
 
-    python bench/planted_slow_down.py [OPTION=VALUE ...]
+    python bench/studies/planted_slow_down.py [OPTION=VALUE ...]
 
 Options are those of `run`, by default benchmark=resnet_mini runs=5. Two pairs of campaigns take turns run by run with
 the same seeds: in one, both are the same, in the other, ranks of b sleep for 15 % of what training and evaluation took
-(`slower` in `bench/faults.py`). The exit code of `train-bench compare A B --fail-if-slower 3%` has to be 1 for the
-second pair, and something else for the first; that of this program is 1 if it is not so.
+(`slower` in `bench/studies/faults.py`). The exit code of `train-bench compare A B --fail-if-slower 3%` has to be 1 for
+the second pair, and something else for the first; that of this program is 1 if it is not so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 WITH_FAULT = """
 import sys
@@ -26,7 +26,7 @@ fault = sys.argv.pop(1)
 proper = process.rank_argv
 def rank_argv(job):
     words = proper(job)
-    return (*words[:-3], "bench.faults", fault, *words[-2:]) if job.folder.name == "b" else words
+    return (*words[:-3], "bench.studies.faults", fault, *words[-2:]) if job.folder.name == "b" else words
 process.rank_argv = rank_argv
 sys.exit(main())
 """

@@ -24,7 +24,6 @@ from typing import Any
 
 import nibabel
 import numpy as np
-import planned  # noqa: F401  makes `references` the package of that name
 import torch
 from PIL import Image
 

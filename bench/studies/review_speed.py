@@ -1,6 +1,6 @@
 """Speed of the review of a round.
 
-    TRAIN_BENCH_CORPUS=FOLDER python bench/review_speed.py [MEGABYTES] [SCRATCH_FOLDER]
+    TRAIN_BENCH_CORPUS=FOLDER python bench/studies/review_speed.py [MEGABYTES] [SCRATCH_FOLDER]
 
 Makes a round of so many megabytes (1000 unless given) of a corpus of published logs: every submitter's folder again and
 again under names of its own, in each copy all times later and all seeds others, so that no log is the copy of another.
@@ -29,7 +29,7 @@ EVALUATION = re.compile(rb'"key": ?"eval_accuracy"')
 
 def main() -> None:
     """Measure and print."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "corpus"
+    beside = Path(__file__).resolve().parents[3] / "shared" / "corpus"
     corpus = Path(os.environ.get("TRAIN_BENCH_CORPUS", beside))
     if not corpus.is_dir():
         sys.exit(f"There is no corpus of logs at {corpus}; set TRAIN_BENCH_CORPUS to its folder.")

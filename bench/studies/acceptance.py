@@ -1,6 +1,6 @@
 """Power and false alarms of `train-bench accept`, on four hosts that are namespaces of this machine.
 
-    python bench/acceptance.py [--trials N] [WORD ...]
+    python bench/studies/acceptance.py [--trials N] [WORD ...]
 
 It needs root. Further words are given to each acceptance.
 
@@ -23,11 +23,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.hosts.fleet import A_BIT_ERROR, INSIDE, Member, fleet
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HALF, WRONG, OTHER = "half a processor", "a bit error in one layer", "another version of torch"
 QUOTAS = {Path("/sys/fs/cgroup/cpu"): "cpu.cfs_quota_us", Path("/sys/fs/cgroup"): "cpu.max"}
 """Where control groups are made, and the file that limits one: version 1, version 2."""

@@ -1,6 +1,6 @@
 """Accuracy of live forecasts: the end of a run after three evaluations, on replayed published logs.
 
-    python bench/forecast_live.py CORPUS_DIR [--evaluations 3]
+    python bench/studies/forecast_live.py CORPUS_DIR [--evaluations 3]
 
 Every run of every folder of results below CORPUS_DIR that reached its target is forecast after so many of its
 evaluations, once as the first run of its campaign and once after the runs that were finished when it began. The error

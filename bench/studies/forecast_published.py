@@ -1,6 +1,6 @@
 """Cross-validated accuracy of forecasts of published results from other published results.
 
-    python bench/forecast_published.py TABLE.csv [--rounds v4.0,v4.1] [--split]
+    python bench/studies/forecast_published.py TABLE.csv [--rounds v4.0,v4.1] [--split]
 
 TABLE.csv has the columns of the table that comes with train_bench (`train-bench index published` derives one). A family
 is one submitter's closed entries of a round for one benchmark and accelerator; those with three sizes or more are

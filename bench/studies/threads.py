@@ -1,6 +1,6 @@
 """Speed of small benchmarks by threads of a rank, on an idle machine and with busy loops.
 
-    python bench/threads.py [BENCHMARK ...] [threads=1,2] [loops=0,1,2]
+    python bench/studies/threads.py [BENCHMARK ...] [threads=1,2] [loops=0,1,2]
 
 One short run for each benchmark, number of threads and number of busy loops, interleaved. Prints units of training per
 second of the timed window (samples; epochs where samples are not counted) and, for each number of loops, the ratio to
@@ -18,9 +18,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from sabotage import SHORT
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-ROOT = Path(__file__).resolve().parents[1]
+from bench.studies.sabotage import SHORT
+
+ROOT = Path(__file__).resolve().parents[2]
 LONGER = 3
 """The short runs of the table of faults are made so many times as long."""
 

@@ -1,6 +1,6 @@
 """False alarm rate of the RCP test on honest campaigns of mini benchmarks, by the runs of its reference points.
 
-    python bench/false_alarms.py [FOLDER ...]
+    python bench/studies/false_alarms.py [FOLDER ...]
 
 A row for each point: the exact probability that the olympic mean of five runs drawn from the point is below the
 bound, of the official test (level 5 %, pruned points) and of the round's. FOLDERs are campaigns with fresh seeds: their

@@ -5,7 +5,7 @@ the compliance and the RCP checker) and result summarizer, on a corpus of publis
 that together have 500 MB. The official tools are slow, so of the copies they get one in eight and the time
 is scaled by bytes; the output says so. The last line is `ratio`, their processor time over ours.
 
-    TRAIN_BENCH_CORPUS=FOLDER python bench/judge_speed.py [MEGABYTES]
+    TRAIN_BENCH_CORPUS=FOLDER python bench/studies/judge_speed.py [MEGABYTES]
 
 The corpus has one folder per round (`v1.1/SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt`). Without the variable
 it is `../shared/corpus` beside the repository.
@@ -31,7 +31,7 @@ SAMPLE = 8
 
 def main() -> None:
     """Measure and print."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "corpus"
+    beside = Path(__file__).resolve().parents[3] / "shared" / "corpus"
     corpus = Path(os.environ.get("TRAIN_BENCH_CORPUS", beside))
     if not corpus.is_dir():
         print(
