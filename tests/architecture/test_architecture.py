@@ -310,6 +310,17 @@ def test_hooks_before_a_commit_have_the_versions_that_ci_installs():
         assert hook["additional_dependencies"] and {*hook["additional_dependencies"]} <= pinned, hook["id"]
 
 
+def test_a_program_of_bench_or_tools_says_its_command_line_and_those_of_bench_are_in_a_table():
+    table = (ROOT / "bench" / "README.md").read_text()
+    for path in [*(ROOT / "bench").rglob("*.py"), *(ROOT / "tools").glob("*.py")]:
+        text, name = path.read_text(), str(path.relative_to(ROOT))
+        if "__main__" not in text:
+            continue
+        about = ast.get_docstring(ast.parse(text)) or ""
+        assert f"python {name}" in about or f"python -m {name[:-3].replace('/', '.')}" in about, name
+        assert name.startswith("tools/") or f"`{name.removeprefix('bench/')}`" in table, name
+
+
 NO_NAMES = {"told", "asked", "seen", "beside", "rest", "unknown", "look", "wish", "enough"}
 NO_OPENING = re.compile(r"(What|How|Whether|Of|Where|Who|Those) ")
 

@@ -1,5 +1,5 @@
-"""What builds them: each function takes a benchmark's configuration, and what it gives takes and gives what the
-reference's model does. Beside this file lie the names of their tensors."""
+"""Models of torchvision, transformers, MONAI and torchrec with the inputs and outputs of a reference's model, built
+from a benchmark's configuration. The `.names` files in this folder map their tensors' names to the reference's."""
 
 from __future__ import annotations
 

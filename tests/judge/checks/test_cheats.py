@@ -18,7 +18,7 @@ TOKEN = ":::MLLOG "
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
-    """Five runs, as they are. For runs of a real benchmark, see `test_end_to_end.py`."""
+    """Five runs, as they are. For runs of a real benchmark, see `tests/cli/test_end_to_end.py`."""
     folder = tmp_path_factory.mktemp("honest") / "campaign"
     plan = make("seed=3", "launcher.threads_per_rank=1", f"output={folder}")
     runner.begin(plan)
