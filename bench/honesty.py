@@ -2,7 +2,8 @@
 
 Every `*_mini` benchmark, or those that are named, trains on shuffled labels for 1.5 times as long as its slowest
 reference run, or up to its own limit where it has no reference runs. A run that reaches the target means that the
-benchmark memorises, leaks or cannot be missed; then the exit code is 1.
+benchmark memorises, leaks or cannot be missed; then the exit code is 1. Printed for each benchmark: how long it
+trained, its best quality and its target.
 
     python bench/honesty.py [RUNS [BENCHMARK ...]]
 """

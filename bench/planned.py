@@ -1,8 +1,5 @@
-"""One planned run of a benchmark for the programs of this folder, with an unreachable target, so that it goes on for as
-long as requested.
-
-Every program here that uses the package `references` imports this module before it, because Python looks into
-the program's own folder first, and a program there has the same name.
+"""One planned run of a benchmark for the programs of bench/ and tools/, with an unreachable target, so that it goes on
+for as long as requested. Whoever imports it can import the tests as well.
 """
 
 from __future__ import annotations

@@ -1,5 +1,10 @@
-"""Smoke test, `make smoke`: the installed package imports, trains for an epoch, judges and reports. In a temporary
-folder, under a minute on two cores."""
+"""Smoke test: the installed package imports, trains for an epoch, judges and reports, in a temporary folder.
+
+    python bench/smoke.py
+
+Prints the seconds of each step and of all, which are under a minute on two idle cores. The exit code is 1 as soon as a
+step ends otherwise than it should.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import planned  # noqa: F401  (finds the package `references` before the program of that name)
 import torch
 from torch import Tensor
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-LONGEST_FIRST = ("hosts", "slurm", "launchers", "own_trainer", "equivalence", "commands", "references")
+LONGEST_FIRST = (
+    *("hosts", "slurm", "launchers", "own_trainer", "equivalence", "campaign", "cli", "check", "exchange"),
+    *("compare", "run", "observers", "judge", "references"),
+)
 """Folders whose files take longest, so that with several processes none is left alone with one of them at the end."""
 
 COMPILING = "test_minigo_game.py"

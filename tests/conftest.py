@@ -15,6 +15,8 @@ from tests import cases, sandbox
 SANDBOX = sandbox.enter()
 """Entered before any other conftest.py imports what reads the environment."""
 
+pytest_plugins = ["tests.fake_campaigns"]
+
 NUMBERS = itertools.count()
 
 

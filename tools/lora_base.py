@@ -13,10 +13,12 @@ import sys
 from pathlib import Path
 
 import torch
-from planned import composed
 from torch import nn
 from torch.nn import functional
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.planned import composed
 from train_bench.core.progress_bar import bar
 from train_bench.plan import discover
 from train_bench.references.llama2_70b_lora import dialect

@@ -14,8 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import cattrs
-from planned import first, one_run
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.planned import first, one_run
 from train_bench.core.progress_bar import bar
 from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import cases
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 
@@ -260,6 +261,64 @@ def test_the_picture_of_the_architecture_is_that_of_the_imports():
         text=True,
     )
     assert checked.returncode == 0, checked.stderr
+
+
+TESTS_OF_NO_PACKAGE = {
+    "architecture": "the code as a whole, and the session of tests itself",
+    "hosts": "campaigns over several hosts, which are network namespaces and take root",
+    "slurm": "campaigns on a real Slurm, started by make slurm-local",
+}
+"""Folders of tests/ that mirror no folder of train_bench, and what they test."""
+
+
+def folders_of(tests):
+    """Folders of tests/, as paths in it: those at its top, and those below them that have tests."""
+    top = {path for path in tests.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    below = {path.parent for path in tests.rglob("test_*.py")} - {tests}
+    return {str(path.relative_to(tests)) for path in top | below}
+
+
+def strays(tests):
+    """Folders of tests/ that mirror none of train_bench and have no reason of their own."""
+    mirrored = {name for name in folders_of(tests) if (ROOT / "train_bench" / name).is_dir()}
+    return folders_of(tests) - mirrored - {*TESTS_OF_NO_PACKAGE}
+
+
+def test_every_folder_of_tests_mirrors_one_of_train_bench_or_says_why_not():
+    assert strays(ROOT / "tests") == set()
+    assert {*TESTS_OF_NO_PACKAGE, *cases.LONGEST_FIRST} <= folders_of(ROOT / "tests")
+
+
+@pytest.mark.parametrize("name", ["drawer", "judge/drawer"])
+def test_a_folder_of_tests_that_mirrors_nothing_is_a_stray(name, tmp_path):
+    for folder in ("judge", "slurm", name):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "test_one.py").touch()
+    assert strays(tmp_path) == {name}
+
+
+def test_hooks_before_a_commit_have_the_versions_that_ci_installs():
+    pinned = set((ROOT / "constraints.txt").read_text().split())
+    hooks = [
+        hook
+        for repository in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+        for hook in repository["hooks"]
+    ]
+    installed = [hook for hook in hooks if hook["language"] == "python"]
+    assert {hook["entry"].split()[0] for hook in installed} == {"ruff"}
+    for hook in installed:
+        assert hook["additional_dependencies"] and {*hook["additional_dependencies"]} <= pinned, hook["id"]
+
+
+def test_a_program_of_bench_or_tools_says_its_command_line_and_those_of_bench_are_in_a_table():
+    table = (ROOT / "bench" / "README.md").read_text()
+    for path in [*(ROOT / "bench").rglob("*.py"), *(ROOT / "tools").glob("*.py")]:
+        text, name = path.read_text(), str(path.relative_to(ROOT))
+        if "__main__" not in text:
+            continue
+        about = ast.get_docstring(ast.parse(text)) or ""
+        assert f"python {name}" in about or f"python -m {name[:-3].replace('/', '.')}" in about, name
+        assert name.startswith("tools/") or f"`{name.removeprefix('bench/')}`" in table, name
 
 
 NO_NAMES = {"told", "asked", "seen", "beside", "rest", "unknown", "look", "wish", "enough"}

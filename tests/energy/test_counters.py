@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.commands.conftest import wait_for
+from tests.command_line import wait_for
 from tests.energy.trees import Accelerators, Tree, lives, put
 from train_bench.energy.counters import Command, CounterLost, found
 

@@ -12,8 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.commands.conftest import ROOT, Diary, FakeLauncher, judged, make, wait_for
+from tests.command_line import wait_for
 from tests.energy.trees import Tree, lives, put
+from tests.fake_campaigns import Diary, FakeLauncher, judged, make
+from tests.sandbox import ROOT
 from train_bench.campaign import command_trust, runner
 from train_bench.energy import meter, readings
 from train_bench.energy.meter import Meter, parse_options

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.equivalence_pairs import plan_of
+from bench.studies.equivalence_pairs import plan_of
 from tests.references.several_ranks import FromFile
 from train_bench.equivalence import compare, foreign, record, recording
 from train_bench.errors import RequestError

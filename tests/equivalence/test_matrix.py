@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests import needs
-from tests.commands.test_bad_input import train_bench
+from tests.command_line import train_bench
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 

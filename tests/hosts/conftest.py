@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from tests import needs
-from tests.commands.conftest import ROOT, begun, make
+from tests.fake_campaigns import make
+from tests.sandbox import ROOT
 from train_bench.campaign import runner
-
-__all__ = ["begun"]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests import needs
-from tests.commands.test_bad_input import train_bench
+from tests.command_line import train_bench
 from tests.hosts.fleet import A_BIT_ERROR, INSIDE, fleet, processes
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]

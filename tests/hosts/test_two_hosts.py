@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from tests.commands.conftest import laid_out, typed, wait_for
+from tests.command_line import typed, wait_for
+from tests.fake_campaigns import laid_out
 
 pytestmark = pytest.mark.timeout(900)  # two hosts on one busy machine are slow
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from train_bench.rules import ruleset
 
-LOGS = Path(__file__).parents[1] / "logs"
+LOGS = Path(__file__).parents[1] / "logs" / "examples"
 MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
 
 

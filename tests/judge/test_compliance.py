@@ -14,7 +14,7 @@ from train_bench.logs.log import Log
 from train_bench.logs.record import make_record, read_record
 from train_bench.rules import ruleset
 
-LOGS = Path(__file__).parents[1] / "logs"
+LOGS = Path(__file__).parents[1] / "logs" / "examples"
 MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
 FULL = ruleset.load("training-1.1.0").benchmark("resnet")
 STRICT_SEEDS = ruleset.load("training-3.0.0").benchmark("resnet")

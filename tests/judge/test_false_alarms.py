@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bench.false_alarms import probability_of_failing
+from bench.studies.false_alarms import probability_of_failing
 from train_bench.judge import rcp
 from train_bench.plan import discover
 from train_bench.rules import ruleset

@@ -9,7 +9,7 @@ from train_bench.judge.live import LiveCheck
 from train_bench.logs import log
 from train_bench.rules import ruleset
 
-LOGS = Path(__file__).parents[1] / "logs"
+LOGS = Path(__file__).parents[1] / "logs" / "examples"
 MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
 
 

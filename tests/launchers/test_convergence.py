@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import laid_out
+from tests.fake_campaigns import laid_out
 from tests.launchers.test_parallel import need
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.commands.conftest import composed_config
+from tests.fake_campaigns import composed_config
 from tests.launchers.small_decoder import built, decoder, evaluated, held_bytes, one_rank, trained
 from tests.references.several_ranks import FromFile, start
 from tests.run.fakes import job

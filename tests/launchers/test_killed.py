@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.test_faults import planned, processes_of, run, signal_rank
+from tests.campaign.test_rank_failures import planned, processes_of, run, signal_rank
 from tests.launchers.test_parallel import need
 from train_bench.campaign import runner
 from train_bench.plan import discover

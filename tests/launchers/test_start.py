@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.commands.conftest import composed_config
+from tests.fake_campaigns import composed_config
 from tests.run.fakes import job
 from train_bench.launcher import Death
 from train_bench.launchers.inline.config import Config as InlineConfig

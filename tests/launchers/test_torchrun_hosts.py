@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import composed_config
+from tests.fake_campaigns import composed_config
 from tests.run.fakes import job
 from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.launchers.torchrun.start import Launcher

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import ROOT, make
+from tests.fake_campaigns import make
+from tests.sandbox import ROOT
 from train_bench.campaign import runner
 from train_bench.core import files
 
-BY_HAND = ROOT / "tests" / "commands" / "by_hand.py"
+BY_HAND = ROOT / "tests" / "own_trainer" / "programs" / "by_hand.py"
 
 
 @pytest.fixture

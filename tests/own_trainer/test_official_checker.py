@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.commands.judged_mini import official_verdict
+from tests.cli.judged_mini import official_verdict
 from tests.own_trainer.test_benchmark import benchmark, ready, train
 from tests.rules.test_preflight import LARS
 from train_bench import Benchmark

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import ROOT
-from tests.commands.test_run_command import log_of, place, run, train_bench  # noqa: F401
+from tests.own_trainer.test_run_command import log_of, place, run, train_bench  # noqa: F401
+from tests.sandbox import ROOT
 from tests.selection import others_in_full
 
 BAD = ROOT / "tests" / "own_trainer" / "bad_trainer.py"

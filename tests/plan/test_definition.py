@@ -7,7 +7,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from tests.commands.conftest import typed
+from tests.command_line import typed
 from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.plan import definition, discover

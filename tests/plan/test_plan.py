@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import train_bench.references
-from tests.commands.conftest import composed_config, make
+from tests.fake_campaigns import composed_config, make
 from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.launchers.deepspeed.start import Launcher as DeepSpeed

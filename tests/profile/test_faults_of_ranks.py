@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import make
+from tests.fake_campaigns import make
 from train_bench.campaign import rank_job, runner
 from train_bench.core import files
 from train_bench.core.job import RANK_MODULES

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.commands.conftest import make
+from tests.fake_campaigns import make
 from tests.references.configs import composed, llama31_8b
 from tests.references.one_rank import OneRank, in_threads
 from tests.references.tasks import same, weights

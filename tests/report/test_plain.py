@@ -9,7 +9,7 @@ import sys
 import pytest
 from rich.table import Table
 
-from tests.commands.conftest import typed
+from tests.command_line import typed
 from tests.judge.test_bad_logs import HEAD, good_log
 from train_bench.core.escape import plain, plain_value
 from train_bench.logs import log

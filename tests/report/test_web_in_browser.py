@@ -4,9 +4,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.commands.conftest import Diary, FakeLauncher, make
-from tests.commands.test_web import served
-from tests.judge.test_round_review import Entry, text_for_truth
+from tests.cli.commands.test_web import served
+from tests.fake_campaigns import Diary, FakeLauncher, make
+from tests.judge.published.test_round_review import Entry, text_for_truth
 from tests.report import pages
 from train_bench.campaign import lock, runner
 from train_bench.report.page import live

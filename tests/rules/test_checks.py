@@ -16,7 +16,7 @@ from train_bench.logs import log
 from train_bench.rules import rulefile, ruleset
 from train_bench.rules.checks import check
 
-LOGS = Path(__file__).parents[1] / "logs"
+LOGS = Path(__file__).parents[1] / "logs" / "examples"
 MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
 FULL = ruleset.load("training-1.1.0").benchmark("resnet")
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.commands.conftest import make
+from tests.fake_campaigns import make
 from tests.run.fakes import job
 from train_bench.campaign import runner
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.commands.conftest import wait_for
+from tests.command_line import wait_for
 from tests.run.fakes import OneRank
 from train_bench.run import watchdog as module
 from train_bench.run.watchdog import VERBS, RankWatchdog

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from tests import needs
-from tests.commands.conftest import ROOT, wait_for
-from tests.commands.test_bad_input import train_bench
+from tests.command_line import train_bench, wait_for
+from tests.sandbox import ROOT
 from train_bench.cli import sweep
 from train_bench.report.sweep import outcome
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 ONE = ("runs=1", "seed=1", "launcher.threads_per_rank=1")
 SHORT = (*ONE, "benchmark.evaluation.until=3")
 SLURM = ("launcher=slurm", "launcher.nodes=2")
-BY_HAND = ROOT / "tests" / "commands" / "by_hand.py"
+BY_HAND = ROOT / "tests" / "own_trainer" / "programs" / "by_hand.py"
 
 
 def program(behaviour):
@@ -110,7 +110,7 @@ def test_runs_side_by_side_each_have_a_node(tmp_path):
 def test_a_killed_rank_is_named_and_the_job_has_failed(tmp_path):
     folder = tmp_path / "campaign"
     submit(folder, *SLURM, "runs=1", "seed=1", "launcher.threads_per_rank=1")
-    killer = [sys.executable, "-m", "tests.commands.kill_a_rank", str(folder), "1"]
+    killer = [sys.executable, "-m", "tests.cli.kill_a_rank", str(folder), "1"]
     subprocess.run(killer, check=True, cwd=ROOT)
     assert settled(folder) == [(False, "failed with exit code 1")]
     ended = json.loads((folder / "ranks" / "run_0" / "exit.json").read_text())

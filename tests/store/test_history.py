@@ -10,7 +10,7 @@ import re
 import pytest
 
 from tests.judge import campaigns
-from tests.judge.test_derive import SYSTEM, log_of
+from tests.judge.published.test_derive import SYSTEM, log_of
 from tests.store.test_store import campaign, index
 from train_bench.cli.program import command
 from train_bench.errors import RequestError, UnknownName

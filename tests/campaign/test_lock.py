@@ -1,0 +1,110 @@
+"""Of several processes that want the same run, one carries it out and the others are refused."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.command_line import train_bench
+from tests.fake_campaigns import Diary, FakeLauncher, judged
+from train_bench.campaign import batch_queue, lock, runner
+from train_bench.errors import RequestError
+from train_bench.launcher import BatchTask
+
+
+def run(plan, watcher=None):
+    runner.run_all(plan, FakeLauncher(), watcher or Diary(), retry_failed=False)
+
+
+def lock_of(plan, index):
+    return plan.jobs[index].ranks_folder.with_suffix(".lock")
+
+
+def write_lock(plan, index, **holder):
+    lock_of(plan, index).parent.mkdir(exist_ok=True)
+    lock_of(plan, index).write_text(json.dumps(holder))
+
+
+def test_resuming_a_campaign_that_is_running_is_refused_and_leaves_its_run_alone(dead):
+    folder, answers = dead.jobs[0].folder, []
+
+    def resume_once():
+        if not answers:
+            answers.append(train_bench("run", f"resume={folder}"))
+
+    run(dead, Diary(at_tick=resume_once))
+    answer = answers[0]
+    assert answer.returncode == 2
+    assert f"process {os.getpid()} on {socket.gethostname()}" in answer.stderr
+    assert "Run 4 of 5" in answer.stderr
+    score = judged(dead).score
+    assert score.valid, score.reasons
+
+
+def test_the_lock_of_a_process_that_was_killed_is_taken_over(dead):
+    holding = (
+        "import sys, os, signal; from pathlib import Path; from train_bench.campaign import lock\n"
+        "with lock.held(Path(sys.argv[1]), 'It'): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", holding, str(lock_of(dead, 3))])
+    assert killed.returncode == -9
+    assert json.loads(lock_of(dead, 3).read_text())["host"] == socket.gethostname()
+    run(dead)
+    assert judged(dead).score.valid
+    assert lock_of(dead, 3).read_text() == ""
+
+
+def test_the_lock_of_another_host_is_respected_and_named(begun):
+    write_lock(begun, 3, pid=7, host="n1")
+    with pytest.raises(RequestError, match=r"Run 4 of 5 .* process 7 on n1; if it is no more, remove .*lock"):
+        run(begun)
+    assert not list(begun.jobs[0].folder.glob("result_*"))
+
+
+def test_runs_that_others_carry_out_do_not_keep_the_rest_from_being_run(begun):
+    """The tasks of a job array share a campaign."""
+    with lock.held(lock_of(begun, 0), "Run 1"):
+        runner.run_all(begun, FakeLauncher(), Diary(), retry_failed=False, only=[2])
+    assert [path.name for path in begun.jobs[0].folder.glob("result_*")] == ["result_2.txt"]
+
+
+def test_what_was_finished_while_the_lock_was_awaited_is_not_run_again(whole, monkeypatch):
+    before = whole.jobs[0].result_file.read_bytes()
+    answers = [whole.jobs, ()]  # what was to do before and after the locks were taken
+    monkeypatch.setattr(runner, "pending_jobs", lambda plan, retry_failed: answers.pop(0))
+    run(whole)
+    assert whole.jobs[0].result_file.read_bytes() == before
+
+
+def test_a_lock_that_is_a_link_into_another_place_is_refused(begun, tmp_path):
+    other = tmp_path / "precious"
+    other.write_text("kept")
+    lock_of(begun, 0).parent.mkdir()
+    lock_of(begun, 0).symlink_to(other)
+    with pytest.raises(Exception, match="cannot be written"):
+        run(begun)
+    assert other.read_text() == "kept"
+
+
+class Queue:
+    """A batch system whose only job is `how`."""
+
+    def __init__(self, ended):
+        self.ended = ended
+
+    def queries(self, number):
+        return (("echo", number),)
+
+    def tasks(self, accounting):
+        return (BatchTask(name=accounting.strip(), ended=self.ended, good=True, how="runs"),)
+
+
+def test_a_campaign_whose_job_waits_in_a_queue_is_not_submitted_again(tmp_path):
+    batch_queue.refuse_under_way(Queue(ended=False), tmp_path)  # never submitted
+    (tmp_path / "batch.json").write_text('{"job": "17", "runs": [], "tasks": []}')
+    batch_queue.refuse_under_way(Queue(ended=True), tmp_path)
+    with pytest.raises(RequestError, match="Job 17 has not ended yet; wait for it, or end it"):
+        batch_queue.refuse_under_way(Queue(ended=False), tmp_path)

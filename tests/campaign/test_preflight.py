@@ -1,0 +1,104 @@
+"""What this machine cannot do is refused before anything is started."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.command_line import typed
+from tests.fake_campaigns import make
+from tests.run.fakes import job
+from train_bench.campaign import preflight, runner
+from train_bench.errors import RequestError
+
+
+def train_bench(*arguments, **environ):
+    """The command line without GPUs."""
+    command = [sys.executable, "-m", "train_bench", *arguments]
+    env = os.environ | {"CUDA_VISIBLE_DEVICES": "", **environ}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=400)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("arguments", "sentences"),
+    [
+        (["device=cuda"], ["device=cuda needs 1 GPU(s) here, and PyTorch finds 0", "use device=cpu"]),
+        (["device=cpu", "precision=tf32"], ["tf32 exists on GPUs only"]),
+        (["precision=tf32"], ["tf32 exists on GPUs only, and PyTorch finds none here"]),
+    ],
+)
+def test_gpus_that_are_not_there_are_told_before_anything_starts(tmp_path, arguments, sentences):
+    folder = tmp_path / "campaign"
+    answer = train_bench("run", *arguments, f"output={folder}")
+    assert answer.returncode == 2, answer.stderr
+    for sentence in sentences:
+        assert sentence in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert answer.stdout == ""
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "folder", ["/proc/nowhere/campaign", "/dev/null/campaign", "/dev/null", "/tmp/" + 300 * "x"]
+)
+def test_an_output_that_cannot_be_written_is_refused(folder):
+    with pytest.raises(RequestError, match=r"output=.* cannot be written .*Nothing was started"):
+        runner.begin(make(f"output={folder}"))
+
+
+def test_an_output_that_cannot_be_written_is_told_with_exit_code_2():
+    answer = typed("run", "output=/proc/nowhere/campaign")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "cannot be written" in answer.stderr
+
+
+def test_looking_whether_a_folder_can_be_written_leaves_no_trace(tmp_path):
+    preflight.refuse_folder(tmp_path / "a" / "b")
+    assert not list(tmp_path.iterdir())
+
+
+def test_data_that_cannot_be_prepared_for_lack_of_a_place_are_refused(tmp_path):
+    with pytest.raises(RequestError, match="data_dir=/proc/nowhere cannot be written"):
+        runner.prepare_data(make(f"output={tmp_path / 'campaign'}", "data_dir=/proc/nowhere"))
+
+
+@pytest.mark.full
+def test_full_scale_plans_and_data_ask_for_no_dropped_caches(tmp_path):
+    planned = train_bench("plan", "benchmark=resnet", "runs=1")
+    assert planned.returncode == 0, planned.stderr
+    prepared = train_bench("prepare", "benchmark=resnet", f"data_dir={tmp_path / 'data'}")
+    assert prepared.returncode == 2
+    assert "drop_caches" not in prepared.stderr
+    assert "source" in prepared.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "threads"), [("", None), ("3", 3), ("4,2", 4), ("many", "'many'"), ("0", "'0'"), ("-1", "'-1'")]
+)
+def test_threads_that_the_environment_asks_for_are_honoured_or_refused(said, threads):
+    if isinstance(threads, str):
+        with pytest.raises(RequestError, match=f"OMP_NUM_THREADS is {threads}"):
+            preflight.threads_of_environment({"OMP_NUM_THREADS": said})
+    else:
+        assert preflight.threads_of_environment({"OMP_NUM_THREADS": said}) == threads
+
+
+@pytest.mark.parametrize(("overrides", "threads"), [([], 3), (["launcher.threads_per_rank=2"], 2)])
+def test_the_plan_has_the_threads_of_the_environment_unless_the_option_is_given(
+    overrides, threads, monkeypatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    planned = typed("plan", "launcher=torchrun", "runs=1", *overrides)
+    assert f"OMP_NUM_THREADS={threads} " in planned.stdout
+
+
+def test_a_package_that_is_not_installed_is_told_where_the_benchmark_needs_it(monkeypatch, tmp_path):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else found(name))
+    with pytest.raises(RequestError, match=r"\(sklearn\): pip install 'train-bench\[references\]'\. Nothing"):
+        preflight.refuse_missing_packages(replace(job(tmp_path), reference="resnet"))
+    preflight.refuse_missing_packages(replace(job(tmp_path), reference="bert"))

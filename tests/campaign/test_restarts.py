@@ -1,0 +1,136 @@
+"""Campaigns whose runs write checkpoints: a run whose processes die is started again, in the same log."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.fake_campaigns import Diary, FakeLauncher, judged, make
+from tests.selection import others_in_full
+from train_bench.campaign import runner
+from train_bench.campaign.status import restarts_of
+from train_bench.errors import LaunchError
+from train_bench.plan import discover
+from train_bench.report import table
+
+
+def begun(tmp_path, *words):
+    plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=1", *words)
+    runner.begin(plan)
+    return plan
+
+
+def run(plan, launcher, said=None, watcher=None):
+    say = (said if said is not None else []).append
+    runner.run_all(plan, launcher, watcher or Diary(), retry_failed=False, say=say)
+    told = plan.jobs[0].result_file.read_text().splitlines()
+    return [json.loads(text.removeprefix(":::MLLOG ")) for text in told]
+
+
+def qualities(events):
+    return [event["value"] for event in events if event["key"] == "eval_accuracy"]
+
+
+def test_a_run_whose_processes_die_is_started_again_and_converges_as_if_they_had_not(tmp_path):
+    whole = run(begun(tmp_path / "whole"), FakeLauncher())
+    plan, said = begun(tmp_path, "checkpoint_seconds=0"), []
+    events = run(plan, FakeLauncher(run_0="killed_once"), said)
+    assert said == ["run 1: rank 0 killed by SIGKILL; it is started again (start 2)"]
+    assert [event["key"] for event in events].count("run_restored") == 1
+    assert qualities(events) == qualities(whole)
+    judgement = judged(plan)
+    (scored,) = judgement.score.runs
+    assert (scored.converged, scored.compliant) == (True, False)
+    assert [one.check for one in judgement.verdicts[0].findings if one.grade == "breaks"] == ["restarts"]
+    told = table.summary(judgement.score.as_json() | {"restarts": restarts_of(judgement)})
+    assert any(line.startswith("failures 1 in 1 run(s), goodput ") for line in told)
+    assert any(line.startswith("expected of failures every ") and "by Daly's" in line for line in told)
+    folder = plan.jobs[0].folder
+    assert not (folder / "checkpoints" / "run_0").exists()
+    assert (folder / "ranks" / "run_0_1").is_dir() and (folder / "ranks" / "run_0").is_dir()
+    assert len(list((folder / "attempts").iterdir())) == 1
+
+
+def test_a_run_that_dies_twice_without_a_checkpoint_between_has_failed(tmp_path):
+    plan, said = begun(tmp_path, "checkpoint_seconds=0"), []
+    with pytest.raises(LaunchError, match="Run 1 of 1 failed: rank 0 killed by SIGKILL"):
+        run(plan, FakeLauncher(run_0="killed"), said)
+    assert len(said) == 1
+    assert judged(plan).score.runs[0].status == "died"
+
+
+def test_a_run_that_dies_before_its_clock_starts_has_failed(tmp_path):
+    said = []
+    with pytest.raises(LaunchError, match="rank 0 failed"):
+        run(begun(tmp_path, "checkpoint_seconds=0"), FakeLauncher(run_0="vanish"), said)
+    assert said == []
+
+
+@pytest.mark.parametrize("what", others_in_full(["rank 0", "host", "launcher"], ["rank 0"]))
+def test_what_the_plan_wants_killed_is_killed(tmp_path, what):
+    plan, said = begun(tmp_path, "checkpoint_seconds=0", f"inject_faults='kill {what} every 1 s'"), []
+    with pytest.raises(LaunchError, match="killed by SIGKILL"):
+        run(plan, Hanging(), said)
+    assert (
+        said[0]
+        == f"run 1: rank 0 killed by SIGKILL (inject_faults='kill {what} every 1 s'); it is started again (start 2)"
+    )
+
+
+class Hanging(FakeLauncher):
+    """The first start hangs, all others die by themselves, unless they are killed before."""
+
+    starts = 0
+
+    def launch(self, job, rank_argv):
+        self.starts += 1
+        self.behaviours = {"run_0": "hang" if self.starts < 2 else "killed"}
+        return super().launch(job, rank_argv)
+
+
+def test_without_the_option_nothing_of_it_is_imported():
+    code = (
+        "import sys; from train_bench.campaign import runner; from train_bench.run import rank, timed_run; "
+        "print({'train_bench.campaign.restarts', 'train_bench.run.checkpoints'} & sys.modules.keys())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "set()\n"
+
+
+class Killer(Diary):
+    """Kills a rank once the run has evaluated four times."""
+
+    def __init__(self, ranks_folder, rank):
+        super().__init__(self.kill)
+        self.state, self.has_killed = ranks_folder / f"rank_{rank}.json", False
+
+    def kill(self):
+        if not self.has_killed and self.events.count("eval_stop") >= 4:
+            self.has_killed = True
+            os.kill(json.loads(self.state.read_text())["pid"], signal.SIGKILL)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("launcher", "ranks"), [("inline", 1), ("torchrun", 2)])
+def test_a_real_run_that_is_killed_trains_to_the_same_qualities(tmp_path, launcher, ranks):
+    words = ["benchmark=dlrm_mini", "benchmark.evaluation.until=1.6", f"launcher={launcher}", "device=cpu"]
+    words += [
+        f"launcher.nproc_per_node={ranks}",
+        "launcher.threads_per_rank=1",
+        f"data_dir={tmp_path / 'data'}",
+    ]
+    whole, killed = begun(tmp_path / "whole", *words), begun(tmp_path, *words, "checkpoint_seconds=0")
+    runner.prepare_data(whole)
+    proper = discover.launcher(runner.launcher_config(whole))
+    evaluated = qualities(run(whole, proper))
+    killer, said = Killer(killed.jobs[0].ranks_folder, ranks - 1), []
+    again = qualities(run(killed, proper, said, killer))
+    assert len(said) == 1
+    done = killer.events[: killer.events.index("run_failed")].count("eval_accuracy")
+    restored = done - (len(again) - len(evaluated))
+    assert [*again[:restored], *again[done:]] == evaluated == [*again[:done], *evaluated[done:]]
+    (scored,) = judged(killed).score.runs
+    assert not scored.compliant

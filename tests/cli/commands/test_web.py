@@ -1,0 +1,206 @@
+"""What `train-bench web` answers, and to whom."""
+
+import base64
+import gzip
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from tests.command_line import in_the_foreground
+from tests.report import pages
+from tests.store.test_store import campaign, index
+from train_bench.cli.commands import web
+from train_bench.cli.program import command
+from train_bench.cli.serve import Server
+from train_bench.errors import RequestError
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A campaign, one with markup in its names, a secret beside them, and a store of both."""
+    root = tmp_path_factory.mktemp("web")
+    campaign(root / "results" / "one", created="2020-11-20T00:00:00+00:00")
+    pages.mini(root / "results" / "<img src=x onerror=alert(1)>")
+    (root / "results" / "one" / "secret.txt").write_text("the secret")
+    (root / "results" / "loop").symlink_to(root / "results")
+    index(root / "results.db", root / "results" / "one")
+    return root
+
+
+@contextmanager
+def served(folder, store, ruleset=None):
+    with Server(web.Pages(folder, store, ruleset), 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def server(results):
+    with served(results / "results", results / "results.db") as server:
+        yield server
+
+
+def ask(server, path, *, method="GET", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=400)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    content = answer.read().decode()
+    connection.close()
+    return answer, content
+
+
+def links(server):
+    return re.findall(r'href="(/[^"]*)"', ask(server, "/")[1])
+
+
+def test_the_first_page_leads_to_the_others_and_each_can_be_read(server):
+    there = links(server)
+    assert [path.split("/")[1] for path in there] == ["history", "review", "campaign", "campaign", "beside"]
+    for path in there:
+        answer, content = ask(server, path)
+        assert answer.status == 200, content
+        assert "<!doctype html>" in content.lower()
+        assert "Content-Security-Policy" in content
+        assert "<img src=x" not in content
+    answer, content = ask(server, there[2], method="HEAD")
+    assert (answer.status, content) == (200, "")
+
+
+def test_the_history_leads_to_the_pages_of_its_campaigns(server):
+    packed = re.search(r'id="history">([^<]*)<', ask(server, "/history")[1])[1]
+    (page,) = json.loads(gzip.decompress(base64.b64decode(packed)))["points"]["page"]
+    assert page in links(server)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FORGE"])
+def test_nothing_but_reading_is_answered(server, method):
+    assert ask(server, "/", method=method)[0].status in (405, 501)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:{port}", ""]
+)
+def test_whoever_calls_this_machine_by_another_name_gets_nothing(server, host):
+    answer, content = ask(server, "/", Host=host.replace("{port}", str(server.server_port)))
+    assert (answer.status, content) == (421, "421 Misdirected Request\n")
+    assert ask(server, "/", Host=f"localhost:{server.server_port}")[0].status == 200
+
+
+def test_pages_of_others_can_have_nothing_made(server):
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        assert ask(server, "/", **{"Sec-Fetch-Site": site})[0].status == status
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/campaign/one",
+            "/campaign/../../secret.txt",
+            "/results/one/secret.txt",
+            "/campaign/0123456789abcdef",
+        ),
+        *(
+            "//etc/passwd",
+            "/..%2f..%2fetc/passwd",
+            "/campaign/",
+            "/beside/0123456789abcdef",
+            "/index.html",
+            "x",
+        ),
+        "/campaign/%3Cscript%3E",
+    ],
+)
+def test_an_address_names_no_file(server, path):
+    answer, content = ask(server, path)
+    assert answer.status in (404, 400)
+    assert "secret" not in content
+    assert "<" not in content
+    assert answer.getheader("Content-Type").startswith("text/plain")
+
+
+def test_every_answer_forbids_to_be_framed_kept_or_guessed_at(server):
+    for path in ("/", "/nothing"):
+        answer, _ = ask(server, path)
+        assert "frame-ancestors 'none'" in answer.getheader("Content-Security-Policy")
+        assert answer.getheader("Cache-Control") == "no-store"
+        assert answer.getheader("X-Content-Type-Options") == "nosniff"
+
+
+def test_only_this_machine_is_listened_to(server):
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+    addresses = {one[4][0] for one in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    for other in addresses - {"127.0.0.1"}:
+        with pytest.raises(OSError), socket.create_connection((other, server.server_port), timeout=2):
+            pass
+
+
+def test_a_slow_or_broken_question_keeps_nobody_waiting(server, capfd):
+    with socket.create_connection(("127.0.0.1", server.server_port)) as slow:
+        slow.sendall(b"GET / HT")
+        assert ask(server, "/")[0].status == 200
+    with socket.create_connection(("127.0.0.1", server.server_port)) as odd:
+        odd.sendall(f"GET http://[ HTTP/1.0\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode())
+        assert b" 400 " in odd.makefile("rb").readline()
+    with socket.create_connection(("127.0.0.1", server.server_port)) as broken:
+        broken.sendall(b"\x00\xff\r\n\r\n" * 3)
+    assert ask(server, "/")[0].status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_what_cannot_be_judged_is_a_sentence(results, tmp_path):
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "result_0.txt").write_text("no log")
+    with served(tmp_path, tmp_path / "none.db") as server:
+        assert "There is no store" in ask(server, "/")[1]
+        assert ask(server, "/history")[0].status == 404
+        (path,) = (path for path in links(server) if path.startswith("/campaign"))
+        answer, content = ask(server, path)
+    assert answer.status == 500
+    assert "Nothing says which rules" in content
+
+
+def test_it_ends_with_ctrl_c_and_leaves_the_port_free(results):
+    words = [sys.executable, "-m", "train_bench", "web", str(results / "results"), "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, preexec_fn=in_the_foreground, **pipes) as process:
+        port = int(re.search(r":(\d+)/", process.stdout.readline())[1])
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=400)
+    assert (process.returncode, out, err) == (0, "Ended.\n", "")
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+
+
+def test_a_request_that_cannot_be_served_is_refused_before_anything_listens(results, server, tmp_path):
+    for words, said in (
+        ([str(tmp_path / "none")], "There is no folder"),
+        (["--store", str(tmp_path / "none.db")], "There is no store"),
+        ([str(results), "--port", str(server.server_port)], "is taken; give another"),
+        ([str(results), "--port", "70000"], "cannot be had"),
+        ([str(results), "--ruleset", "NONSENSE"], "no ruleset 'NONSENSE'"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            command("web")(words)
+
+
+def test_without_a_folder_the_campaigns_are_those_of_the_store(results):
+    with served(None, results / "results.db") as server:
+        there = links(server)
+        assert [path.split("/")[1] for path in there] == ["history", "campaign"]
+        assert "resnet_mini" in ask(server, there[1])[1]

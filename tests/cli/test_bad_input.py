@@ -1,0 +1,164 @@
+"""Every wrong request gets one clear sentence and exit code 2, and starts nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import train_bench, typed
+from train_bench.core import files
+from train_bench.logs.record import read_record
+from train_bench.plan import discover
+from train_bench.rules import ruleset
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentences"),
+    [
+        (["run", "launcher=torchrum"], ["no launcher 'torchrum'", "Did you mean 'torchrun'?"]),
+        (["run", "sede=1"], ["no option 'sede'", "Did you mean 'seed'?"]),
+        (
+            ["run", "benchmark.hyperparameters.sgd_opt_momentun=0.9"],
+            ["no option 'benchmark.hyperparameters.sgd_opt_momentun'", "hyperparameters.sgd_opt_momentum'?"],
+        ),
+        (["run", "+foo=1"], ["no option 'foo'"]),
+        (["run", "runs=many"], ["runs", "'many'"]),
+        (
+            ["run", "output=a${b}"],
+            ["output: ", "another option; where a name has these signs, put a backslash"],
+        ),
+        (["run", "-m", "output=a${b}"], ["output: ", "where a name has these signs, put a backslash"]),
+        (["run", "precision=fp64"], ["precision", "'fp64'", "fp32, tf32, bf16, fp16"]),
+        (["run", "on_failure=repeat"], ["on_failure", "'repeat'", "stop, continue"]),
+        (["run", "launcher=torchrun", "launcher.nodes=2"], ["needs launcher.master_addr"]),
+        (
+            ["run", "benchmark.hyperparameters.sgd_opt_momentum=0.8"],
+            ["sgd_opt_momentum is 0.8", "allowed: only 0.9"],
+        ),
+        (
+            ["run", "benchmark.hyperparameters.sgd_opt_weight_decay=0.0003"],
+            ["sgd_opt_weight_decay is 0.0003", "0.0001 times a power of two"],
+        ),
+        (
+            ["run", "benchmark.hyperparameters.opt_name=adam"],
+            ["opt_name is 'adam'", "one of 'sgd', 'lars'"],
+        ),
+        (
+            ["run", "launcher=torchrun", "launcher.nproc_per_node=7"],
+            ["global_batch_size 64 cannot be divided into 7 ranks", "multiple of 7"],
+        ),
+        (["run", "launcher.nproc_per_node=2"], ["launcher=inline runs one process", "launcher=torchrun"]),
+        (["run", "benchmark.ruleset=mini-2.0"], ["no ruleset 'mini-2.0'", "Did you mean 'mini-1.0'?"]),
+        (["run", "runs=0"], ["runs=0", "at least 1 run"]),
+        (["run", "benchmark.evaluation.period=2"], ["evaluation.period is 2", "allowed: only 1"]),
+        (["rcp", "runs=3"], ["at least 10 runs", "runs=3"]),
+        (["rcp", "precision=bf16"], ["made in fp32", "precision=bf16"]),
+        (["run", "benchmark=resnet", "seed=1"], ["seed=1 fixes the seeds", "drop_caches=true"]),
+        (["run", "resume=/nowhere/at/all"], ["holds no campaign"]),
+        (["run", "resume=/nowhere", "runs=3"], ["keeps its plan", "runs=3"]),
+        (["run", "benchmark"], ["benchmark"]),
+        (["prepare", "benchmark=resnet_cifar10", "data_dir=data"], ["not downloaded", "source"]),
+        (["rules", "benchmark=resnet_mimi"], ["Did you mean 'resnet_mini'"]),
+        (["rules", "benchmark=stable_diffusion"], ["several rounds", "training-4.0.0"]),
+        (["rules", "benchmark=ssd", "ruleset=9.9"], ["9.9", "training-6.1.0"]),
+        (["rules", "benchmark=ssd", "ruleset=1.1.0", "division=ajar"], ["ajar", "closed, open"]),
+        (["rules", "resnet"], ["'resnet' is not an option", "benchmark="]),
+        (["judge", "/nowhere/at/all"], ["no file or folder /nowhere/at/all"]),
+    ],
+)
+def test_a_wrong_request_is_answered_by_one_sentence(arguments, sentences, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one_sentence(typed(*arguments), sentences)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentences"),
+    [
+        (["rum"], ["no verb 'rum'", "Did you mean 'run'?"]),
+        (["run", "benchmark=resnet_mimi"], ["no benchmark 'resnet_mimi'", "Did you mean 'resnet_mini'?"]),
+    ],
+)
+def test_a_wrong_request_is_answered_by_one_sentence_and_an_exit_code_of_the_program(arguments, sentences):
+    one_sentence(train_bench(*arguments), sentences)
+
+
+def one_sentence(answer, parts):
+    """The answer says each of the parts, and nothing beside its sentence."""
+    assert answer.returncode == 2, answer.stderr
+    assert answer.stdout == ""
+    for part in parts:
+        assert part in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_forbidden_value_stops_before_anything_is_written_or_started(tmp_path):
+    answer = typed("run", "benchmark.hyperparameters.sgd_opt_momentum=0.8", f"output={tmp_path / 'new'}")
+    assert answer.returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_folder_that_holds_another_campaign_is_left_alone(begun):
+    folder = begun.jobs[0].folder
+    before = sorted(path.name for path in folder.iterdir())
+    answer = typed("run", f"output={folder}")
+    assert answer.returncode == 2
+    assert "is not empty" in answer.stderr
+    assert f"resume={folder}" in answer.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_folder_without_results_is_judged_with_exit_code_1(begun):
+    answer = typed("judge", str(begun.jobs[0].folder))
+    assert answer.returncode == 1
+    assert "holds no result_*.txt" in answer.stderr
+
+
+def test_a_folder_of_somebody_else_asks_for_the_ruleset(tmp_path):
+    (tmp_path / "result_0.txt").write_text("nothing\n")
+    answer = typed("judge", str(tmp_path))
+    assert answer.returncode == 2
+    assert "--ruleset" in answer.stderr
+
+
+def spoilt(folder, what):
+    """A finished campaign with one thing wrong in it, which its record has seen, too."""
+    second = folder / "result_1.txt"
+    text = second.read_text()
+    if what == "truncated in the middle of a line":
+        second.write_text(text[: text.index('"run_stop"')])
+    elif what == "binary garbage":
+        second.write_bytes(b"\x00\xff\xfe:::MLLOG {\x80\x81\n" + text.encode())
+    elif what == "no run_stop":
+        second.write_text("".join(line for line in text.splitlines(True) if "run_stop" not in line))
+    elif what == "another benchmark":
+        second.write_text(text.replace('"resnet_mini"', '"resnet_cifar10"'))
+    elif what == "a copy":
+        second.write_bytes((folder / "result_0.txt").read_bytes())
+    elif what == "empty":
+        second.write_text("")
+    record, _ = read_record(second, ruleset.load("mini-1.0").benchmark("resnet_mini"))
+    files.write_json(folder / "record_1.json", record.as_json())
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence", "valid"),
+    [
+        ("truncated in the middle of a line", "line ends in the middle", True),
+        ("binary garbage", "Unreadable line: not JSON", False),
+        ("no run_stop", "There is no run_stop", True),
+        ("another benchmark", "This is a log of resnet_cifar10", False),
+        ("a copy", "is a copy of result_0.txt", False),
+        ("empty", "There is no run_stop", True),
+    ],
+)
+def test_a_spoilt_result_is_judged_with_a_sentence(whole, what, sentence, valid, monkeypatch):
+    """A cut-off log is a run that failed, counted as slowest like any other; the rest is no result. The fake runs
+    are faster than the reference points allow, so these are left out."""
+    monkeypatch.setattr(discover, "rcp_folders", lambda: (Path("/nowhere"),))
+    folder = whole.jobs[0].folder
+    spoilt(folder, what)
+    answer = typed("judge", str(folder))
+    assert sentence in answer.stdout
+    assert answer.stderr == ""
+    assert answer.returncode == (0 if valid else 1), answer.stdout
+    assert ("NOT VALID" in answer.stdout) is not valid

@@ -1,0 +1,174 @@
+"""Campaigns of the default benchmark whose ranks run a fake task, in a second instead of a minute."""
+
+import contextlib
+import copy
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from tests.sandbox import ROOT
+from train_bench.campaign import runner
+from train_bench.cli import program
+from train_bench.core import plugins, software
+from train_bench.errors import LaunchError
+from train_bench.judge.tree import judge_folder
+from train_bench.launcher import Death, Launch
+from train_bench.plan import discover
+from train_bench.plan.config import register
+from train_bench.plan.plan import Provenance, make_plan
+from train_bench.rules import ruleset
+
+
+def composed_config(*overrides):
+    """A request as Hydra composes it: once for tests that differ in `output=` alone, since it takes a while."""
+    places = [text for text in overrides if re.fullmatch(r"output=[\w/.-]+", text)]
+    others = tuple(text for text in overrides if text not in places)
+    config = copy.deepcopy(_composed(others, discover.CONF, os.environ.get("TRAIN_BENCH_PATH")))
+    return replace(config, output=places[-1].removeprefix("output=")) if places else config
+
+
+@functools.cache
+def _composed(overrides, folder, _search_path):
+    register()
+    with initialize_config_dir(str(folder), version_base="1.3"):
+        return OmegaConf.to_object(compose("config", overrides=list(overrides)))
+
+
+def make(*overrides, reference_runs=False, to_be_run=True):
+    """A plan of that request."""
+    run_config = composed_config(*overrides)
+    provenance = Provenance(
+        now=datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC),
+        version="0",
+        revision=None,
+        software=software.describe(),
+        points_digest=None,
+        variant="resnet_mini",
+        cache=Path("/proc/nowhere"),  # where root cannot write either: who prepares data says where
+    )
+    rules = ruleset.load(run_config.benchmark.ruleset)
+    return make_plan(run_config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
+
+
+@contextmanager
+def laid_out(folder: Path) -> Iterator[None]:
+    """While it lasts, processes find a benchmark `waves` as `train-bench new` lays it out, whose runs take seconds."""
+    assert program.command("new")(["benchmark", "waves", "--to", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(plugins.VARIABLE, str(folder / "waves"))
+        yield
+
+
+class FakeLauncher:
+    """Starts the fake rank; `behaviours` says what run INDEX does, all others converge."""
+
+    def __init__(self, **behaviours):
+        self.behaviours = behaviours
+
+    def refuse(self, benchmark):
+        return None
+
+    def launch(self, job, rank_argv):
+        behaviour = self.behaviours.get(f"run_{job.index}", "converge")
+        module = ("-m", "tests.campaign.rank_without_torch", str(job.folder / "plan.json"))
+        argv = (sys.executable, *module, str(job.index), behaviour)
+        return Launch(argv=argv, env={"PYTHONPATH": str(ROOT)})
+
+    def deaths(self, exit_code, stderr):
+        how = f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else "failed"
+        return (Death(rank=0, how=how),) if exit_code else ()
+
+
+class Diary:
+    """A watcher that remembers, and may do something at every tick."""
+
+    def __init__(self, at_tick=lambda: None):
+        self.events = []
+        self.ended = []
+        self.findings = []
+        self.at_tick = at_tick
+
+    def campaign_started(self, *, total, done):
+        self.started = (total, done)
+
+    def run_started(self, job): ...
+
+    def event(self, event):
+        self.events.append(event.key)
+
+    def finding(self, job, finding):
+        self.findings.append((job.index, finding.check, finding.grade))
+
+    def tick(self):
+        self.at_tick()
+
+    def run_ended(self, job, *, failure):
+        self.ended.append((job.index, failure))
+
+    def campaign_ended(self): ...
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A campaign of five runs that has not run yet."""
+    plan = make(f"output={tmp_path / 'campaign'}", "seed=1")
+    runner.begin(plan)
+    return plan
+
+
+def ran(folder, **behaviours):
+    """A campaign of five runs that has run until one of them died, if any does."""
+    plan = make(f"output={folder}", "seed=1")
+    runner.begin(plan)
+    with contextlib.suppress(LaunchError):
+        runner.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recorded_whole(tmp_path_factory):
+    return ran(tmp_path_factory.mktemp("whole") / "campaign")
+
+
+@pytest.fixture(scope="session")
+def recorded_dead(tmp_path_factory):
+    return ran(tmp_path_factory.mktemp("dead") / "campaign", run_2="killed")
+
+
+@pytest.fixture
+def whole(recorded_whole, tmp_path):
+    """A campaign whose five runs have converged, to be changed at will."""
+    return runner.open_folder(shutil.copytree(recorded_whole, tmp_path / "whole"))
+
+
+@pytest.fixture
+def dead(recorded_dead, tmp_path):
+    """A campaign of five runs, the third of which was killed; the last two are still to be run."""
+    return runner.open_folder(shutil.copytree(recorded_dead, tmp_path / "dead"))
+
+
+def judged(plan):
+    """The judgement of a campaign's folder, without reference convergence points."""
+    return judge_folder(plan.jobs[0].folder, ruleset_name=None, rcp_folders=[Path("/nowhere")])
+
+
+@pytest.fixture
+def deepspeed_is_there(monkeypatch):
+    """As where DeepSpeed is installed, whether it is or not."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: object() if name == "deepspeed" else found(name)
+    )

@@ -1,0 +1,129 @@
+"""Whatever a result file holds is data: the parser answers with events and problems, never with an exception."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from train_bench.core.event import Event
+from train_bench.logs import log
+from train_bench.logs.log import Problem, parse_line
+
+LOGS = Path(__file__).parent / "examples"
+FIELDS = {"key": "seed", "value": 7, "time_ms": 5, "metadata": {"lineno": 1}, "event_type": "POINT_IN_TIME"}
+
+
+def line(**changes):
+    return ":::MLLOG " + json.dumps(FIELDS | changes)
+
+
+def read(content, tmp_path):
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return log.read(path)
+
+
+def test_a_line_becomes_an_event():
+    assert parse_line(line(), 3) == Event(key="seed", value=7, time_ms=5, metadata={"lineno": 1}, line=3)
+
+
+def test_text_before_the_token_is_somebody_elses():
+    assert parse_line("[rank 0] 12:00:01 " + line(), 1) == parse_line(line(), 1)
+
+
+@pytest.mark.parametrize("text", ["", "epoch 3 loss 0.5", ":::MLL", '{"key": "seed"}'])
+def test_a_line_without_the_token_is_nothing(text):
+    assert parse_line(text, 1) is None
+
+
+BROKEN = {
+    "cut off": line()[:40],
+    "no JSON": ":::MLLOG seed = 7",
+    "a list": ":::MLLOG [1, 2]",
+    "a number": ":::MLLOG 7",
+    "no key": ':::MLLOG {"value": 7, "time_ms": 5, "metadata": {}}',
+    "no value": ':::MLLOG {"key": "seed", "time_ms": 5, "metadata": {}}',
+    "no time": ':::MLLOG {"key": "seed", "value": 7, "metadata": {}}',
+    "no metadata": ':::MLLOG {"key": "seed", "value": 7, "time_ms": 5}',
+    "a key that is a number": line(key=7),
+    "a time that is a text": line(time_ms="noon"),
+    "a time that is true": line(time_ms=True),
+    "a time that is NaN": line(time_ms=float("nan")),
+    "a time that is infinite": line(time_ms=float("inf")),
+    "a time that no float holds": line(time_ms=10**400),
+    "metadata that are a list": line(metadata=[]),
+    "metadata that are nothing": line(metadata=None),
+    "a number of ten thousand digits": ":::MLLOG " + '{"key": "seed", "value": ' + "9" * 10_000 + "}",
+    "brackets without end": ":::MLLOG " + "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_line_is_a_problem_that_names_its_line(how):
+    problem = parse_line(BROKEN[how], 9)
+    assert isinstance(problem, Problem)
+    assert problem.line == 9
+    assert problem.message
+    assert len(problem.message) < 200
+
+
+def test_a_broken_line_hides_no_other(tmp_path):
+    log = read("\n".join([line(), BROKEN["cut off"], line(value=8)]), tmp_path)
+    assert [event.value for event in log.events] == [7, 8]
+    assert [problem.line for problem in log.problems] == [2]
+
+
+def test_line_numbers_count_all_lines_of_the_file(tmp_path):
+    assert read(f"starting\n\n{line()}\n", tmp_path).events[0].line == 3
+
+
+def test_windows_line_ends_are_line_ends(tmp_path):
+    log = read(f"{line()}\r\n{line(value=8)}\r\n", tmp_path)
+    assert [event.value for event in log.events] == [7, 8]
+    assert not log.problems
+
+
+def test_a_progress_bar_that_is_redrawn_hides_no_event(tmp_path):
+    """Carriage returns end lines, as they do for the official checker."""
+    log = read(f"10 %\r{line()}\r20 %\r30 %\n", tmp_path)
+    assert [event.value for event in log.events] == [7]
+    assert not log.problems
+
+
+def test_a_last_line_without_line_end_counts(tmp_path):
+    assert len(read(line(), tmp_path).events) == 1
+
+
+def test_bytes_that_are_no_text_do_not_matter_beside_a_line(tmp_path):
+    log = read(b"\xff\xfe\x00 noise " + line().encode() + b"\n\x80\x81\n", tmp_path)
+    assert len(log.events) == 1
+    assert not log.problems
+
+
+def test_the_digest_is_that_of_the_content(tmp_path):
+    assert read("a", tmp_path).sha256 != read("b", tmp_path).sha256
+    assert read("a", tmp_path).sha256 == read("a", tmp_path).sha256
+
+
+@pytest.mark.parametrize("name", ["result_9.txt", "."])
+def test_what_is_no_file_has_no_events_and_a_problem(name, tmp_path):
+    nothing = log.read(tmp_path / name)
+    assert nothing.events == ()
+    assert "cannot be read" in nothing.problems[0].message
+
+
+def spoiled(content, rng):
+    """A random truncation, and random bytes at random places."""
+    data = bytearray(content[: rng.randrange(len(content) + 1)])
+    for _ in range(rng.randrange(20)):
+        data.insert(rng.randrange(len(data) + 1), rng.randrange(256))
+    return bytes(data)
+
+
+def test_no_content_makes_reading_fail(tmp_path):
+    rng = random.Random(0)
+    good = (LOGS / "good.txt").read_bytes()
+    for _ in range(300):
+        read(spoiled(good, rng), tmp_path)
+        read(b":::MLLOG " + rng.randbytes(rng.randrange(200)), tmp_path)
