@@ -359,7 +359,7 @@ def test_a_broken_note_of_how_a_run_ended_is_left_aside(ask, tmp_path, content):
 
 def test_empty_folders_and_folders_without_logs_say_so(ask, tmp_path):
     assert "result_" in ask(tmp_path)[2]
-    assert "no file or folder" in ask(tmp_path / "nowhere")[2]
+    assert "does not exist" in ask(tmp_path / "nowhere")[2]
     (tmp_path / "result.txt").write_text("x")
     assert "result_" in ask(tmp_path)[2]
 
