@@ -141,7 +141,7 @@ def test_the_command_tells_the_same_as_table_csv_and_json(store, capsys):
     }
     assert sum(row["joined"] == "true" for row in rows) == 3
     assert tell(["benchmark=none", "--store", str(store)]) == 0
-    assert "has no such result" in capsys.readouterr().out
+    assert "has no result for these filters" in capsys.readouterr().out
 
 
 def test_the_page_has_the_same_points_and_their_runs_with_findings(store, tmp_path, capsys):
