@@ -39,15 +39,15 @@ def to_compare(paths: Sequence[Path]) -> list[Path]:
     if pairs:
         one, other = folders(pairs[0])
         raise RequestError(
-            f"{pairs[0]} holds two campaigns that took turns. Compare them by train-bench compare {pairs[0]}, or name "
+            f"{pairs[0]} is a pair of campaigns. Compare them by train-bench compare {pairs[0]}, or give "
             f"one of them, {one} or {other}."
         )
     if len(paths) == 1:
-        raise RequestError(f"{paths[0]} is one campaign; name another to compare with it.")
-    seen: dict[Path, Path] = {}
+        raise RequestError(f"{paths[0]} is a single campaign; give a second one to compare it with.")
+    given: dict[Path, Path] = {}
     for path in paths:
-        if seen.setdefault(path.resolve(), path) is not path:
-            raise RequestError(f"{path} is given twice; a campaign is compared with another one.")
+        if given.setdefault(path.resolve(), path) is not path:
+            raise RequestError(f"{path} is given twice; give two different campaigns.")
     return list(paths)
 
 
@@ -59,7 +59,8 @@ def refuse(a: Plan, b: Plan) -> None:
     ):
         if one != other:
             raise RequestError(
-                f"against= changes the {what} from {one} to {other}; times are compared at one {what} only."
+                f"against= changes the {what} from {one} to {other}; times are comparable only at the same "
+                f"{what}."
             )
 
 
@@ -75,7 +76,7 @@ def take_turns(
         for _, _, side in turns:
             next(campaigns[side])
         for campaign in campaigns:
-            for _ in campaign:  # to its end, where it tells its watcher so
+            for _ in campaign:  # to its end, which notifies the observers
                 pass
     except (LaunchError, Interrupted) as error:
         continued = f"train-bench run resume={folder} continues both campaigns."
@@ -105,7 +106,8 @@ def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path
         config = runner.launcher_config(planned)
         if config.joining or discover.batch(config) is not None:
             raise RequestError(
-                f"against= takes turns on one machine; launcher={planned.launcher} uses others."
+                f"against= alternates on this machine only, but launcher={planned.launcher} uses other "
+                "hosts; choose launcher=inline or torchrun on one host."
             )
     folder = both[0].jobs[0].folder
     plans = [_moved(planned, path) for planned, path in zip(both, folders(folder), strict=True)]
