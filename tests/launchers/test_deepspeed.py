@@ -68,7 +68,7 @@ def test_without_pdsh_other_hosts_are_out_of_reach(monkeypatch, tmp_path):
 
 def test_gpus_that_its_launcher_would_not_choose_are_refused_to_it_alone(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    assert "does not heed CUDA_VISIBLE_DEVICES=2,3" in refusal()
+    assert "ignores CUDA_VISIBLE_DEVICES=2,3" in refusal()
     assert refusal(starter=Starter.torchrun) is None
 
 
