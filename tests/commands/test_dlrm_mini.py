@@ -31,7 +31,7 @@ def test_a_better_quality_than_that_of_the_kept_weights_is_found(run, tmp_path):
     answer = train_bench("verify", str(folder), timeout=300)
     assert answer.returncode == 1, answer.stderr
     assert f"logged AUC 0.95, found AUC {run.log[place:end][:6]}" in answer.stdout
-    assert "have another quality than this log says" in train_bench("judge", str(folder)).stdout
+    assert "The kept weights do not have the logged quality" in train_bench("judge", str(folder)).stdout
 
 
 def test_the_official_checker_refuses_a_log_that_misses_the_target(run, tmp_path):

@@ -26,8 +26,8 @@ def train_bench(*arguments, **environ):
     ("arguments", "sentences"),
     [
         (["device=cuda"], ["device=cuda needs 1 GPU(s) here, and PyTorch finds 0", "use device=cpu"]),
-        (["device=cpu", "precision=tf32"], ["tf32 exists on GPUs only"]),
-        (["precision=tf32"], ["tf32 exists on GPUs only, and PyTorch finds none here"]),
+        (["device=cpu", "precision=tf32"], ["tf32 needs a GPU"]),
+        (["precision=tf32"], ["tf32 needs a GPU, and PyTorch finds none here"]),
     ],
 )
 def test_gpus_that_are_not_there_are_told_before_anything_starts(tmp_path, arguments, sentences):

@@ -38,5 +38,5 @@ def test_a_folder_with_other_work_cannot_go_on_as_a_campaign(tmp_path):
 
 def test_ranks_that_wait_for_other_hosts_to_join_are_refused_before_anything_is_started():
     planned = make("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=localhost")
-    with pytest.raises(RequestError, match=r"look starts its processes itself.*choose launcher.nodes=1"):
+    with pytest.raises(RequestError, match=r"look starts all processes from here.*choose launcher.nodes=1"):
         rank_job.refuse(planned, "look")
