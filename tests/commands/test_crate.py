@@ -72,7 +72,7 @@ def test_a_file_inside_that_was_changed_taken_away_or_added_is_named(file):
     rewritten(file, lambda entries: entries.pop("spec.json"))
     assert "spec.json is missing" in refused(file)
     rewritten(file, lambda entries: entries.update({"spec.json": CONTENT["spec.json"], "more.json": b""}))
-    assert "more.json is in no manifest" in refused(file)
+    assert "more.json is not in the manifest" in refused(file)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_file_that_would_be_a_folder_too_is_refused(file):
 
 def test_numbers_that_are_none_are_no_json(tmp_path):
     crate.write(tmp_path / "file.zip", {"a.json": b'{"runs": NaN}'})
-    with pytest.raises(RequestError, match=r"its a\.json is no JSON \(it has the number NaN\)"):
+    with pytest.raises(RequestError, match=r"its a\.json is not JSON \(it has the number NaN\)"):
         crate.read(tmp_path / "file.zip").json("a.json")
 
 

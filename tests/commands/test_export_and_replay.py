@@ -370,7 +370,7 @@ def test_an_environment_is_made_of_names_and_versions_of_what_is_known(
 @pytest.mark.parametrize("content", [b"", b"packages = 3", b'[[packages]]\nname = "x"', b"\xff"])
 def test_a_list_of_distributions_that_is_none_is_refused(read, content):
     broken = replace(read, content={**read.content, "distributions.toml": content})
-    with pytest.raises(RequestError, match=r"its distributions\.toml is none"):
+    with pytest.raises(RequestError, match=r"its distributions\.toml is invalid"):
         replay.distributions(broken)
 
 

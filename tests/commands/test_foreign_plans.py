@@ -35,7 +35,7 @@ def set_in_jobs(**fields):
     ("change", "sentence"),
     [
         (set_in_jobs(reference="../../evil"), "its run 0 for ../../evil"),
-        (lambda plan: plan.update(launcher="os"), "no launcher 'os'|and its run 0 for"),
+        (lambda plan: plan.update(launcher="os"), "no launcher 'os'|but its run 0 is for"),
         (lambda plan: plan.update(benchmark="resnet_mini\n#SBATCH --wrap=x"), "no benchmark of mini-1.0"),
         (
             lambda plan: plan["shared"]["launcher_config"].update(name="horovod"),

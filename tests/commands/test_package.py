@@ -202,7 +202,7 @@ def test_what_force_overruled_and_changes_travel_with_the_package_and_its_judgem
     assert f"Changed definition of the benchmark: {change}" in ours.message
     assert "it ran from revision another, but the source here is abc" in ours.message
     (readme,) = folder.glob("benchmarks/*/implementations/*/README.md")
-    assert "Packaged with --force despite: Not the benchmark" in readme.read_text()
+    assert "Packaged with --force despite: Changed definition" in readme.read_text()
 
 
 def test_a_package_that_needed_no_force_is_valid_and_says_how_often_its_runs_were_tried(

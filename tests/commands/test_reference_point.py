@@ -137,7 +137,7 @@ def test_the_verb_itself_leaves_the_shipped_point_alone(tmp_path, monkeypatch, c
     monkeypatch.setattr(discover, "rcp_folders", lambda: (tmp_path / "rcp",))
     before = shipped(tmp_path).read_text()
     assert rcp_command.main([f"output={tmp_path / 'runs'}"]) == 2
-    assert "has the point resnet_mini_ref_64 already, of 2026-11-20" in capsys.readouterr().err
+    assert "already has the point resnet_mini_ref_64, of 2026-11-20" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
     assert (tmp_path / "rcp/mini-1.0/resnet.json").read_text() == before
 

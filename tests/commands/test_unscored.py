@@ -32,7 +32,7 @@ def test_a_rank_that_fails_at_its_work_is_named_with_what_it_said(tmp_path):
 
 def test_a_folder_with_other_work_cannot_go_on_as_a_campaign(tmp_path):
     job = rank_job.carry_out(make(), "look", {}, tmp_path / "looked")
-    with pytest.raises(RequestError, match="of work 'look', which is no campaign"):
+    with pytest.raises(RequestError, match="for the work 'look', not for a campaign"):
         runner.open_folder(job.folder)
 
 

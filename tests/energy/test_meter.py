@@ -289,7 +289,7 @@ def test_ranks_on_hosts_that_nobody_joins_by_hand_are_not_measured_in_part(tree,
     read.begin()
     assert not read.reads
     (sentence,) = said
-    assert "launcher=slurm starts ranks on 2 hosts and this one would be counted alone" in sentence
+    assert "launcher=slurm starts ranks on 2 hosts and only this one could be read" in sentence
 
 
 def test_the_energy_command_of_somebody_else_is_shown_and_not_carried_out(tmp_path, monkeypatch):
@@ -297,7 +297,7 @@ def test_the_energy_command_of_somebody_else_is_shown_and_not_carried_out(tmp_pa
     plan = make(f"output={tmp_path / 'campaign'}", "energy=auto", "energy_command=evil")
     runner.begin(plan)
     plan = runner.open_folder(tmp_path / "campaign")
-    with pytest.raises(RequestError, match="you have not given here: energy_command=evil"):
+    with pytest.raises(RequestError, match="you have not started or trusted before: energy_command=evil"):
         command_trust.refuse(plan, trusted=False)
     command_trust.note(plan)
     command_trust.refuse(plan, trusted=False)

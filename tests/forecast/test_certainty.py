@@ -223,7 +223,7 @@ def test_the_page_says_what_is_suspicious_off_the_law_and_out_of_reach(capsys):
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"batch_size": 5}, "has no point at batch size 5; its points: 64, 128"),
+        ({"batch_size": 5}, "has no point at batch size 5; it has points at: 64, 128"),
         ({"batch_size": 64, "less": 0.0}, "less is 0; give a share of training between 0 and 0.9"),
         ({"batch_size": 128}, "has 2 runs, of which 2 are dropped; add some"),
     ],

@@ -376,7 +376,7 @@ def test_logs_of_two_benchmarks_in_one_folder_are_said(ask, tmp_path):
     head = [(key, "bert" if key == "submission_benchmark" else value, m) for key, value, m in HEAD]
     (entry / "result_3.txt").write_bytes(good_log(head))
     _, judged_tree, _ = ask(tmp_path, ruleset=None)
-    assert "log of bert" in messages(judged_tree["entries"][0]["runs"][3]["findings"])
+    assert "log is of bert" in messages(judged_tree["entries"][0]["runs"][3]["findings"])
 
 
 @pytest.mark.parametrize("name", ["result_.txt", "result_٣.txt", "result_²¹.txt", f"result_{'9' * 200}.txt"])

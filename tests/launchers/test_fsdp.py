@@ -124,8 +124,8 @@ def test_replicas_are_told_of_the_whole_model(found: Any, alone: Any) -> None:
 @pytest.mark.parametrize(
     ("benchmark", "said"),
     [
-        ("resnet", "this benchmark's is lars. Use launcher=torchrun without it"),
-        ("bert_mini", "this benchmark's is none of them"),
+        ("resnet", "this benchmark uses lars. Use launcher=torchrun without it"),
+        ("bert_mini", "this benchmark uses none of them"),
         ("dlrm_mini", "does not support dlrm_mini, which shards its tables itself"),
     ],
 )

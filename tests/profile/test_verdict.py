@@ -171,7 +171,7 @@ def test_what_is_no_profile_is_refused(tmp_path):
     with pytest.raises(RequestError, match="There is no"):
         difference.read(tmp_path / "profile.json")
     (tmp_path / "profile.json").write_text("[]")
-    with pytest.raises(LogError, match="is no profile"):
+    with pytest.raises(LogError, match="is not a profile"):
         difference.read(tmp_path / "profile.json")
     (tmp_path / "profile.json").write_text(json.dumps(profile(rank()) | {"version": 99}))
     with pytest.raises(LogError, match="has profile version 99, but this train_bench reads 1"):

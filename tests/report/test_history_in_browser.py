@@ -99,10 +99,7 @@ def test_a_line_joins_what_is_valid_and_marks_the_rest(visit, nights):
     assert [one[1:] for one in by_ranks[4]] == [["lines+markers", 1]]
     rows = seen.page.locator("#results tbody tr")
     assert rows.count() == 5
-    assert (
-        rows.filter(has_text="Incomplete: 2 of 5 runs are there.").locator(".badge").inner_text()
-        == "NOT VALID"
-    )
+    assert rows.filter(has_text="Incomplete: 2 of 5 runs.").locator(".badge").inner_text() == "NOT VALID"
 
 
 def test_filters_narrow_plots_and_tables_together(visit, nights):

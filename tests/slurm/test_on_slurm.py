@@ -66,7 +66,7 @@ def test_two_ranks_on_two_nodes_give_a_result_like_any_other(tmp_path, starter, 
     answer = train_bench(*arguments, "launcher.wait=true", f"output={folder}", timeout=280)
     assert answer.returncode == 1, answer.stderr
     judged = score(folder)
-    assert judged["reasons"] == ["Incomplete: 1 of 5 runs are there."]
+    assert judged["reasons"] == ["Incomplete: 1 of 5 runs."]
     assert (judged["runs"][0]["status"], judged["world_size"]) == (status, 2)
     assert {path.name for path in (folder / "ranks" / "run_0").glob("rank_*.json")} == {
         "rank_0.json",

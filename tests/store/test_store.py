@@ -231,8 +231,8 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path):
         connection.execute("PRAGMA user_version = 99")
     before = {path: path.read_bytes() for path in (text, other, newer)}
     for path, reason in (
-        (text, "no store"),
-        (other, "no store"),
+        (text, "not a store"),
+        (other, "not a store"),
         (newer, "another version"),
         (tmp_path, "file"),
     ):
