@@ -102,10 +102,10 @@ def _bound_lines(bound: Content | None) -> Iterator[str]:
 
 
 def _share_of_peak(compute: Content) -> str:
-    if compute["share_share_of_peak"] is None:
+    if compute["share_of_peak"] is None:
         return "no step was trained"
     if compute["mfu"] is None:
-        return f"{compute['share_share_of_peak']:.1%} of it is used, padding included, so there is no MFU"
+        return f"{compute['share_of_peak']:.1%} of it is used, padding included, so there is no MFU"
     return f"MFU {compute['mfu']:.1%}"
 
 
