@@ -34,7 +34,7 @@ def set_in_jobs(**fields):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (set_in_jobs(reference="../../evil"), "its run 0 for ../../evil"),
+        (set_in_jobs(reference="../../evil"), "its run 0 is for ../../evil"),
         (lambda plan: plan.update(launcher="os"), "no launcher 'os'|but its run 0 is for"),
         (lambda plan: plan.update(benchmark="resnet_mini\n#SBATCH --wrap=x"), "no benchmark of mini-1.0"),
         (

@@ -26,7 +26,7 @@ def train_bench(*arguments, **environ):
     ("arguments", "sentences"),
     [
         (["device=cuda"], ["device=cuda needs 1 GPU(s) here, and PyTorch finds 0", "use device=cpu"]),
-        (["device=cpu", "precision=tf32"], ["tf32 needs a GPU"]),
+        (["device=cpu", "precision=tf32"], ["tf32 exists on GPUs only"]),
         (["precision=tf32"], ["tf32 needs a GPU, and PyTorch finds none here"]),
     ],
 )

@@ -92,7 +92,7 @@ def test_the_waterfall_goes_from_the_peak_to_the_window_and_adds_up():
 def test_the_share_of_the_peak_names_its_denominator_and_padding_is_no_use():
     told = profile(rank())["compute"]
     assert told["share_of_peak"] == told["mfu"] == pytest.approx(3e9 / 8 / 2e9)
-    assert told["denominator"] == "2e+09 FLOP/s a rank, stated"
+    assert told["denominator"] == "2e+09 FLOP/s per rank, stated"
     assert profile(rank() | {"padded": True})["compute"]["mfu"] is None
 
 
