@@ -41,13 +41,13 @@ class Config(TorchrunConfig):
         """Refuse tables that ranks divide themselves, and optimizers that cannot update pieces of tensors."""
         if benchmark.SHARDED:
             return (
-                f"launcher=deepspeed averages every parameter and cannot leave out the tables of "
-                f"{benchmark.benchmark}, which ranks divide among them; use launcher=torchrun or launcher=slurm."
+                f"launcher=deepspeed does not support the sharded tables of {benchmark.benchmark}; use "
+                "launcher=torchrun or launcher=slurm."
             )
         if self.shard is not None:
             return (
-                f"launcher.shard={self.shard.value} is for launcher=torchrun; what DeepSpeed divides, "
-                f"launcher.zero_stage says."
+                f"launcher.shard={self.shard.value} is for launcher=torchrun; DeepSpeed shards by "
+                "launcher.zero_stage."
             )
         if self.tensor_parallel != 1:
             return f"launcher.tensor_parallel={self.tensor_parallel} is for launcher=torchrun; leave it out."
@@ -57,9 +57,9 @@ class Config(TorchrunConfig):
             return None
         option = f"launcher.zero_stage={self.zero_stage}"
         if self.zero_stage == 3 and benchmark.compile:
-            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
+            return f"{option} is not tested with benchmark.compile=true; leave one of them out."
         if self.zero_stage == 3 and getattr(benchmark.hyperparameters, "opt_name", None) == "adagrad":
-            return f"{option} replaces Adagrad by one with a fixed rate; use launcher.zero_stage=2."
+            return f"{option} replaces Adagrad by a version with a fixed rate; use launcher.zero_stage=2."
         return refuse_whole_tensors(benchmark, option=option, instead="launcher.zero_stage=0")
 
     @property
@@ -68,8 +68,8 @@ class Config(TorchrunConfig):
         if self.zero_stage == 0:
             return None
         return (
-            f"launcher.zero_stage={self.zero_stage} cannot continue from a checkpoint, because every rank has a piece "
-            f"of the optimizer's state"
+            f"launcher.zero_stage={self.zero_stage} cannot continue from a checkpoint, because every rank "
+            "has a shard of the optimizer's state"
         )
 
     @property

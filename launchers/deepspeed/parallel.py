@@ -38,7 +38,7 @@ class DeepSpeedParallel(TorchParallel):
     """
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {}
-    """Of ZeRO, beside the stage."""
+    """ZeRO options besides the stage."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(
@@ -85,8 +85,7 @@ class DeepSpeedParallel(TorchParallel):
         there takes effect."""
         if list(local_params):
             raise LaunchError(
-                "launcher=deepspeed averages every parameter and cannot leave out sharded tables; use "
-                "launcher=torchrun or launcher=slurm."
+                "launcher=deepspeed does not support sharded tables; use launcher=torchrun or launcher=slurm."
             )
         import deepspeed
 

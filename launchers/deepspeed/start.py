@@ -51,8 +51,8 @@ class Launcher:
             )
         if os.environ.get("CUDA_VISIBLE_DEVICES"):
             return (
-                f"DeepSpeed's launcher does not heed CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']} "
-                f"and would take other GPUs; use launcher.starter=torchrun, or unset it."
+                f"DeepSpeed's launcher ignores CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']} "
+                "and would take other GPUs; use launcher.starter=torchrun, or unset it."
             )
         if config.nodes == 1:
             if config.hostfile is None:
@@ -128,7 +128,7 @@ def _refuse_hostfile(path: Path, nodes: int, slots: int) -> str | None:
         if line and not line.startswith("#"):
             match = HOST.match(line)
             if match is None:
-                return f"launcher.hostfile={path} has the line '{line}'; it has to be `NAME slots=N`."
+                return f"launcher.hostfile={path} has the line '{line}'; every line has to be `NAME slots=N`."
             if match.group(1) in hosts:
                 return f"launcher.hostfile={path} names {match.group(1)} twice."
             hosts[match.group(1)] = int(match.group(2))

@@ -42,7 +42,7 @@ class HorovodParallel(TorchParallel):
         super().__init__(job, rank=hvd.rank(), local_rank=hvd.local_rank(), size=hvd.size())
         if self.device.type == "cuda" and self.size > 1 and not hvd.nccl_built():
             raise LaunchError(
-                "This build of Horovod has no NCCL, so it cannot serve GPUs; use device=cpu, or build it with "
+                "This build of Horovod has no NCCL, which GPUs need; use device=cpu, or build it with "
                 "`python -m train_bench.launchers.horovod.build --nccl`."
             )
 
@@ -54,8 +54,8 @@ class HorovodParallel(TorchParallel):
         if ranks == 1:
             return model
         raise LaunchError(
-            f"Batch-norm statistics over {ranks} ranks cannot be had with launcher=horovod; set model_bn_span "
-            f"to the batch size of one rank, or use launcher=torchrun on GPUs."
+            f"launcher=horovod does not support batch-norm statistics over {ranks} ranks; set "
+            "model_bn_span to the batch size of one rank, or use launcher=torchrun on GPUs."
         )
 
     def wrap(

@@ -29,8 +29,8 @@ class Launcher:
         """Any number of processes; several hosts have to be named."""
         if benchmark.SHARDED:
             return (
-                f"launcher=horovod cannot exchange the embeddings of {benchmark.benchmark} between ranks; use "
-                f"launcher=torchrun or launcher=slurm."
+                f"launcher=horovod does not support the sharded tables of {benchmark.benchmark}; use "
+                "launcher=torchrun or launcher=slurm."
             )
         if importlib.util.find_spec("horovod") is None:
             return "launcher=horovod needs Horovod, which is not installed; `make horovod` builds it."
@@ -47,9 +47,7 @@ class Launcher:
             )
         for host in self.config.hosts:
             if not HOST.fullmatch(host):
-                return (
-                    f"launcher.hosts holds {host!r}; a name of a host has letters, digits, '.', '_' and '-'."
-                )
+                return f"launcher.hosts has {host!r}; a host name may have letters, digits, '.', '_' and '-'."
         return None
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:

@@ -121,7 +121,10 @@ class TorchParallel:
         model, optimizer = self._both()
         if clip_norm is not None:
             if self._gradients_differ:
-                raise RuntimeError("The norm of gradients that ranks do not share is not known; do not clip.")
+                raise RuntimeError(
+                    "Gradient clipping is not supported with sharded tables, whose norm is unknown; leave "
+                    "clip_norm out."
+                )
             self._scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
         if not self._scaler.is_enabled():
@@ -213,7 +216,7 @@ class TorchParallel:
 
     def _both(self) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         if self._model is None or self._optimizer is None:
-            raise RuntimeError("Parallel.wrap has to be called before a training step.")
+            raise RuntimeError("Call Parallel.wrap before a training step.")
         return self._model, self._optimizer
 
 
@@ -239,8 +242,8 @@ def _device(device: Device, local_rank: int) -> torch.device:
         return torch.device("cpu")
     if local_rank >= gpus:
         raise LaunchError(
-            f"Local rank {local_rank} needs a GPU of its own, but {gpus} were found. Ask for fewer "
-            f"processes per node, or for device=cpu."
+            f"Local rank {local_rank} needs a GPU of its own, but {gpus} were found. Reduce "
+            "launcher.nproc_per_node, or use device=cpu."
         )
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
@@ -249,7 +252,7 @@ def _device(device: Device, local_rank: int) -> torch.device:
 def _set_matmul_precision(precision: Precision, device: torch.device) -> None:
     tf32 = precision is Precision.tf32
     if tf32 and device.type != "cuda":
-        raise LaunchError("precision=tf32 exists on GPUs only; on a CPU use fp32, bf16 or fp16.")
+        raise LaunchError("precision=tf32 needs a GPU; on a CPU use fp32, bf16 or fp16.")
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     if device.type == "cuda":
         torch.backends.cudnn.allow_tf32 = tf32

@@ -17,6 +17,6 @@ def refuse_whole_tensors(benchmark: BenchmarkConfig, *, option: str, instead: st
     if optimizer in ELEMENTWISE:
         return None
     return (
-        f"{option} divides tensors among ranks, which is exact for the optimizers {', '.join(ELEMENTWISE)}; this "
-        f"benchmark's is {optimizer or 'none of them'}. Use {instead}."
+        f"{option} shards tensors and supports only elementwise optimizers ({', '.join(ELEMENTWISE)}); "
+        f"this benchmark uses {optimizer or 'none of them'}. Use {instead}."
     )

@@ -33,7 +33,7 @@ class ShardedParallel(TorchParallel):
     ) -> torch.nn.Module:
         """The model itself, with its parameters replaced by sharded ones, in the optimizer's groups, too."""
         if list(local_params):
-            raise LaunchError("launcher.shard=fsdp divides every parameter; leave it out for sharded tables.")
+            raise LaunchError("launcher.shard=fsdp does not support sharded tables; leave it out.")
         self._model = self._wrapped = model
         self._optimizer = optimizer
         self._units: list[Any] = []

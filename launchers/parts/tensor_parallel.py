@@ -32,7 +32,7 @@ class TensorParallel(TorchParallel):
     def __init__(self, job: Job, *, rank: int, local_rank: int, size: int) -> None:
         if job.precision is Precision.fp16:
             raise LaunchError(
-                "launcher.tensor_parallel does not scale losses, which precision=fp16 needs; use bf16 or fp32."
+                "launcher.tensor_parallel has no loss scaling, which precision=fp16 needs; use bf16 or fp32."
             )
         self._together: int = job.launcher_config["tensor_parallel"]
         super().__init__(job, rank=rank, local_rank=local_rank, size=size)
@@ -59,8 +59,8 @@ class TensorParallel(TorchParallel):
         ways: Mapping[str, str] | None = getattr(model, "tensor_parallel", None)
         if ways is None or list(local_params):
             raise LaunchError(
-                f"launcher.tensor_parallel divides layers as the model says, and {type(model).__name__} does not; "
-                f"leave it out."
+                f"launcher.tensor_parallel needs a model with a sharding plan, and {type(model).__name__} "
+                "has none; leave it out."
             )
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor.parallel import parallelize_module

@@ -56,8 +56,8 @@ class Batch:
         allocated = int(environ.get("SLURM_JOB_NUM_NODES", "1"))
         if allocated < self._nodes:
             return (
-                f"{self._nodes} node(s) were planned, but the allocation of Slurm job {environ['SLURM_JOB_ID']} "
-                f"has {allocated}; nothing was started."
+                f"{self._nodes} node(s) are required, but the allocation of Slurm job "
+                f"{environ['SLURM_JOB_ID']} has {allocated}; nothing was started."
             )
         return None
 

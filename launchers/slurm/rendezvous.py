@@ -29,8 +29,8 @@ def rendezvous(job: Job, *, first: bool) -> tuple[str, int]:
     while not path.exists():
         if time.monotonic() > deadline:
             raise LaunchError(
-                f"Rank 0 did not say within {job.start_limit_seconds:g} s where to meet ({path}); all nodes "
-                f"have to see the campaign's folder."
+                f"Rank 0 published no rendezvous address within {job.start_limit_seconds:g} s ({path}); "
+                "the campaign's folder has to be visible to all nodes."
             )
         time.sleep(POLL_SECONDS)
     address = files.read_json(path)

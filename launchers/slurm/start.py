@@ -18,8 +18,7 @@ STARTER = "TRAIN_BENCH_STARTER"
 """Environment variable that tells a rank what started it."""
 
 FIRST_NODE = "TRAIN_BENCH_FIRST_NODE"
-"""Environment variable that says on which node of the allocation, from 0, a run begins that has others beside
-it."""
+"""Environment variable with the first node of a concurrent run in the allocation, from 0."""
 
 # srun names the tasks that failed: "srun: error: n1: tasks 0-1: Exited with exit code 1".
 FAILURE = re.compile(r"^srun: error: \S+: tasks? ([\d,-]+): (.+)$", re.MULTILINE)
@@ -52,10 +51,13 @@ class Launcher:
                 return f"launcher.{name} is {value!r}; allowed are letters, digits and the characters {SIGNS}"
         for line in config.extra:
             if not line.isprintable():
-                return f"launcher.extra holds {line!r}; each has to be one option of sbatch, on one line."
+                return f"launcher.extra has {line!r}; each item has to be one option of sbatch, on one line."
         for line in config.extra:
             if not line.startswith("-"):
-                return f"launcher.extra holds {line!r}; each has to be an option of sbatch, such as --constraint=a100."
+                return (
+                    f"launcher.extra has {line!r}; each item has to be an option of sbatch, such as "
+                    "--constraint=a100."
+                )
         if config.starter is not Starter.srun:
             return self._inner().refuse(benchmark)
         return None

@@ -71,10 +71,11 @@ class Config(LauncherConfig):
         option = f"launcher.shard={self.shard.value}"
         if benchmark.SHARDED:
             return (
-                f"{option} is not for {benchmark.benchmark}, which divides its tables itself; leave it out."
+                f"{option} does not support {benchmark.benchmark}, which shards its tables itself; leave "
+                "it out."
             )
         if benchmark.compile:
-            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
+            return f"{option} is not tested with benchmark.compile=true; leave one of them out."
         return refuse_whole_tensors(benchmark, option=option, instead="launcher=torchrun without it")
 
     def _refuse_tensor_parallel(self, benchmark: BenchmarkConfig) -> str | None:
@@ -85,9 +86,9 @@ class Config(LauncherConfig):
         if together < 1 or self.world_size % together:
             return f"{option} does not divide {self.world_size} ranks; choose a divisor, or leave it out."
         if self.shard is not None:
-            return f"{option} was not tried with launcher.shard={self.shard.value}; leave one of them out."
+            return f"{option} is not tested with launcher.shard={self.shard.value}; leave one of them out."
         if benchmark.compile:
-            return f"{option} was not tried with benchmark.compile=true; leave one of them out."
+            return f"{option} is not tested with benchmark.compile=true; leave one of them out."
         return benchmark.refuse_tensor_parallel(together) or refuse_whole_tensors(
             benchmark, option=option, instead="launcher=torchrun without it"
         )

@@ -92,7 +92,7 @@ def test_the_other_configuration_is_the_first_with_overrides_replaced():
     [
         (("run", "against=benchmark=resnet_mini_bs3"), "There is no benchmark"),
         (("run", "against=rnus=2"), "There is no option"),
-        (("run", "against=launcher=slurm"), "takes turns on one machine"),
+        (("run", "against=launcher=slurm"), "alternates on this machine only"),
         (("rcp", "against=runs=2"), "is for run and plan"),
         (("run", "tracking=mlflow"), "There is no tracker"),
     ],
@@ -113,10 +113,10 @@ def test_a_pair_is_compared_and_what_cannot_be_is_told(tmp_path):
     assert ab.to_compare([pair]) == [pair / "a", pair / "b"]
     assert ab.to_compare([pair / "a", other]) == [pair / "a", other]
     for paths, why in (
-        ([pair, pair], "holds two campaigns that took turns"),
-        ([other, pair], "holds two campaigns that took turns"),
+        ([pair, pair], "is a pair of campaigns"),
+        ([other, pair], "is a pair of campaigns"),
         ([other, tmp_path / "." / "other"], "is given twice"),
-        ([other], "name another to compare with it"),
+        ([other], "give a second one to compare it with"),
     ):
         with pytest.raises(RequestError, match=why):
             ab.to_compare(paths)

@@ -62,14 +62,15 @@ def test_a_run_may_take_its_time_to_start(planned):
 def test_ranks_that_never_start_are_counted_by_host(planned):
     arrive(planned, "first_11", "first_12", "second_11")
     assert after(START_SECONDS + 1, planned) == (
-        "4 ranks were requested, but 3 started within 100 s (start_limit_seconds): 2 on first, 1 on second"
+        "4 ranks were requested, but only 3 started within 100 s (start_limit_seconds): 2 on first, 1 on "
+        "second"
     )
 
 
 def test_ranks_that_start_and_never_agree_are_ended_too(planned):
     arrive(planned, "first_11", "first_12", "second_11", "second_12")
     reason = after(START_SECONDS + 1, planned)
-    assert reason == "4 ranks started, but they did not find each other within 100 s (start_limit_seconds)"
+    assert reason == "4 ranks started, but did not complete the rendezvous within 100 s (start_limit_seconds)"
 
 
 def test_signs_of_life_keep_a_run_going(planned):
@@ -121,7 +122,7 @@ def test_a_rank_that_dies_before_it_has_finished_is_found_though_the_log_is_whol
 
 
 def test_a_launcher_that_ends_well_without_a_run_has_not_done_its_work(planned):
-    assert died(planned, exit_code=0) == ["the launcher ended with exit code 0, and the log has no end"]
+    assert died(planned, exit_code=0) == ["the launcher ended with exit code 0, and the log has no run_stop"]
 
 
 def test_a_limit_that_was_passed_comes_before_what_ranks_say(planned):
@@ -164,5 +165,5 @@ def test_a_launcher_that_knows_nothing_is_told_by_its_exit_code(planned):
 
     ended = Ended(exit_code=7, stderr="")
     assert deaths(planned, Silent(), ended, (), whole=False) == (
-        Death(rank=None, how="the launcher ended with exit code 7, and the log has no end"),
+        Death(rank=None, how="the launcher ended with exit code 7, and the log has no run_stop"),
     )

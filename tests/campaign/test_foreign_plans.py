@@ -34,16 +34,16 @@ def set_in_jobs(**fields):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (set_in_jobs(reference="../../evil"), "its run 0 for ../../evil"),
-        (lambda plan: plan.update(launcher="os"), "no launcher 'os'|and its run 0 for"),
+        (set_in_jobs(reference="../../evil"), "its run 0 is for ../../evil"),
+        (lambda plan: plan.update(launcher="os"), "no launcher 'os'|but its run 0 is for"),
         (lambda plan: plan.update(benchmark="resnet_mini\n#SBATCH --wrap=x"), "no benchmark of mini-1.0"),
         (
             lambda plan: plan["shared"]["launcher_config"].update(name="horovod"),
-            "launcher=inline, and its runs are configured with horovod",
+            "launcher=inline, but its runs are configured with horovod",
         ),
         (
             lambda plan: plan["shared"]["config"].update(ruleset="training-1.1.0"),
-            "ruleset=mini-1.0, and its runs are configured with",
+            "ruleset=mini-1.0, but its runs are configured with",
         ),
         (lambda plan: plan.update(jobs=[]), r"numbers its runs \[\]"),
         (lambda plan: plan["jobs"].reverse(), "counted from 0"),

@@ -59,7 +59,9 @@ def test_the_lock_of_a_process_that_was_killed_is_taken_over(dead):
 
 def test_the_lock_of_another_host_is_respected_and_named(begun):
     write_lock(begun, 3, pid=7, host="n1")
-    with pytest.raises(RequestError, match=r"Run 4 of 5 .* process 7 on n1; if it is no more, remove .*lock"):
+    with pytest.raises(
+        RequestError, match=r"Run 4 of 5 .* process 7 on n1; if it no longer exists, remove .*lock"
+    ):
         run(begun)
     assert not list(begun.jobs[0].folder.glob("result_*"))
 
@@ -106,5 +108,5 @@ def test_a_campaign_whose_job_waits_in_a_queue_is_not_submitted_again(tmp_path):
     batch_queue.refuse_under_way(Queue(ended=False), tmp_path)  # never submitted
     (tmp_path / "batch.json").write_text('{"job": "17", "runs": [], "tasks": []}')
     batch_queue.refuse_under_way(Queue(ended=True), tmp_path)
-    with pytest.raises(RequestError, match="Job 17 has not ended yet; wait for it, or end it"):
+    with pytest.raises(RequestError, match="Job 17 has not ended yet; wait for it, or cancel it"):
         batch_queue.refuse_under_way(Queue(ended=False), tmp_path)

@@ -28,7 +28,7 @@ def train_bench(*arguments, **environ):
     [
         (["device=cuda"], ["device=cuda needs 1 GPU(s) here, and PyTorch finds 0", "use device=cpu"]),
         (["device=cpu", "precision=tf32"], ["tf32 exists on GPUs only"]),
-        (["precision=tf32"], ["tf32 exists on GPUs only, and PyTorch finds none here"]),
+        (["precision=tf32"], ["tf32 needs a GPU, and PyTorch finds none here"]),
     ],
 )
 def test_gpus_that_are_not_there_are_told_before_anything_starts(tmp_path, arguments, sentences):

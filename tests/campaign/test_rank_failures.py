@@ -102,7 +102,7 @@ def test_a_launcher_that_waits_for_missing_ranks_fails_before_the_clock_within_t
         "the limit, and the time to end the processes; torchrun waits for longer"
     )
     host = os.uname().nodename
-    reason = f"4 ranks were requested, but 2 started within 8 s (start_limit_seconds): 2 on {host}"
+    reason = f"4 ranks were requested, but only 2 started within 8 s (start_limit_seconds): 2 on {host}"
     assert reason in sentence
     assert plan.jobs[0].result_file.read_text() == ""
     assert record(plan)["deaths"][0] == reason

@@ -32,11 +32,11 @@ def test_a_rank_that_fails_at_its_work_is_named_with_what_it_said(tmp_path):
 
 def test_a_folder_with_other_work_cannot_go_on_as_a_campaign(tmp_path):
     job = rank_job.carry_out(make(), "look", {}, tmp_path / "looked")
-    with pytest.raises(RequestError, match="of work 'look', which is no campaign"):
+    with pytest.raises(RequestError, match="for the work 'look', not for a campaign"):
         runner.open_folder(job.folder)
 
 
 def test_ranks_that_wait_for_other_hosts_to_join_are_refused_before_anything_is_started():
     planned = make("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=localhost")
-    with pytest.raises(RequestError, match=r"look starts its processes itself.*choose launcher.nodes=1"):
+    with pytest.raises(RequestError, match=r"look starts all processes from here.*choose launcher.nodes=1"):
         rank_job.refuse(planned, "look")

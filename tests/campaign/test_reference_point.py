@@ -137,7 +137,7 @@ def test_the_verb_itself_leaves_the_shipped_point_alone(tmp_path, monkeypatch, c
     monkeypatch.setattr(discover, "rcp_folders", lambda: (tmp_path / "rcp",))
     before = shipped(tmp_path).read_text()
     assert rcp_command.main([f"output={tmp_path / 'runs'}"]) == 2
-    assert "has the point resnet_mini_ref_64 already, of 2026-11-20" in capsys.readouterr().err
+    assert "already has the point resnet_mini_ref_64, of 2026-11-20" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
     assert (tmp_path / "rcp/mini-1.0/resnet.json").read_text() == before
 
@@ -179,7 +179,7 @@ def test_runs_of_which_one_missed_the_target_are_no_point(reference_runs, tmp_pa
 
 def test_fewer_runs_than_planned_are_no_point(converged, tmp_path):
     (converged.jobs[0].folder / "result_9.txt").unlink()
-    with pytest.raises(LogError, match="9 of the at least 10 runs"):
+    with pytest.raises(LogError, match="There are 9 runs; at least 10"):
         reference_point.add(
             judged(converged),
             converged.jobs[0].folder,
@@ -268,7 +268,7 @@ def test_runs_are_added_where_the_point_counts_and_not_below_it(three_more, tmp_
             r"was made with .*opt_name=lars \(now sgd\).*of another training",
         ),
         ({"Epochs to converge": None}, ""),
-        ({"Seeds": "those of the plan"}, "has runs with these seeds already"),
+        ({"Seeds": "those of the plan"}, "already has runs with these seeds"),
     ],
 )
 def test_runs_of_another_training_or_again_are_not_added(changed, sentence, three_more, tmp_path):
@@ -295,7 +295,10 @@ def test_fewer_added_runs_than_planned_or_of_a_point_altogether_are_refused(thre
     path = existing(tmp_path, three_more, **{"Epochs to converge": [7] * 6})
     before = path.read_text()
     run(three_more)
-    for sentence in ("would have 9 runs of the at least 10", "2 of the at least 3 runs are there"):
+    for sentence in (
+        "would have 9 runs; a point requires at least 10",
+        "There are 2 runs; at least 3 are required",
+    ):
         with pytest.raises(LogError, match=sentence):
             reference_point.add(
                 judged(three_more),
@@ -329,7 +332,7 @@ def test_the_verb_tells_that_other_points_are_compared_with_than_before(
     after = rcp.digest(rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), [tmp_path / "rcp"]))
     out = capsys.readouterr().out
     assert f"had the digest {before[:12]} and have {after[:12]} now" in out
-    assert "a submission that is equal to the reference fails with a probability of" in out
+    assert "a submission equal to the reference fails with a probability of" in out
     assert before != after
 
 

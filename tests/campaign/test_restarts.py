@@ -38,7 +38,7 @@ def test_a_run_whose_processes_die_is_started_again_and_converges_as_if_they_had
     whole = run(begun(tmp_path / "whole"), FakeLauncher())
     plan, said = begun(tmp_path, "checkpoint_seconds=0"), []
     events = run(plan, FakeLauncher(run_0="killed_once"), said)
-    assert said == ["run 1: rank 0 killed by SIGKILL; it is started again (start 2)"]
+    assert said == ["run 1: rank 0 killed by SIGKILL; restarting (start 2)"]
     assert [event["key"] for event in events].count("run_restored") == 1
     assert qualities(events) == qualities(whole)
     judgement = judged(plan)
@@ -76,7 +76,7 @@ def test_what_the_plan_wants_killed_is_killed(tmp_path, what):
         run(plan, Hanging(), said)
     assert (
         said[0]
-        == f"run 1: rank 0 killed by SIGKILL (inject_faults='kill {what} every 1 s'); it is started again (start 2)"
+        == f"run 1: rank 0 killed by SIGKILL (inject_faults='kill {what} every 1 s'); restarting (start 2)"
     )
 
 

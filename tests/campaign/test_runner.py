@@ -104,7 +104,9 @@ def test_a_rule_that_a_growing_log_breaks_is_told_while_it_grows(begun):
 
 
 def test_a_run_that_breaks_a_rule_is_stopped_if_told(begun):
-    with pytest.raises(LaunchError, match=r"Run 2 of 5 failed: it was stopped.*on_violation=stop.*momentum"):
+    with pytest.raises(
+        LaunchError, match=r"Run 2 of 5 failed: stopped at a rule violation.*on_violation=stop.*momentum"
+    ):
         run(begun, FakeLauncher(run_1="forbidden"), strict=True)
     judgement = judged(begun)
     assert judgement.score.runs[1].status == "died"
@@ -172,8 +174,8 @@ def test_a_dead_run_is_repeated_if_told_its_log_put_aside_and_the_judge_tells_ho
     score = judgement.score
     assert score.valid, score.reasons
     assert score.warnings == (
-        "result_2.txt: This run was tried 2 times: attempt 1 died (rank 0 killed by SIGKILL). The last one is the "
-        "result.",
+        "result_2.txt: This run had 2 attempts: attempt 1 died (rank 0 killed by SIGKILL). The last one "
+        "is the result.",
     )
 
 
@@ -202,8 +204,8 @@ def test_going_on_with_other_source_is_said_before_anything_is_run(begun):
     plan["software"]["sources"] = "another"
     (folder / "plan.json").write_text(json.dumps(plan))
     answer = typed("run", f"resume={folder}", "only=[]")
-    assert "warning: this campaign goes on with other source" in answer.stderr
-    assert "In mini-1.0 runs that differ from their plan are no result." in answer.stderr
+    assert "warning: this campaign continues with other source" in answer.stderr
+    assert "In mini-1.0, runs that differ from their plan are no result." in answer.stderr
 
 
 def test_a_log_without_run_stop_is_cut_off_and_not_a_broken_rule(begun):
@@ -253,7 +255,7 @@ def test_a_folder_that_holds_another_campaign_is_refused(begun):
 
 
 def test_a_folder_without_a_plan_cannot_be_resumed(tmp_path):
-    with pytest.raises(RequestError, match="holds no campaign"):
+    with pytest.raises(RequestError, match="is not a campaign"):
         runner.open_folder(tmp_path)
 
 
@@ -317,7 +319,7 @@ def test_a_campaign_of_a_changed_benchmark_is_no_valid_result(tmp_path):
     run(plan)
     score = judged(plan).score
     assert not score.valid
-    assert score.reasons == ("Not the benchmark as it is defined: benchmark.label_smoothing=0.2.",)
+    assert score.reasons == ("Changed definition of the benchmark: benchmark.label_smoothing=0.2.",)
 
 
 def test_of_two_processes_that_prepare_the_same_data_one_waits(tmp_path, capfd):

@@ -37,7 +37,7 @@ def test_a_campaign_that_goes_on_says_when_it_is_expected_to_end(two_of_five):
     job.partial_log.write_text("\n".join(growing[:-5]) + "\n")
     with lock.held(job.ranks_folder.with_suffix(".lock"), "Run 3"):
         told = status.expected_end(judged(two_of_five))
-    assert told.startswith("The campaign goes on and is expected to end ")
+    assert told.startswith("The campaign is running: expected to end ")
     assert status.expected_end(judged(two_of_five)).startswith("3 run(s) are missing")
     job.partial_log.unlink()
 

@@ -55,7 +55,7 @@ def assert_both_judges_accept(run):
     """A single run converges and breaks no rule; only four more are missing for a score."""
     assert run.answer.returncode == 1, run.answer.stderr
     score = json.loads((run.folder / "score.json").read_text())
-    assert score["reasons"] == ["Incomplete: 1 of 5 runs are there."]
+    assert score["reasons"] == ["Incomplete: 1 of 5 runs."]
     assert run.counted["status"] == "success"
     (entry,) = json.loads(train_bench("judge", str(run.folder), "--json").stdout)["entries"]
     assert not checks_of(entry["runs"][0])

@@ -53,7 +53,7 @@ from train_bench.rules import ruleset
         (["rcp", "runs=3"], ["at least 10 runs", "runs=3"]),
         (["rcp", "precision=bf16"], ["made in fp32", "precision=bf16"]),
         (["run", "benchmark=resnet", "seed=1"], ["seed=1 fixes the seeds", "drop_caches=true"]),
-        (["run", "resume=/nowhere/at/all"], ["holds no campaign"]),
+        (["run", "resume=/nowhere/at/all"], ["is not a campaign"]),
         (["run", "resume=/nowhere", "runs=3"], ["keeps its plan", "runs=3"]),
         (["run", "benchmark"], ["benchmark"]),
         (["prepare", "benchmark=resnet_cifar10", "data_dir=data"], ["not downloaded", "source"]),
@@ -62,7 +62,7 @@ from train_bench.rules import ruleset
         (["rules", "benchmark=ssd", "ruleset=9.9"], ["9.9", "training-6.1.0"]),
         (["rules", "benchmark=ssd", "ruleset=1.1.0", "division=ajar"], ["ajar", "closed, open"]),
         (["rules", "resnet"], ["'resnet' is not an option", "benchmark="]),
-        (["judge", "/nowhere/at/all"], ["no file or folder /nowhere/at/all"]),
+        (["judge", "/nowhere/at/all"], ["/nowhere/at/all does not exist"]),
     ],
 )
 def test_a_wrong_request_is_answered_by_one_sentence(arguments, sentences, tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_an_output_folder_that_holds_another_campaign_is_left_alone(begun):
 def test_a_folder_without_results_is_judged_with_exit_code_1(begun):
     answer = typed("judge", str(begun.jobs[0].folder))
     assert answer.returncode == 1
-    assert "holds no result_*.txt" in answer.stderr
+    assert "has no result_*.txt" in answer.stderr
 
 
 def test_a_folder_of_somebody_else_asks_for_the_ruleset(tmp_path):
@@ -146,7 +146,7 @@ def spoilt(folder, what):
         ("truncated in the middle of a line", "line ends in the middle", True),
         ("binary garbage", "Unreadable line: not JSON", False),
         ("no run_stop", "There is no run_stop", True),
-        ("another benchmark", "This is a log of resnet_cifar10", False),
+        ("another benchmark", "This log is of resnet_cifar10", False),
         ("a copy", "is a copy of result_0.txt", False),
         ("empty", "There is no run_stop", True),
     ],

@@ -37,7 +37,7 @@ def test_a_run_reaches_the_target_and_only_the_number_of_runs_keeps_the_score_fr
     folder, answer = campaign[name]
     assert answer.returncode == 1, answer.stderr
     score = json.loads((folder / "score.json").read_text())
-    assert score["reasons"] == ["Incomplete: 1 of 5 runs are there."]
+    assert score["reasons"] == ["Incomplete: 1 of 5 runs."]
     assert [run["status"] for run in score["runs"]] == ["success"]
     assert "run 1 of 1: finished" in answer.stdout
 

@@ -55,7 +55,7 @@ def a_better_quality_than_that_of_the_kept_weights_is_found(run, scratch):
     answer = train_bench("verify", str(folder), timeout=300)
     assert answer.returncode == 1, answer.stderr
     assert f"logged AUC 0.95, found AUC {run.log[place:end][:6]}" in answer.stdout
-    assert "have another quality than this log says" in train_bench("judge", str(folder)).stdout
+    assert "The kept weights do not have the logged quality" in train_bench("judge", str(folder)).stdout
 
 
 def both_judges_miss_the_target_and_nothing_else(run):

@@ -83,9 +83,9 @@ def test_list_tells_what_a_run_took_in_the_campaigns_of_this_folder_and_else_wha
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path).stdout.splitlines()
     listed = {line.split()[0]: line for line in lines if line}
-    assert "a run takes about" in listed["benchmark="]
-    assert " 12 s, as in results/ " in listed["resnet_mini"]
-    assert " 7.12 min, as in results/ " in listed["ssd_bccd"]
+    assert "time of a run" in listed["benchmark="]
+    assert " 12 s, measured in results/ " in listed["resnet_mini"]
+    assert " 7.12 min, measured in results/ " in listed["ssd_bccd"]
     assert " seconds on two cores " in listed["dlrm_mini"]
     assert "results/" not in listed["dlrm_mini"] + listed["resnet_mini_lars"]
 

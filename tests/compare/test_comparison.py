@@ -136,7 +136,7 @@ def test_runs_of_the_same_seeds_are_compared_in_pairs(tmp_path):
     compared = compare("A", a, "B", b)
     assert compared.paired
     assert compared.speedup.decided
-    assert "same seed" in explanation(in_sentences(compared.as_json(), 1))[0]
+    assert "paired by seed" in explanation(in_sentences(compared.as_json(), 1))[0]
     apart = entry(tmp_path / "c", [60 * luck for luck in noise], seeds_from=2000)
     assert not compare("A", a, "C", apart).speedup.decided
 
@@ -172,7 +172,7 @@ def test_a_run_that_did_not_converge_is_left_out_and_told(tmp_path):
 
 def test_one_run_is_too_few(tmp_path):
     a, b = entry(tmp_path / "a", [60.0]), entry(tmp_path / "b", SECONDS)
-    with pytest.raises(RequestError, match=r"A has 1 run\(s\) to compare"):
+    with pytest.raises(RequestError, match=r"A has 1 run\(s\) that count"):
         compare("A", a, "B", b)
 
 
@@ -192,4 +192,4 @@ def test_the_verb_tells_every_comparison_with_the_first(tmp_path):
 def test_the_verb_refuses_what_is_no_entry(tmp_path):
     answer = typed("compare", str(tmp_path / "none"), str(tmp_path))
     assert answer.returncode == 2
-    assert "There is no file or folder" in answer.stderr
+    assert "does not exist" in answer.stderr

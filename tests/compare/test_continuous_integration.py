@@ -66,7 +66,7 @@ def test_the_merge_request_of_gitlab_fails_for_a_planted_slow_down_of_15_percent
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert ("B is slower than A by more than 3 %" if code else "B is not slower than A") in ran.stdout
     if code:
-        known = int(re.search(r"Known after (\d+) of at most 10 pairs", ran.stdout)[1])
+        known = int(re.search(r"Decided after (\d+) of at most 10 pairs", ran.stdout)[1])
         assert known < 10
         assert len(list(Path("pair/b").glob("result_*.txt"))) < 10, "training went on"
 

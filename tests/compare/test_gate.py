@@ -158,7 +158,7 @@ def test_a_slow_down_of_15_percent_is_found_beside_ten_campaigns():
 
 
 def test_three_campaigns_are_the_least_history():
-    with pytest.raises(RequestError, match=r"holds 2 valid campaign\(s\) .*; 3 are the fewest"):
+    with pytest.raises(RequestError, match=r"has 2 valid campaign\(s\) .*; at least 3 are needed"):
         gate.against_history([("1", score([0, 0.1]))] * 2, "B", score([0, 0.1]), LIMIT)
 
 
@@ -166,7 +166,7 @@ def test_an_entry_with_runs_that_ended_without_a_time_is_not_passed():
     logs = [0.0, 0.001, 0.002]
     one = gate.against_one("A", score(logs), "B", score(logs, 1000, without_time=1), LIMIT)
     assert (one.verdict, one.without_time) == (gate.CANNOT_TELL, 1)
-    assert "1 of its runs ended without a time" in sentence(one.as_json(), "A", "B")
+    assert "1 of its runs have no valid time" in sentence(one.as_json(), "A", "B")
     both = gate.against_one("A", score(logs, 0, 1), "B", score(logs, 1000, 1), LIMIT)
     assert both.verdict == gate.NOT_SLOWER
 
@@ -193,12 +193,19 @@ def test_a_limit_is_a_percentage(text):
 @pytest.mark.parametrize(
     ("factor", "code", "words"),
     [
-        (1.15, 1, "B is slower than A by more than 3 %: it takes 15 % more time, and by its lower bound"),
-        (1.0, 0, "B is not slower than A by more than 3 %: it takes 0.0 % more time, and by its upper bound"),
+        (1.15, 1, "B is slower than A by more than 3 %: it takes 15 % more time; the lower confidence bound"),
+        (
+            1.0,
+            0,
+            "B is not slower than A by more than 3 %: it takes 0.0 % more time; the upper confidence bound",
+        ),
         (
             1.04,
             3,
-            "cannot tell whether B is slower than A by more than 3 %: it takes 4.0 % more time, between",
+            (
+                "Undecided whether B is slower than A by more than 3 %: it takes 4.0 % more time, confidence "
+                "bounds"
+            ),
         ),
     ],
 )
@@ -225,9 +232,9 @@ def test_the_sentence_says_how_many_more_seeds_would_tell(tmp_path):
     b = score([0.05, 0.1, 0.15, 0.09], 1000)
     one = gate.against_one("A", a, "B", b, LIMIT)
     assert one.more_runs > 1
-    assert f"About {one.more_runs} more seeds each would tell" in sentence(one.as_json(), "A", "B")
+    assert f"About {one.more_runs} more seeds each would decide it" in sentence(one.as_json(), "A", "B")
     looked = gate.against_one("A", a, "B", b, LIMIT, most_pairs=9)
-    assert "4 of at most 9 pairs of runs were looked at. The next pair may tell." in sentence(
+    assert "Tested after 4 of at most 9 pairs of runs. The next pair may decide." in sentence(
         looked.as_json(), "A", "B"
     )
 
@@ -240,7 +247,7 @@ def test_what_has_no_runs_yet_is_not_slower(tmp_path):
     entry(tmp_path / "c", SECONDS[:1], seeds_from=2000)
     one = typed(*words[:2], str(tmp_path / "c"), *words[3:])
     assert (one.returncode, one.stderr) == (3, "")
-    assert "chance shows from two runs of each on" in one.stdout
+    assert "fewer than two runs of each show no variance" in one.stdout
 
 
 def test_the_history_is_the_last_valid_campaigns_before_of_the_same_task_and_system(

@@ -122,12 +122,12 @@ def test_the_page_names_what_is_divided(capsys: pytest.CaptureFixture[str]) -> N
     words = ["benchmark=llama31_8b_mini", "launcher=torchrun", "--ranks=4"]
     assert program.command("plan")(["--dry", *words, "launcher.shard=fsdp"]) == 0
     told = capsys.readouterr().out
-    assert "ranks hold parts of weights, gradients, optimizer's state" in told and "gathered" in told
-    assert "whole on every rank, when they are built and for evaluations" in told
+    assert "sharded: weights, gradients, optimizer's state" in told and "gathered" in told
+    assert "unsharded on every rank: at construction and in evaluations" in told
     assert program.command("plan")(["--dry", *words, "launcher.tensor_parallel=2"]) == 0
     told = capsys.readouterr().out
-    assert "2 ranks compute the same samples together" in told
-    assert "whole on every rank, when they are built\n" in told
+    assert "2 ranks form a tensor-parallel group" in told
+    assert "unsharded on every rank: at construction\n" in told
 
 
 def test_what_the_launcher_would_refuse_is_refused_dry(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,15 +57,15 @@ def test_the_page_says_every_part_in_a_line(capsys):
         "bound",
     ):
         assert word in told, word
-    assert "minutes at least, evaluations left out" in told
+    assert "minutes at least, without evaluations" in told
 
 
 @pytest.mark.full
 def test_a_bound_with_padding_says_so_until_the_share_of_real_tokens_is_stated(capsys):
     words = ["benchmark=bert_mini", "--peak-tflops=1"]
-    assert "if all padding is computed" in plan(capsys, *words)
+    assert "(with padding;" in plan(capsys, *words)
     told = plan(capsys, *words, "--real-share=0.5")
-    assert "if all padding is computed" not in told
+    assert "(with padding;" not in told
     assert "without padding" in told
 
 

@@ -40,7 +40,7 @@ def test_a_counter_that_goes_back_and_has_no_largest_value_is_lost(tree):
     file = tree.hwmon("hwmon0", "energy1_input", 9_000_000, name="amd_energy", label="Esocket0")
     ((counter,), _) = found(tree.root)
     put(file, 1_000_000)
-    with pytest.raises(CounterLost, match=r"hwmon amd_energy Esocket0 went back from 9e\+06 to 1e\+06"):
+    with pytest.raises(CounterLost, match=r"hwmon amd_energy Esocket0 decreased from 9e\+06 to 1e\+06"):
         counter.joules(1)
 
 
@@ -89,7 +89,7 @@ def test_accelerators_count_beside_processors(tree):
 
 def test_what_cannot_be_read_is_named(tree):
     assert found(tree.root, Accelerators(refuses="Driver Not Loaded"))[1] == [
-        "NVML tells nothing (Driver Not Loaded)",
+        "NVML is not available (Driver Not Loaded)",
         f"there is no RAPL below {tree.root / 'class' / 'powercap'}",
         f"there is no power or energy below {tree.root / 'class' / 'hwmon'}",
     ]
@@ -109,9 +109,7 @@ def test_a_counter_that_this_user_may_not_read_leaves_out_its_kind_with_a_senten
     monkeypatch.setattr(os, "open", refusing)
     counters, reasons = found(tree.root)
     assert counters == []
-    assert (
-        "RAPL is not read, because RAPL package-1 may not be read by this user (permission denied)" in reasons
-    )
+    assert "RAPL is not read, because this user may not read RAPL package-1 (permission denied)" in reasons
 
 
 def test_a_counter_that_disappears_is_lost(tree):
@@ -148,9 +146,9 @@ def test_what_a_command_has_started_ends_with_it(command):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("echo much", "energy_command printed 'much'; each line is NUMBER W"),
+        ("echo much", "energy_command printed 'much'; each line has to be NUMBER W"),
         ("sh -c 'exit 3'", "energy_command ended with exit code 3"),
-        ("sh -c 'echo 9 J; echo 8 J'", "energy_command went back to 8 J"),
+        ("sh -c 'echo 9 J; echo 8 J'", "energy_command decreased to 8 J"),
     ],
 )
 def test_a_command_that_tells_no_energy_is_lost_with_a_sentence(text, why):

@@ -143,11 +143,9 @@ def test_where_nothing_can_be_read_one_sentence_says_so_and_no_power_is_logged(t
     said = []
     assert run_of(job, said, 0, asked()) == ()
     (sentence,) = said
-    assert sentence.startswith(
-        "energy: nothing can be read here: accelerators are not read, because pynvml is"
-    )
+    assert sentence.startswith("energy: no counter is readable: accelerators are not read, because pynvml is")
     assert "there is no RAPL below" in sentence
-    assert sentence.endswith("The runs go on without.")
+    assert sentence.endswith("The runs continue without energy.")
 
 
 def test_a_counter_that_does_not_count_while_idle_is_left_out_by_name(tree, job):
@@ -163,8 +161,8 @@ def test_a_counter_that_stops_leaves_a_run_without_energy_and_is_named(tree, job
     said = []
     with Load(tree.rapl(), 150) as load:
         assert run_of(job, said, 3.6, asked(), middle=load.stop) == ()
-    assert said[1].startswith("energy: RAPL package-0 has stopped: it did not change for 3.")
-    assert said[1].endswith("run 1 and those like it have no energy.")
+    assert said[1].startswith("energy: RAPL package-0 has stopped: no change for 3.")
+    assert said[1].endswith("run 1 and other such runs have no energy.")
 
 
 def test_a_counter_that_disappears_leaves_a_run_without_energy_and_is_named(tree, job):
@@ -244,8 +242,8 @@ def test_what_a_command_prints_ends_with_the_sampler_even_if_that_is_killed(tree
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        ({"energy": "auto", "energy_idle": "much"}, "energy_idle='much' is no idle power; write '10 s'"),
-        ({"energy": "off", "energy_command": "meter"}, "energy_command= is read with energy=auto only"),
+        ({"energy": "auto", "energy_idle": "much"}, "energy_idle='much' is not an idle power; write '10 s'"),
+        ({"energy": "off", "energy_command": "meter"}, "energy_command= requires energy=auto"),
         ({"energy": "auto", "energy_command": "'"}, "cannot be split into words"),
         ({"energy": "auto", "energy_command": " "}, "energy_command is empty"),
     ],
@@ -293,7 +291,7 @@ def test_ranks_on_hosts_that_nobody_joins_by_hand_are_not_measured_in_part(tree,
     read.begin()
     assert not read.reads
     (sentence,) = said
-    assert "launcher=slurm starts ranks on 2 hosts and this one would be counted alone" in sentence
+    assert "launcher=slurm starts ranks on 2 hosts and only this one could be read" in sentence
 
 
 def test_the_energy_command_of_somebody_else_is_shown_and_not_carried_out(tmp_path, monkeypatch):
@@ -301,7 +299,7 @@ def test_the_energy_command_of_somebody_else_is_shown_and_not_carried_out(tmp_pa
     plan = make(f"output={tmp_path / 'campaign'}", "energy=auto", "energy_command=evil")
     runner.begin(plan)
     plan = runner.open_folder(tmp_path / "campaign")
-    with pytest.raises(RequestError, match="you have not given here: energy_command=evil"):
+    with pytest.raises(RequestError, match="you have not started or trusted before: energy_command=evil"):
         command_trust.refuse(plan, trusted=False)
     command_trust.note(plan)
     command_trust.refuse(plan, trusted=False)

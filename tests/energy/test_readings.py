@@ -78,8 +78,8 @@ def test_the_log_names_its_source_and_that_it_is_no_measurement_of_mlperf_power(
     ("taken", "why"),
     [
         (rows(60), None),
-        (rows(60, stops_at=(1e9, 30.0)), "NVML 0 has stopped: it did not change for 20.0 s"),
-        (rows(60, watts=(100, 0)), "NVML 0 has stopped: it did not change for 39.9 s"),
+        (rows(60, stops_at=(1e9, 30.0)), "NVML 0 has stopped: no change for 20.0 s"),
+        (rows(60, watts=(100, 0)), "NVML 0 has stopped: no change for 39.9 s"),
         (rows(60, stops_at=(1e9, 48.0)), None),
         (Rows(COMMANDED, rows(60, stops_at=(45.0, 41.0)).readings), None),
         (rows(40), "the sampler wrote no readings for a part of it"),

@@ -151,7 +151,7 @@ def test_channels_that_change_places_are_told_and_other_draws_of_the_same_images
 
     turned = beside(seen[::-1])
     assert turned.verdict == DIFFERENT
-    assert "which of channels 0 and 2 is brighter" in turned.where
+    assert "order of the means of channels 0 and 2" in turned.where
     assert beside(seen + drawn.normal(0, 0.05, seen.shape)).verdict == CANNOT_TELL
     assert beside(np.ones((3, 48)) * seen[:1]).verdict == CANNOT_TELL  # grey images
 
@@ -166,7 +166,7 @@ def test_a_lost_sample_of_the_evaluation_is_found_and_their_order_does_not_matte
 def test_qualities_that_are_no_number_on_either_side_tell_nothing():
     lost = replace(recorded(), facts={**recorded().facts, "quality": {"top1": np.nan}})
     found = {rung.name: rung for rung in compare.climb(replace(pair(lost), a=lost))}["evaluation"]
-    assert (found.verdict, found.where) == (CANNOT_TELL, "top1: no number on either side")
+    assert (found.verdict, found.where) == (CANNOT_TELL, "top1: not a number on either side")
 
 
 def test_losses_that_are_no_number_differ_from_any_and_tell_nothing_of_each_other():
@@ -178,7 +178,10 @@ def test_losses_that_are_no_number_differ_from_any_and_tell_nothing_of_each_othe
     lost = replace(lost, losses=(np.nan,))
     found = {rung.name: rung for rung in compare.climb(replace(pair(lost), a=lost))}
     for name in ("loss", "trajectory"):
-        assert (found[name].verdict, found[name].where) == (CANNOT_TELL, "step 0: no number on either side")
+        assert (found[name].verdict, found[name].where) == (
+            CANNOT_TELL,
+            "step 0: not a number on either side",
+        )
 
 
 def test_what_a_rank_leaves_is_read_where_numbers_are_not_finite(tmp_path):
@@ -213,7 +216,7 @@ def test_what_start_weights_answer_tells_where_training_has_made_answers_a_matte
     same = evaluation()
     assert (same.verdict, same.note.partition("; ")[2]) == (
         EQUAL,
-        "mAP: 0 on both sides, which says nothing of how it is computed",
+        "mAP: 0 on both sides, so its computation is not tested",
     )
     assert evaluation(**{"evaluation__start__(model)": np.empty((0, 4))}).verdict == DIFFERENT
 
@@ -230,7 +233,7 @@ def test_a_quality_of_zero_on_both_sides_tells_nothing_where_no_answers_were_com
 def test_an_evaluation_that_leaves_samples_out_is_found_whatever_its_quality_is():
     own = recorded()
     found = rungs(replace(own, facts={**own.facts, "answered": 8}))["evaluation"]
-    assert (found.verdict, found.where) == (DIFFERENT, "12 and 8 samples go through the model")
+    assert (found.verdict, found.where) == (DIFFERENT, "12 and 8 samples are evaluated")
 
 
 def test_a_rate_that_is_off_by_a_step_is_found_where_it_begins():
@@ -255,7 +258,11 @@ def test_a_trajectory_is_compared_as_long_as_the_twins_agree():
     wild = replace(recorded(noise=U, seed=1), losses=(2.0, 1.9, 1.8, 1.2, 1.0))
     one = replace(pair(replace(recorded(), losses=(2.0, 1.9, 1.8, 1.6, 1.0))), twins=[wild])
     (found,) = compare.climb(one, ["trajectory"])
-    assert (found.verdict, found.compared, found.note) == (EQUAL, 3, "of 5: there A beside A differs by 5%")
+    assert (found.verdict, found.compared, found.note) == (
+        EQUAL,
+        3,
+        "of 5, where repetitions of A differ by 5%",
+    )
 
 
 def test_without_twins_and_without_data_nothing_is_claimed():

@@ -59,7 +59,7 @@ def test_what_is_off_by_a_thousandth_is_found_where_it_comes_in(beside):
 
 
 @pytest.mark.parametrize(
-    ("function", "said"), [("fewer", "both have to give the same"), ("none", "cannot be had")]
+    ("function", "said"), [("fewer", "both have to match"), ("none", "cannot be imported")]
 )
 def test_what_cannot_be_held_against_the_reference_is_refused_in_a_sentence(beside, function, said):
     with pytest.raises(RequestError, match=said):

@@ -68,10 +68,10 @@ def test_of_ours_only_what_all_parts_are_there_for_comes_back(read):
         (("joined[3/3] v", "joined[2/3] v"), "names joined of ours 1/3, 2/3, 2/3"),
         (("- count", ""), "names count of theirs not at all"),
         (("turned.T t", "turned t"), "turned is [2, 5] and t is [5, 2]"),
-        (("joined[1/3] q", "joined[0/3] q"), "is no name"),
+        (("joined[1/3] q", "joined[0/3] q"), "is not a name"),
         (("joined[1/3] q", "joined[1/3] x"), "which the other model does not have"),
-        (("turned.T t", "nothing t"), "nothing is no tensor of the reference"),
-        (("layers.*.weight body.*.w", "layers.*.weight body.0.w"), "have not as many *"),
+        (("turned.T t", "nothing t"), "nothing is not a tensor of the reference"),
+        (("layers.*.weight body.*.w", "layers.*.weight body.0.w"), "have different numbers of *"),
         (("- count", "a b c"), "has 3 words"),
     ],
 )

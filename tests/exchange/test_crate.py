@@ -68,11 +68,11 @@ def test_every_byte_of_the_file_counts(tmp_path):
 
 def test_a_file_inside_that_was_changed_taken_away_or_added_is_named(file):
     rewritten(file, lambda entries: entries.update({"spec.json": b'{"plan": 2}'}))
-    assert "spec.json is not what the manifest says; it was changed" in refused(file)
+    assert "spec.json differs from the manifest: it was modified" in refused(file)
     rewritten(file, lambda entries: entries.pop("spec.json"))
     assert "spec.json is missing" in refused(file)
     rewritten(file, lambda entries: entries.update({"spec.json": CONTENT["spec.json"], "more.json": b""}))
-    assert "more.json is in no manifest" in refused(file)
+    assert "more.json is not in the manifest" in refused(file)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_file_inside_that_was_changed_taken_away_or_added_is_named(file):
 )
 def test_a_path_that_leads_outside_or_hides_is_refused(file, name):
     rewritten(file, lambda entries: entries.update({name: b"x"}))
-    assert "would lie outside, or hidden" in refused(file)
+    assert "would be outside of the folder, or hidden" in refused(file)
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFDIR])
@@ -95,9 +95,9 @@ def test_links_and_special_files_are_refused(file, kind):
 def test_a_bomb_is_refused_by_what_its_table_says_and_unpacked_nowhere(file, monkeypatch):
     monkeypatch.setattr(crate, "LARGEST_BYTES", 100_000)
     rewritten(file, lambda entries: entries.update({"bomb": bytes(10**6)}))
-    assert "are read at most" in refused(file)
+    assert "are allowed" in refused(file)
     monkeypatch.setattr(crate, "MOST_FILES", 2)
-    assert "it has 4 files, and 2 are read at most" in refused(file)
+    assert "it has 4 files; at most 2 are allowed" in refused(file)
 
 
 def test_what_a_table_understates_is_not_unpacked_at_all(tmp_path):
@@ -116,17 +116,17 @@ def test_what_a_table_understates_is_not_unpacked_at_all(tmp_path):
 def test_what_unpacks_without_a_bound_is_refused(file):
     with zipfile.ZipFile(file, "a", zipfile.ZIP_BZIP2) as archive:
         archive.writestr("bomb", bytes(1000))
-    assert "bomb is compressed in another way than by deflate" in refused(file)
+    assert "bomb is not compressed by deflate" in refused(file)
 
 
 def test_a_file_that_would_be_a_folder_too_is_refused(file):
     rewritten(file, lambda entries: entries.update({"results/result_0.txt/more": b""}))
-    assert "results/result_0.txt/more lies in what is a file, too" in refused(file)
+    assert "results/result_0.txt/more lies below a file" in refused(file)
 
 
 def test_numbers_that_are_none_are_no_json(tmp_path):
     crate.write(tmp_path / "file.zip", {"a.json": b'{"runs": NaN}'})
-    with pytest.raises(RequestError, match=r"its a\.json is no JSON \(it has the number NaN\)"):
+    with pytest.raises(RequestError, match=r"its a\.json is not JSON \(it has the number NaN\)"):
         crate.read(tmp_path / "file.zip").json("a.json")
 
 
@@ -157,7 +157,7 @@ def test_a_name_that_comes_twice_is_refused(file):
 )
 def test_a_manifest_that_is_none_is_refused(file, manifest):
     rewritten(file, lambda entries: entries.update({"manifest.json": manifest}))
-    assert "its manifest.json is none" in refused(file)
+    assert "its manifest.json is invalid" in refused(file)
 
 
 def test_a_root_that_does_not_follow_and_another_format_are_refused(file):
@@ -170,7 +170,7 @@ def test_a_root_that_does_not_follow_and_another_format_are_refused(file):
         return within
 
     rewritten(file, change("root", "0" * 64))
-    assert "root of its manifest does not follow" in refused(file)
+    assert "root of its manifest does not match" in refused(file)
     rewritten(file, change("format", 2))
     assert "it has format 2" in refused(file)
 
@@ -203,7 +203,7 @@ def test_signatures_are_held_against_the_signers_that_the_user_names(tmp_path):
     assert crate.read(signed, allowed_signers=several).trusted
     unknown = crate.read(signed)
     assert unknown.signed_by.startswith("SHA256:") and not unknown.trusted
-    assert "not validly signed by anybody whom" in refused(
+    assert "it has no valid signature of a signer in" in refused(
         signed, allowed_signers=tmp_path / "theirs_allowed"
     )
     plain = tmp_path / "plain.zip"
@@ -214,6 +214,6 @@ def test_signatures_are_held_against_the_signers_that_the_user_names(tmp_path):
     with zipfile.ZipFile(other) as archive:
         foreign = archive.read("manifest.json.sig")
     rewritten(signed, lambda entries: entries.update({"manifest.json.sig": foreign}))
-    assert "not validly signed" in refused(signed)
+    assert "no valid signature" in refused(signed)
     with pytest.raises(RequestError, match="cannot sign"):
         crate.write(tmp_path / "none.zip", CONTENT, key=tmp_path / "no_key")

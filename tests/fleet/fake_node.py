@@ -62,7 +62,7 @@ def train(words):
             (folder / "result_0.txt").write_text(log(folder.parent.name))
         (folder / "system.json").write_text(json.dumps({"threads_per_rank": 4}))
     say(alive=True)
-    say(ended=1, told="a sentence of its own")
+    say(ended=1, message="a sentence of its own")
 
 
 def slowness(kind):

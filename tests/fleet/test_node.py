@@ -51,11 +51,11 @@ def test_a_command_that_is_told_to_stop_is_ended_and_the_next_is_carried_out(nod
     node.send(waiting(tmp_path))
     started(tmp_path)
     answer = node.ask({"ask": "stop"}, "ended", LIMIT)
-    assert answer["told"] == "it was told to stop"
+    assert answer["message"] == "the requester stopped it"
     assert not processes(tmp_path)
     assert (tmp_path / "told" / "training.stdout").exists()
     again = waiting(tmp_path) | {"words": ["--version"]}
-    assert node.ask(again, "ended", LIMIT) == {"ended": 0, "told": ""}
+    assert node.ask(again, "ended", LIMIT) == {"ended": 0, "message": ""}
 
 
 def test_when_nobody_asks_any_more_its_command_is_ended(node, tmp_path):
@@ -69,4 +69,4 @@ def test_a_folder_that_cannot_be_written_is_an_answer(node, tmp_path):
     (tmp_path / "told").write_text("a file")
     answer = node.ask(waiting(tmp_path), "ended", LIMIT)
     assert answer["ended"] is None
-    assert "File exists" in answer["told"]
+    assert "File exists" in answer["message"]

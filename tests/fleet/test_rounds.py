@@ -91,23 +91,35 @@ def test_nodes_train_one_after_the_other_where_that_is_asked(tmp_path):
 @pytest.mark.parametrize(
     ("ill", "sentence"),
     [
-        ("slow", "takes 100% longer than others of its type (15% may be chance); 40% of the processor time"),
-        ("wrong", "does not end as on 3 of 4 nodes of its type; evaluation 1 found 0.25 instead of 0.5."),
+        (
+            "slow",
+            (
+                "takes 100% longer than others of its type (within chance: 15%); other processes or CPU "
+                "limits took 40% of its CPU demand"
+            ),
+        ),
+        ("wrong", "has another result than 3 of 4 nodes of its type; evaluation 1 gave 0.25 instead of 0.5."),
         (
             "bit",
-            "does not end as on 3 of 4 nodes of its type; its evaluations are the same, and its weights are not",
+            (
+                "has another result than 3 of 4 nodes of its type; its evaluations are equal, but its weights "
+                "differ"
+            ),
         ),
-        ("moody", "computes wrongly now and then: with the same seed it does not end the same twice"),
-        ("version", "has torch 9.9.9, and 3 of 4 have 2.9.1."),
-        ("ahead", "has a clock that is 30.0 s ahead of the others'"),
+        ("moody", "computes incorrectly at times: two trainings with the same seed differ"),
+        ("version", "has torch 9.9.9, but 3 of 4 have 2.9.1."),
+        ("ahead", "has a clock that is 30.0 s ahead of the median of the others"),
         ("dies", "was lost while it trained: its program ended with exit code 7."),
-        ("hangs", "was lost while it trained: it has given no sign of life for 1 s."),
+        ("hangs", "was lost while it trained: no heartbeat for 1 s."),
         ("unreachable", "never answered: its program ended with exit code 1: no route to host."),
-        ("nonsense", "never answered: it does not say what it is."),
-        ("timeless", "did not train: a unit of its training took 0 s by its log"),
+        ("nonsense", "never answered: its answer has no facts of the machine."),
+        ("timeless", "did not train: its log has an invalid pace of 0 s"),
         (
             "unwritten",
-            "did not train: its training died (its log has no end); it said: a sentence of its own.",
+            (
+                "did not train: its training died (its log has no end); its output ends with: a sentence of "
+                "its own."
+            ),
         ),
     ],
 )
@@ -138,14 +150,14 @@ def test_what_took_long_for_a_while_only_is_not_believed(tmp_path):
 def test_a_pair_that_was_disturbed_and_ended_otherwise_is_not_excused(tmp_path):
     found, _ = checked(tmp_path, "a", "doubtful", "b", "c")
     assert [(finding.nodes, finding.kind) for finding in found.findings] == [(("doubtful", "b"), "together")]
-    assert "weights are not" in found.findings[0].sentence
+    assert "its weights differ" in found.findings[0].sentence
 
 
 def test_a_node_that_never_says_a_word_is_not_waited_for_longer_than_the_limit(tmp_path):
     began = time.monotonic()
     found, _ = checked(tmp_path, "silent", "a", "b", together=False)
     assert found.sick() == {"silent"}
-    assert "never answered: it has given no sign of life for 4 s" in sentences(found)[("silent",)]
+    assert "never answered: no heartbeat for 4 s" in sentences(found)[("silent",)]
     assert time.monotonic() - began < 90, "it is silent for 100 s"
 
 
@@ -162,7 +174,7 @@ def test_types_of_machines_are_compared_within_themselves(tmp_path):
     assert found.state == "good"
     assert [kind.nodes for kind in found.types] == [("a", "b"), ("other-1", "other-2")]
     (note,) = found.notes
-    assert note.startswith("There are 2 types of machines")
+    assert note.startswith("There are 2 machine types")
     assert len(done) == 5
 
 
@@ -170,13 +182,13 @@ def test_a_node_alone_cannot_be_told_to_be_good(tmp_path):
     found, _ = checked(tmp_path, "a")
     assert found.state == "cannot tell"
     assert [one.kind for one in found.undecided] == ["wrong", "slow"]
-    assert all("alone of its type" in one.sentence for one in found.undecided)
+    assert all("the only node of its type" in one.sentence for one in found.undecided)
 
 
 def test_of_two_nodes_that_compute_differently_none_is_blamed(tmp_path):
     found, _ = checked(tmp_path, "a", "bit", together=False)
     assert (found.state, found.findings) == ("cannot tell", [])
-    assert "no result of the same training is that of most of a, bit" in found.undecided[0].sentence
+    assert "no result has a majority among a, bit" in found.undecided[0].sentence
 
 
 def test_of_two_nodes_the_one_that_takes_twice_as_long_is_slow(tmp_path):

@@ -98,10 +98,10 @@ def test_the_page_names_the_best_and_what_is_extrapolated(capsys: pytest.Capture
     page.show_advice(json.loads(json.dumps(advice.as_json())), Console(width=200))
 
     out = capsys.readouterr().out
-    assert "law: 10 (1 + B / 64), from which points deviate by 0.0 %" in out
+    assert "law: 10 (1 + B / 64), residual of the points 0.0 %" in out
     assert "point +0 %, fastest, cheapest" in out
     assert out.count("above points") == 2  # in its row, and where that is explained
-    assert "batch size 256 on 64 rank(s) would be faster still" in out
+    assert "batch size 256 on 64 rank(s) would take" in out
 
 
 @pytest.mark.parametrize(
@@ -120,5 +120,5 @@ def test_what_gives_no_table_is_refused_in_a_sentence(asked: dict[str, Any], sen
 
 
 def test_a_rate_of_zero_is_refused() -> None:
-    with pytest.raises(RequestError, match="takes inf s; give a rate above 0"):
+    with pytest.raises(RequestError, match="takes inf s; it has to be above 0"):
         advisor.advise(POINTS, MASKRCNN, [1], lambda _size, _ranks: float("inf"))

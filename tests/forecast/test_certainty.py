@@ -213,7 +213,7 @@ def test_the_page_says_what_is_suspicious_off_the_law_and_out_of_reach(capsys):
 
     out = capsys.readouterr().out
     assert "SUSPICIOUS: 4 of 4 published entries of 3 submitter(s) converge earlier" in out
-    assert "batch size 2304: as a submission has 3 runs, no number of reference runs catches 10 % less" in out
+    assert "batch size 2304: as a submission has 3 runs, no number of reference runs detects 10 % less" in out
     assert "law over the batch size: 2.74e+05 (1 + B / 5873) samples" in out
     retinanet = certainty.describe(rcp.official(RETINANET), RETINANET, [], batch_size=256)
     page.show(json.loads(json.dumps(retinanet)), Console(width=250))
@@ -223,8 +223,8 @@ def test_the_page_says_what_is_suspicious_off_the_law_and_out_of_reach(capsys):
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"batch_size": 5}, "has no point at batch size 5; its points: 64, 128"),
-        ({"batch_size": 64, "less": 0.0}, "less is 0; give a part of training between 0 and 0.9"),
+        ({"batch_size": 5}, "has no point at batch size 5; it has points at: 64, 128"),
+        ({"batch_size": 64, "less": 0.0}, "less is 0; give a share of training between 0 and 0.9"),
         ({"batch_size": 128}, "has 2 runs, of which 2 are dropped; add some"),
     ],
 )

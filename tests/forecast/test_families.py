@@ -160,5 +160,5 @@ def test_who_has_published_nothing_is_told_who_has() -> None:
         RequestError, match=r"no published entries of resnet by Nobody .*NVIDIA with NVIDIA A100"
     ):
         published_pace.family(KNOWN, "resnet", "Nobody", "A", None)
-    with pytest.raises(RequestError, match="nobody in this table and round"):
+    with pytest.raises(RequestError, match="none in this table and round"):
         published_pace.family(KNOWN, "resnet", "NVIDIA", "A", "5.1.0")

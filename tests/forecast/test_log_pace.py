@@ -94,13 +94,13 @@ def test_runs_that_differ_from_each_other_are_expected_to_go_on_doing_so(tmp_pat
 
 
 def test_a_log_without_an_evaluation_tells_no_pace(tmp_path) -> None:
-    with pytest.raises(RequestError, match="has no evaluation after its run_start"):
+    with pytest.raises(RequestError, match="has no evaluation with a position after its run_start"):
         measured(tmp_path, [])
 
 
 @pytest.mark.parametrize("number", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_throughput_of_nothing_is_refused(number) -> None:
-    with pytest.raises(RequestError, match="throughput stated is"):
+    with pytest.raises(RequestError, match="The throughput is"):
         log_pace.stated(number, None, 1000)
 
 

@@ -112,7 +112,7 @@ def test_runs_that_the_schedule_ends_first_are_counted_and_end_there() -> None:
 def test_where_no_run_could_reach_the_target_there_is_nothing_to_forecast() -> None:
     short = expected(MASKRCNN, 10, 12)
 
-    with pytest.raises(RequestError, match="No run would reach the target by 5"):
+    with pytest.raises(RequestError, match="No run would reach the target before the schedule ends at 5"):
         simulate.simulate(replace(short, schedule=replace(short.schedule, until=5)), pace(), runs=5, drop=1)
 
 

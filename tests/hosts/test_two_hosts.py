@@ -123,7 +123,7 @@ def test_a_host_that_never_comes_ends_the_run_before_the_clock(two_hosts, tmp_pa
         two_hosts[0].start(*arguments(two_hosts, folder, "runs=1", "start_limit_seconds=8"))
     )
     assert code == 1
-    assert "2 ranks were requested, but 0 started within 8 s (start_limit_seconds)" in err
+    assert "2 ranks were requested, but only 0 started within 8 s (start_limit_seconds)" in err
     assert (folder / "result_0.txt").read_text() == ""
     assert no_process_is_left(two_hosts)
 
@@ -140,7 +140,7 @@ def test_when_host_0_is_killed_the_other_gives_up_and_the_campaign_can_be_resume
     finished(first)
     code, _, err = finished(other)
     assert code == 1
-    assert "Host 0 has started no run for 40 s" in err
+    assert "Host 0 has not started a run for 40 s" in err
     assert no_process_is_left(two_hosts)
 
     first = two_hosts[0].start("run", f"resume={folder}")
@@ -153,8 +153,8 @@ def test_when_host_0_is_killed_the_other_gives_up_and_the_campaign_can_be_resume
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ([], "Say which host this is, one of: launcher.node_rank=1."),
-        (["launcher.node_rank=2"], "Say which host this is, one of: launcher.node_rank=1."),
+        ([], "The number of this host is missing; add one of: launcher.node_rank=1."),
+        (["launcher.node_rank=2"], "The number of this host is missing; add one of: launcher.node_rank=1."),
         (["launcher.node_rank=1", "launcher.interfaec=eth0"], "Did you mean 'launcher.interface'?"),
         (["launcher.node_rank=1", "launcher.nproc_per_node=3"], "no option of a joining host"),
     ],
@@ -168,4 +168,4 @@ def test_a_host_that_joins_wrongly_is_told_so(several, more, sentence):
 def test_a_campaign_on_one_host_cannot_be_joined(begun):
     answer = typed("join", str(begun.jobs[0].folder), "launcher.node_rank=1")
     assert answer.returncode == 2
-    assert "launcher=inline as planned needs no other host to join" in answer.stderr
+    assert "The plan has launcher=inline on hosts that need not join" in answer.stderr

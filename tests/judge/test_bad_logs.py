@@ -359,7 +359,7 @@ def test_a_broken_note_of_how_a_run_ended_is_left_aside(ask, tmp_path, content):
 
 def test_empty_folders_and_folders_without_logs_say_so(ask, tmp_path):
     assert "result_" in ask(tmp_path)[2]
-    assert "no file or folder" in ask(tmp_path / "nowhere")[2]
+    assert "does not exist" in ask(tmp_path / "nowhere")[2]
     (tmp_path / "result.txt").write_text("x")
     assert "result_" in ask(tmp_path)[2]
 
@@ -376,7 +376,7 @@ def test_logs_of_two_benchmarks_in_one_folder_are_said(ask, tmp_path):
     head = [(key, "bert" if key == "submission_benchmark" else value, m) for key, value, m in HEAD]
     (entry / "result_3.txt").write_bytes(good_log(head))
     _, judged_tree, _ = ask(tmp_path, ruleset=None)
-    assert "log of bert" in messages(judged_tree["entries"][0]["runs"][3]["findings"])
+    assert "log is of bert" in messages(judged_tree["entries"][0]["runs"][3]["findings"])
 
 
 @pytest.mark.parametrize("name", ["result_.txt", "result_٣.txt", "result_²¹.txt", f"result_{'9' * 200}.txt"])

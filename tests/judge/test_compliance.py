@@ -296,7 +296,7 @@ def bert_log(positions, used):
         ((150_000, 300_000), 300_032, None),
         ((1, 1), 300_032, None),
         ((150_000, 450_000), 450_048, "Evaluation 2 is at sample 450000, due at 300000"),
-        ((150_000, 300_000), 150_016, "training took 150016 samples; its last evaluation was due at 300000"),
+        ((150_000, 300_000), 150_016, "is 150016, but the last evaluation was due at 300000 samples"),
     ],
 )
 def test_samples_behind_the_last_evaluation_are_held_against_the_schedule(positions, used, said):

@@ -67,7 +67,7 @@ def test_a_plan_above_results_hides_nothing_and_is_told(where, content, submitte
     judged = judge(submitted)
     assert len(judged.entries) == 2
     (sentence,) = judged.skipped
-    assert "beside no results" in sentence
+    assert "has no results next to it" in sentence
     assert judged.as_json()["skipped"] == [sentence]
 
 
@@ -95,7 +95,7 @@ def test_how_many_logs_of_repeated_runs_were_passed_over_is_told(tmp_path):
     judged = judge(tmp_path, ruleset_name=None)
     assert len(judged.entries) == 1
     (sentence,) = judged.skipped
-    assert "2 log(s) of runs that were repeated (result_0_1.txt, result_0_2.txt)" in sentence
+    assert "2 log(s) of repeated runs (result_0_1.txt, result_0_2.txt)" in sentence
 
 
 def test_a_folder_called_failed_hides_no_entry(submitted):
@@ -195,8 +195,8 @@ def test_times_of_another_entry_in_logs_that_differ_are_for_review(submitted):
     _, small = judge(submitted).entries
     findings = [finding for verdict in small.verdicts for finding in verdict.findings]
     assert [(finding.check, finding.grade) for finding in findings] == [("same_times", "review")] * MINI.runs
-    assert "took the same milliseconds as those of" in findings[0].message
-    assert "us/results/big/resnet/result_0.txt, which belongs to another entry" in findings[0].message
+    assert "have the same times, to the millisecond, as those of" in findings[0].message
+    assert "us/results/big/resnet/result_0.txt of another entry" in findings[0].message
 
 
 @pytest.mark.parametrize(("below", "grade"), [("us/results/big/resnet", "breaks"), ("mine", "review")])
@@ -207,7 +207,5 @@ def test_a_plan_of_another_round_than_its_folder_is_told(tmp_path, below, grade)
     (entry,) = judge(campaign(folder, GOOD), ruleset_name=None).entries
     (of_plan,) = [finding for finding in entry.findings if finding.check == "round"]
     assert of_plan.grade == grade
-    assert (
-        "names the ruleset mini-1.0, and the folder that it lies in is of training-1.1.0" in of_plan.message
-    )
+    assert "has the ruleset mini-1.0, but lies in a folder of training-1.1.0" in of_plan.message
     assert entry.score.valid == (grade == "review")

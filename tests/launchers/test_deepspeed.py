@@ -68,15 +68,15 @@ def test_without_pdsh_other_hosts_are_out_of_reach(monkeypatch, tmp_path):
 
 def test_gpus_that_its_launcher_would_not_choose_are_refused_to_it_alone(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    assert "does not heed CUDA_VISIBLE_DEVICES=2,3" in refusal()
+    assert "ignores CUDA_VISIBLE_DEVICES=2,3" in refusal()
     assert refusal(starter=Starter.torchrun) is None
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_pieces_of_tensors_are_refused_to_optimizers_that_look_at_whole_ones(stage):
-    assert "this benchmark's is lars" in refusal("resnet", zero_stage=stage)
+    assert "this benchmark uses lars" in refusal("resnet", zero_stage=stage)
     named_nowhere = Launcher(Config(zero_stage=stage)).refuse(bert("bert_mini"))
-    assert named_nowhere is not None and "this benchmark's is none of them" in named_nowhere
+    assert named_nowhere is not None and "this benchmark uses none of them" in named_nowhere
     assert refusal("resnet_sgd", zero_stage=stage) is None
     assert refusal("resnet", zero_stage=0) is None
 

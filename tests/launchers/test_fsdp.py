@@ -124,9 +124,9 @@ def test_replicas_are_told_of_the_whole_model(found: Any, alone: Any) -> None:
 @pytest.mark.parametrize(
     ("benchmark", "said"),
     [
-        ("resnet", "this benchmark's is lars. Use launcher=torchrun without it"),
-        ("bert_mini", "this benchmark's is none of them"),
-        ("dlrm_mini", "not for dlrm_mini, which divides its tables itself"),
+        ("resnet", "this benchmark uses lars. Use launcher=torchrun without it"),
+        ("bert_mini", "this benchmark uses none of them"),
+        ("dlrm_mini", "does not support dlrm_mini, which shards its tables itself"),
     ],
 )
 def test_what_cannot_be_divided_is_refused(benchmark: str, said: str) -> None:

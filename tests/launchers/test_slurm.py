@@ -132,7 +132,7 @@ def test_what_makes_no_batch_script_is_refused(options, word):
 def test_an_allocation_that_is_too_small_is_refused():
     batch = Batch(Config(nodes=2, parallel=2))
     reason = batch.refuse_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3"})
-    assert reason == "4 node(s) were planned, but the allocation of Slurm job 7 has 3; nothing was started."
+    assert reason == "4 node(s) are required, but the allocation of Slurm job 7 has 3; nothing was started."
     assert batch.refuse_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4"}) is None
 
 

@@ -139,8 +139,8 @@ def refusal(
         ("gpt_oss_20b_mini", (), {}, "is not for gpt_oss_20b_mini"),
         ("llama31_8b_mini", (), {"ranks": 3}, "launcher.tensor_parallel=2 does not divide 3 ranks"),
         ("llama31_8b_mini", (), {"tensor_parallel": 0}, "launcher.tensor_parallel=0 does not divide 2 ranks"),
-        ("llama31_8b_mini", (), {"shard": Shard.fsdp}, "was not tried with launcher.shard=fsdp"),
-        ("llama31_8b_mini", ("benchmark.compile=true",), {}, "was not tried with benchmark.compile=true"),
+        ("llama31_8b_mini", (), {"shard": Shard.fsdp}, "is not tested with launcher.shard=fsdp"),
+        ("llama31_8b_mini", ("benchmark.compile=true",), {}, "is not tested with benchmark.compile=true"),
         (
             "llama31_8b_mini",
             ("benchmark.model.key_value_heads=1",),

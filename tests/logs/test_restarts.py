@@ -119,5 +119,5 @@ def test_a_run_that_was_started_again_is_no_closed_result(tmp_path, with_plan):
 def test_faults_that_were_planned_are_no_closed_result_though_none_struck(tmp_path, asked, broken):
     plan(campaign(tmp_path, ["good"] * 5), request={"faults": asked})
     judgement = judged(tmp_path)
-    assert any("Fault injection was planned" in reason for reason in judgement.score.reasons) is broken
+    assert any("The plan has fault injection" in reason for reason in judgement.score.reasons) is broken
     assert [one.grade for one in judgement.findings if one.check == "faults"] == ["breaks"] * broken

@@ -165,7 +165,7 @@ def test_a_tracker_that_hangs_is_given_up_and_leaves_no_process(begun):
     watcher = tracking(begun, "wandb", said, limit=1, target=hanging)
     run(begun, [watcher], FakeLauncher())
     assert judged(begun).score.valid
-    assert "was given up" in said[0]
+    assert "was stopped" in said[0]
     assert not watcher._process.is_alive()
 
 
@@ -176,7 +176,7 @@ def test_a_tracker_that_never_becomes_ready_is_given_up_before_the_first_run(beg
     run(begun, [watcher], FakeLauncher())
     assert judged(begun).score.valid
     assert len(said) == 1
-    assert "was not ready after 1 s and was given up" in said[0]
+    assert "was not ready after 1 s and was stopped" in said[0]
     assert not watcher._process.is_alive()
 
 

@@ -107,12 +107,12 @@ def test_a_program_of_somebody_elses_makes_a_valid_score(place):
     assert "run 3 of 3: finished, epoch 4" in ran.stdout, "the log is followed while it grows"
     seeds = {line["value"] for index in range(3) for line in log_of("out", index) if line["key"] == "seed"}
     assert len(seeds) == 3
-    assert "A program of the user's own has trained." in ran.stdout
-    assert "which samples it trained on" in ran.stdout
+    assert "The training program is the user's own." in ran.stdout
+    assert "the training samples and their order" in ran.stdout
     for verb in ("score", "judge", "report"):
         told = train_bench(verb, "out", *(["--to", "page.html"] if verb == "report" else []))
         assert told.returncode == 0, told.stdout + told.stderr
-    assert "A program of the user" in Path("page.html").read_text()
+    assert "The training program is the user" in Path("page.html").read_text()
 
 
 @pytest.mark.full
@@ -202,7 +202,7 @@ def test_a_sweep_leaves_the_commas_of_a_command_alone(place):
         (["command=python my.py {sede}"], "names {sede}, which stands for nothing; known: data_dir, folder"),
         (["command=python -c 'print({})'"], "a brace in 'print({})' that encloses no name; write {{ and }}"),
         ([], "waves has no code; say what trains this benchmark, command='python my.py'"),
-        (["command=true", "trust=true"], "trust=true is for a campaign that was begun"),
+        (["command=true", "trust=true"], "trust=true is only for an existing campaign"),
         (["command=true", "stall_limit_seconds=0"], "stall_limit_seconds is 0; it has to be above 0"),
         (
             ["command=true", "benchmark.hyperparameters.learning_rate=0"],
@@ -288,7 +288,7 @@ def test_when_what_watches_a_program_is_killed_the_program_ends_with_it(place):
 @pytest.mark.full
 def test_a_silent_program_is_ended_by_the_limits_that_its_user_gives(place):
     ran = run("runs=1", "start_limit_seconds=3", command="sleep 100")
-    assert "its program has written no line of its log within 3 s (start_limit_seconds)" in ran.stderr
+    assert "its program has not written a log line within 3 s (start_limit_seconds)" in ran.stderr
     ran = run("runs=1", "stall_limit_seconds=1", command=spelled("hang"), output="stalled")
     assert "no heartbeat of rank 0 for 11 s (stall_limit_seconds)" in ran.stderr
 
@@ -302,7 +302,7 @@ def test_two_ranks_under_torchrun_are_told_their_place(place):
     jobs = [json.loads(Path(f"out/ranks/run_0/job_{rank}.json").read_text()) for rank in (0, 1)]
     assert [(job["rank"], job["world_size"], job["local_rank"]) for job in jobs] == [(0, 2, 0), (1, 2, 1)]
     assert jobs[0]["log"] == jobs[1]["log"]
-    assert "whether its ranks held the same model" in ran.stdout
+    assert "equal models on all ranks" in ran.stdout
     killed = run(*two, command=spelled("killed"), output="killed")
     assert "Run 1 of 1 failed: rank 0 killed by SIGKILL" in killed.stderr
     assert ends("killed") == ["aborted"]
@@ -321,7 +321,7 @@ def test_a_campaign_goes_on_and_repeats_what_failed(place, monkeypatch):
     monkeypatch.chdir(place)
     resumed = train_bench("run", "resume=work/out", "retry_failed=true")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    assert "This run was tried 2 times" in resumed.stdout
+    assert "This run had 2 attempts" in resumed.stdout
 
 
 @pytest.mark.full
@@ -333,7 +333,7 @@ def test_a_program_that_changed_since_it_was_planned_is_no_result(place):
     Path("out/result_2.txt").unlink()
     program.write_text(PROGRAM.read_text() + "# faster\n")
     resumed = train_bench("run", "resume=out")
-    assert "this campaign goes on with other content of mine.py than was planned" in resumed.stderr
+    assert "this campaign continues with other content of mine.py than planned" in resumed.stderr
     assert resumed.returncode == 1
 
 
@@ -349,10 +349,10 @@ def test_the_command_of_somebody_else_is_shown_and_not_carried_out(place, monkey
     refused = train_bench("run", "resume=out")
     assert refused.returncode == 2
     assert (
-        f"a command that you have not given here: touch {place / 'evil'} (in {place / 'work'})"
+        f"a command that you have not started or trusted before: touch {place / 'evil'} (in {place / 'work'})"
         in refused.stderr
     )
-    assert "Add trust=true if it may." in refused.stderr
+    assert "Add trust=true to allow it." in refused.stderr
     assert not (place / "evil").exists()
     train_bench("run", "resume=out", "trust=true")
     assert (place / "evil").exists()
@@ -383,9 +383,9 @@ def test_results_are_packaged_with_the_files_that_the_command_names(place):
     assert copied.read_text() == PROGRAM.read_text()
     program.write_text("")
     refused = train_bench("package", "out", "--to", "again")
-    assert "its program ran with another mine.py than there is now" in refused.stderr
+    assert "its program ran with another mine.py than the current one" in refused.stderr
     judged = train_bench("judge", "submission", "--ruleset", "mini-1.0")
-    assert "A program of the user's own has trained." in judged.stdout, (
+    assert "The training program is the user's own." in judged.stdout, (
         "what is not known is told of a package, too"
     )
 

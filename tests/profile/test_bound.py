@@ -249,4 +249,4 @@ def test_the_bound_is_compared_with_what_ranks_took_in_the_mean():
 def test_savings_that_overlap_are_told_as_such():
     one = rank()
     one["bound"] = measured()
-    assert "they overlap, so they must not be added" in "\n".join(in_sentences(profile(one)))
+    assert "they overlap and must not be added" in "\n".join(in_sentences(profile(one)))

@@ -61,7 +61,7 @@ def test_a_rank_that_is_late_is_named(profiled):
 
 
 def test_a_rank_that_shares_its_processor_is_named_with_how_much_of_it_it_had(profiled):
-    assert_found(profiled, "a_slow_rank", "straggler", "rank 1 on", "had a processor for")
+    assert_found(profiled, "a_slow_rank", "straggler", "rank 1 on", "had a CPU for")
 
 
 def test_ranks_without_a_fault_wait_for_nobody_in_particular(profiled):

@@ -21,6 +21,6 @@ def test_a_peak_is_measured_or_stated(monkeypatch):
     measured = peak.measure(torch.device("cpu"), Precision.fp32, None)
     assert measured.flop_per_second > 1e8
     assert min(measured.bytes_per_second.values()) > 1e6
-    assert measured.source.startswith("measured here: a product of fp32 matrices of side ")
+    assert measured.source.startswith("measured here by a fp32 matrix product of size ")
     stated = peak.measure(torch.device("cpu"), Precision.fp32, 312.0)
     assert (stated.flop_per_second, stated.source) == (pytest.approx(312e12), "stated")

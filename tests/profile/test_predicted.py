@@ -1,4 +1,4 @@
-"""The time of a step is predicted from its bricks, which are kept."""
+"""The time of a step is predicted from its operators   , which are kept."""
 
 import json
 
@@ -12,7 +12,7 @@ from train_bench.core.job import Device
 from train_bench.plan import discover
 from train_bench.profile import bricks, predicted
 from train_bench.profile.predicted import Known
-from train_bench.report.profile import _of_prediction
+from train_bench.report.profile import _prediction_lines
 
 CPU = torch.device("cpu")
 
@@ -38,9 +38,9 @@ def test_a_step_is_predicted_by_the_bricks_of_all_its_phases(first):
     assert told["step_seconds"] == pytest.approx(sum(phases.values()))
     assert 0 < told["unique"] < told["operators"]
     assert "convolution" in {row["class"] for row in told["dearest"]}
-    said = list(_of_prediction(told))
-    assert said[0].startswith("fake will take ")
-    assert f"bricks      {told['unique']}, of which 0 were known" in said[-9]
+    said = list(_prediction_lines(told))
+    assert said[0].startswith("Predicted time of a step of fake")
+    assert f"operators   {told['unique']} unique, 0 of them cached" in said[-9]
 
 
 @pytest.mark.full

@@ -92,16 +92,16 @@ def test_the_waterfall_goes_from_the_peak_to_the_window_and_adds_up():
 def test_the_share_of_the_peak_names_its_denominator_and_padding_is_no_use():
     told = profile(rank())["compute"]
     assert told["share_of_peak"] == told["mfu"] == pytest.approx(3e9 / 8 / 2e9)
-    assert told["denominator"] == "2e+09 FLOP/s a rank, stated"
+    assert told["denominator"] == "2e+09 FLOP/s per rank, stated"
     assert profile(rank() | {"padded": True})["compute"]["mfu"] is None
 
 
 def test_waiting_for_data_is_told_by_what_its_thread_does_meanwhile():
     answer = profile(rank(input=8.0))["answer"]
     assert answer["sentence"].startswith(
-        "fake waits 51% for data (critical): the training process makes them itself"
+        "fake waits 51% for data (critical): the training process makes the batches itself"
     )
-    assert "data.workers=1 is expected to save at most 51%" in answer["sentence"]
+    assert "data.workers=1, which saves at most 51%" in answer["sentence"]
     nearly = profile(rank(input=0.4))["answer"]["findings"]
     assert "input" not in [finding["name"] for finding in nearly]
 
@@ -110,7 +110,7 @@ def test_time_in_which_others_have_the_processor_is_not_blamed_on_the_data():
     assert "input" in [finding["name"] for finding in profile(rank(input=2.0))["answer"]["findings"]]
     disturbed = profile(rank(input=2.0, had=0.2))
     assert "input" not in [finding["name"] for finding in disturbed["answer"]["findings"]]
-    assert "had a processor for 20% of the time" in disturbed["notes"][0]
+    assert "had a CPU for 20% of their computing time" in disturbed["notes"][0]
 
 
 def test_work_between_steps_is_told_where_it_takes_most():
@@ -129,14 +129,16 @@ def test_a_slow_rank_is_named_and_what_others_wait_for_it_is_no_transfer():
     assert [row["last"] for row in together["ranks"]] == [0.0, 1.0]
     assert together["ranks"][1]["late_seconds"] == pytest.approx(3.0, abs=3)
     sentence = profile(fast, slow)["answer"]["sentence"]
-    assert "rank 1 on here is last in 100% of the steps, and had a processor for 50% of the time" in sentence
+    assert (
+        "rank 1 on here is last in 100% of the steps, and had a CPU for 50% of its computing time" in sentence
+    )
 
 
 def test_communication_that_nobody_waits_for_is_transfer():
     pair = [rank(number, communication=4.0) for number in range(2)]
     told = profile(*pair)
     assert told["across"]["waited_seconds"] == 0
-    assert told["answer"]["sentence"].startswith("fake spends 31% on communication that nothing hides")
+    assert told["answer"]["sentence"].startswith("fake spends 31% on exposed communication")
 
 
 def test_an_overhead_above_five_percent_is_labelled():
@@ -160,19 +162,19 @@ def test_a_window_without_a_step_says_so():
 def test_the_difference_of_two_profiles_says_what_got_slower():
     told = difference.between(profile(rank()), profile(rank(input=5.0)))
     assert told["answer"]["sentence"].startswith(
-        "A step takes 45% longer (8.8e+03 to 1.28e+04 ms): most of it is input"
+        "A step takes 45% longer (8.8e+03 to 1.28e+04 ms): the largest part is input"
     )
     assert told["differ"] == []
 
 
 def test_what_is_no_profile_is_refused(tmp_path):
-    with pytest.raises(RequestError, match="There is no"):
+    with pytest.raises(RequestError, match="does not exist"):
         difference.read(tmp_path / "profile.json")
     (tmp_path / "profile.json").write_text("[]")
-    with pytest.raises(LogError, match="is no profile"):
+    with pytest.raises(LogError, match="is not a profile"):
         difference.read(tmp_path / "profile.json")
     (tmp_path / "profile.json").write_text(json.dumps(profile(rank()) | {"version": 99}))
-    with pytest.raises(LogError, match="has version 99 of a profile; this train_bench reads 1"):
+    with pytest.raises(LogError, match="has profile version 99, but this train_bench reads 1"):
         difference.read(tmp_path / "profile.json")
 
 
@@ -191,4 +193,4 @@ def test_what_logs_do_not_tell_apart_is_not_called_training_alone(tmp_path):
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(line for line in lines if '"eval_st' not in line))
     sentence = logs.profile(tmp_path, "mini-1.0")["answer"]["sentence"]
-    assert "in training and evaluations, which some of its logs do not tell apart" in sentence
+    assert "in training and evaluations, which some of its logs do not separate" in sentence

@@ -99,10 +99,7 @@ def test_a_line_joins_what_is_valid_and_marks_the_rest(visit, nights):
     assert [one[1:] for one in by_ranks[4]] == [["lines+markers", 1]]
     rows = seen.page.locator("#results tbody tr")
     assert rows.count() == 5
-    assert (
-        rows.filter(has_text="Incomplete: 2 of 5 runs are there.").locator(".badge").inner_text()
-        == "NOT VALID"
-    )
+    assert rows.filter(has_text="Incomplete: 2 of 5 runs.").locator(".badge").inner_text() == "NOT VALID"
 
 
 def test_filters_narrow_plots_and_tables_together(visit, nights):
@@ -154,9 +151,7 @@ def test_scaling_is_joined_within_a_family_and_pareto_fronts_say_what_is_not_kno
     seen.page.get_by_label("Across").select_option("score_minutes")
     seen.page.get_by_label("Up").select_option("joules")
     note = seen.page.locator("#factors-note").inner_text()
-    assert (
-        note == "energy to the target in joules of 1 of 2 is not known (no power logs). These are not drawn."
-    )
+    assert note == "energy to the target in joules of 1 of 2 is unknown (no power logs). These are not drawn."
     seen.page.get_by_label("Up").select_option("cost")
     seen.page.wait_for_function(
         "document.querySelector('[data-name=factors]').data.some(one => one.name.endsWith('Pareto front'))"
@@ -192,7 +187,7 @@ def test_the_runs_of_the_latest_results_are_in_the_page_up_to_a_bound_that_it_st
     buttons.nth(1).click()
     assert seen.page.locator("#runs-of-result tbody tr").count() == 5
     buttons.nth(2).click()
-    assert "are not in this page" in seen.page.locator("#runs").inner_text()
+    assert "only the runs of the latest results" in seen.page.locator("#runs").inner_text()
 
 
 @pytest.mark.parametrize("width", [400, 1400])

@@ -150,4 +150,4 @@ def test_opinions_of_the_official_checkers_are_told_with_what_they_agree_with():
     shown = on_a_terminal(findings.show, {"entries": [entry(official=opinions)], "unjudged": []})
     assert "official rcp: crash, agrees (KeyError: 'dlrm')" in shown
     assert "official seeds: fail, DISAGREES" in shown
-    assert "official package: pass, has no verdict of ours to compare" in shown
+    assert "official package: pass, our judge has no verdict to compare" in shown

@@ -17,7 +17,7 @@ def job(number, *, minutes, score=None, benchmark="resnet_mini"):
         "benchmark": benchmark,
         "target": "top1 >= 0.9",
         "valid": score is not None,
-        "reasons": [] if score else [f"Incomplete: {len(runs)} of 5 runs are there."],
+        "reasons": [] if score else [f"Incomplete: {len(runs)} of 5 runs."],
     }
     return {
         "number": number,

@@ -36,7 +36,7 @@ def test_a_campaign_is_seen_as_it_goes_on_to_its_end(visit, plan, tmp_path, monk
         seen = visit(f"http://127.0.0.1:{server.server_port}/")
         page = seen.page
         page.get_by_role("link", name="campaign", exact=False).last.click()
-        page.get_by_text("The campaign goes on and is expected to end").wait_for()
+        page.get_by_text("The campaign is running: expected to end").wait_for()
         page.get_by_text("1 of 5 runs are finished").wait_for()
         rows = page.get_by_role("region", name="Evaluations of run 1").locator("tbody tr")
         rows.nth(2).wait_for()

@@ -66,7 +66,7 @@ def test_two_ranks_on_two_nodes_give_a_result_like_any_other(tmp_path, starter, 
     answer = train_bench(*arguments, "launcher.wait=true", f"output={folder}", timeout=280)
     assert answer.returncode == 1, answer.stderr
     judged = score(folder)
-    assert judged["reasons"] == ["Incomplete: 1 of 5 runs are there."]
+    assert judged["reasons"] == ["Incomplete: 1 of 5 runs."]
     assert (judged["runs"][0]["status"], judged["world_size"]) == (status, 2)
     assert {path.name for path in (folder / "ranks" / "run_0").glob("rank_*.json")} == {
         "rank_0.json",
@@ -83,7 +83,7 @@ def test_slurm_starts_a_program_of_the_users_own_as_it_starts_a_reference(tmp_pa
     assert [run["status"] for run in score(folder)["runs"]] == ["success"]
     jobs = [json.loads((folder / f"ranks/run_0/job_{rank}.json").read_text()) for rank in (0, 1)]
     assert [(job["rank"], job["world_size"], job["local_rank"]) for job in jobs] == [(0, 2, 0), (1, 2, 0)]
-    assert "A program of the user's own has trained." in answer.stdout
+    assert "The training program is the user's own." in answer.stdout
 
 
 @pytest.mark.full
@@ -144,7 +144,7 @@ def test_a_short_allocation_starts_nothing(tmp_path):
     own = ["srun", "--nodes=1", "--ntasks=1", sys.executable, "-m", *command]
     answer = subprocess.run(own, capture_output=True, text=True, cwd=ROOT)
     assert answer.returncode == 2
-    assert "2 node(s) were planned, but the allocation" in answer.stderr
+    assert "2 node(s) are required, but the allocation" in answer.stderr
     assert not (tmp_path / "campaign").exists()
 
 

@@ -57,7 +57,7 @@ def test_a_line_is_of_one_task_on_one_system_and_joins_no_copy_and_nothing_that_
     nights = lines[2]
     assert list(nights) == ["1", "2", "3", "6"]  # by date
     assert {number for number, point in nights.items() if point["joined"]} == {"1", "3"}
-    assert nights["2"]["reasons"] == ["Incomplete: 4 of 5 runs are there."]
+    assert nights["2"]["reasons"] == ["Incomplete: 4 of 5 runs."]
     assert nights["6"]["copy_of"] == nights["1"]["folder"]
     assert nights["1"]["began"] == "2020-11-11T00:00:00+00:00"
     assert nights["3"]["other_versions"] == ["torch 2.12 instead of 2.11"]
@@ -141,7 +141,7 @@ def test_the_command_tells_the_same_as_table_csv_and_json(store, capsys):
     }
     assert sum(row["joined"] == "true" for row in rows) == 3
     assert tell(["benchmark=none", "--store", str(store)]) == 0
-    assert "has no such result" in capsys.readouterr().out
+    assert "has no result for these filters" in capsys.readouterr().out
 
 
 def test_the_page_has_the_same_points_and_their_runs_with_findings(store, tmp_path, capsys):

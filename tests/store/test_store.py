@@ -103,7 +103,7 @@ def test_a_log_that_changed_is_named_once_and_the_store_says_what_logs_say_now(t
     (folder / "result_4.txt").unlink()
     changed, removed = index(store, folder).changed
     assert f"{folder}/result_3.txt changed since it was indexed" in changed
-    assert f"{folder}/result_4.txt is no longer there" in removed
+    assert f"{folder}/result_4.txt was indexed, but no longer exists" in removed
     index(tmp_path / "b.db", folder)
     assert rows(store) == rows(tmp_path / "b.db")
     assert index(store, folder).changed == ()
@@ -231,8 +231,8 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path):
         connection.execute("PRAGMA user_version = 99")
     before = {path: path.read_bytes() for path in (text, other, newer)}
     for path, reason in (
-        (text, "no store"),
-        (other, "no store"),
+        (text, "not a store"),
+        (other, "not a store"),
         (newer, "another version"),
         (tmp_path, "file"),
     ):
@@ -267,7 +267,7 @@ def test_a_campaign_feeds_the_store_that_it_is_given_after_its_score_is_written(
     assert as_if_run(folder, f"resume={folder}", f"store={store}") == 0
     (folder / "result_0.txt").unlink()
     assert as_if_run(folder, f"store={store}") == 1
-    assert "result_0.txt is no longer there" in capsys.readouterr().err
+    assert "result_0.txt was indexed, but no longer exists" in capsys.readouterr().err
 
 
 def test_a_store_that_cannot_be_fed_costs_a_warning_and_no_result(tmp_path, as_if_run, capsys):

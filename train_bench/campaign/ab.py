@@ -38,15 +38,15 @@ def to_compare(paths: Sequence[Path]) -> list[Path]:
     if pairs:
         one, other = folders(pairs[0])
         raise RequestError(
-            f"{pairs[0]} holds two campaigns that took turns. Compare them by train-bench compare {pairs[0]}, or name "
+            f"{pairs[0]} is a pair of campaigns. Compare them by train-bench compare {pairs[0]}, or give "
             f"one of them, {one} or {other}."
         )
     if len(paths) == 1:
-        raise RequestError(f"{paths[0]} is one campaign; name another to compare with it.")
-    seen: dict[Path, Path] = {}
+        raise RequestError(f"{paths[0]} is a single campaign; give a second one to compare it with.")
+    given: dict[Path, Path] = {}
     for path in paths:
-        if seen.setdefault(path.resolve(), path) is not path:
-            raise RequestError(f"{path} is given twice; a campaign is compared with another one.")
+        if given.setdefault(path.resolve(), path) is not path:
+            raise RequestError(f"{path} is given twice; give two different campaigns.")
     return list(paths)
 
 
@@ -58,7 +58,8 @@ def refuse(a: Plan, b: Plan) -> None:
     ):
         if one != other:
             raise RequestError(
-                f"against= changes the {what} from {one} to {other}; times are compared at one {what} only."
+                f"against= changes the {what} from {one} to {other}; times are comparable only at the same "
+                f"{what}."
             )
 
 
@@ -74,7 +75,7 @@ def take_turns(
         for _, _, side in turns:
             next(campaigns[side])
         for campaign in campaigns:
-            for _ in campaign:  # to its end, where it tells its watcher so
+            for _ in campaign:  # to its end, which notifies the observers
                 pass
     except (LaunchError, Interrupted) as error:
         continued = f"train-bench run resume={folder} continues both campaigns."

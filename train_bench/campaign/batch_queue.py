@@ -34,7 +34,8 @@ def check(batch: Batch) -> None:
             raise RequestError(reason)
     elif shutil.which(batch.needs) is None:
         raise RequestError(
-            f"There is no command {batch.needs} here; run this where jobs are submitted, or use another launcher."
+            f"The command {batch.needs} is not installed here; run this on a login node, or choose another "
+            "launcher."
         )
 
 
@@ -50,7 +51,7 @@ def hand_over(
     if batch.wait:
         return
     settling = _number(process.answer(batch.settlement(folder, number, (*PROGRAM, "settle", str(folder)))))
-    tell(f"job {settling} judges them when it has ended; train-bench settle {folder} does so at any time")
+    tell(f"job {settling} judges them afterwards; train-bench settle {folder} does so at any time")
 
 
 def run_argv(jobs: Sequence[Job], overrides: Sequence[str]) -> tuple[str, ...]:
@@ -77,13 +78,11 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
             if tasks:
                 before, heard = tasks, time.monotonic()
             elif time.monotonic() - heard > SILENCE_SECONDS:
-                raise LaunchError(
-                    f"The batch system has known nothing of job {number} for {SILENCE_SECONDS:g} s."
-                )
+                raise LaunchError(f"The batch system has not listed job {number} for {SILENCE_SECONDS:g} s.")
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         raise Interrupted(
-            f"Interrupted; job {number} goes on (scancel {number} ends it). When it is done: "
+            f"Interrupted; job {number} continues (scancel {number} cancels it). When it has ended: "
             f"train-bench settle {folder}"
         ) from None
 
@@ -92,13 +91,13 @@ def refuse_under_way(batch: Batch, folder: Path) -> None:
     """Refuse to submit the runs of a campaign again while their job waits or runs."""
     if was_submitted(folder):
         number = str(_handed_over(folder)["job"])
-        _ended(batch, number, f"wait for it, or end it (scancel {number})")
+        _ended(batch, number, f"wait for it, or cancel it (scancel {number})")
 
 
 def settle(batch: Batch, folder: Path) -> None:
     """Record the end of the submitted job. An earlier record stays if the batch system has forgotten the job."""
     handed_over = _handed_over(folder)
-    tasks = _ended(batch, str(handed_over["job"]), "settle it when it has")
+    tasks = _ended(batch, str(handed_over["job"]), "settle it afterwards")
     if tasks:
         files.write_json(folder / "batch.json", handed_over | {"tasks": [asdict(task) for task in tasks]})
 
@@ -116,7 +115,7 @@ def _handed_over(folder: Path) -> dict[str, Any]:
     """Record that `hand_over` wrote. The job number goes to commands of the batch system, so it has to be a number."""
     content = files.read_json(folder / "batch.json")
     if not isinstance(content, dict) or not re.fullmatch(r"[0-9]+", str(content.get("job"))):
-        raise LogError(f"{folder / 'batch.json'} does not name the number of a submitted job.")
+        raise LogError(f"{folder / 'batch.json'} has no ID of a submitted job.")
     return content
 
 

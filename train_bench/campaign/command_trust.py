@@ -31,8 +31,8 @@ def refuse(plan: Plan, *, trusted: bool) -> None:
         return
     if not trusted:
         raise RequestError(
-            f"The campaign in {plan.jobs[0].folder} carries out a command that you have not given here: "
-            f"{', and '.join(given)}. Add trust=true if it may."
+            f"The campaign in {plan.jobs[0].folder} runs a command that you have not started or trusted "
+            f"before: {', and '.join(given)}. Add trust=true to allow it."
         )
     note(plan)
 

@@ -31,11 +31,11 @@ def deaths(
         return (Death(rank=None, how=ended.reason), *of_ranks)
     if whole and (ended.exit_code == 0 or _all_finished(job)):
         return ()
-    seen = (*launcher.deaths(ended.exit_code, ended.stderr), *elsewhere)
-    killed = tuple(dict.fromkeys(death for death in seen if death.how.startswith("killed by")))
+    reported = (*launcher.deaths(ended.exit_code, ended.stderr), *elsewhere)
+    killed = tuple(dict.fromkeys(death for death in reported if death.how.startswith("killed by")))
     beyond = tuple(death for death in elsewhere if death.rank is None)
-    how = f"the launcher ended with exit code {ended.exit_code}, and the log has no end"
-    return killed or (*beyond, *of_ranks) or seen or (Death(rank=None, how=how),)
+    how = f"the launcher ended with exit code {ended.exit_code}, and the log has no run_stop"
+    return killed or (*beyond, *of_ranks) or reported or (Death(rank=None, how=how),)
 
 
 def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ def _deaths_in(path: Path) -> list[str]:
     content = files.read_json(path)
     deaths = content.get("deaths") if isinstance(content, dict) else None
     if not isinstance(deaths, list):
-        raise LogError(f"{path} does not say how the processes of its run ended; remove it to go on.")
+        raise LogError(f"{path} has no valid deaths of the processes; remove it to continue.")
     return [str(death) for death in deaths]
 
 

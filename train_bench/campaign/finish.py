@@ -41,7 +41,7 @@ def judge_campaign(folder: Path) -> Judgement:
 
 
 def _write_page(folder: Path, finished: Finished) -> None:
-    """The report beside the results, which are finished: an error of the page is a warning."""
+    """The report next to the results, which are finished: an error of the page is a warning."""
     try:
         tree = Judged(entries=(finished.judgement,))
         path = folder / "report.html"

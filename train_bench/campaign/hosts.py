@@ -21,11 +21,11 @@ from train_bench.observers.observer import Observer
 POLL_SECONDS = 0.5
 
 REPORT_SECONDS = 10.0
-"""How long host 0 waits, after a run that failed, for what the other hosts saw of it."""
+"""Seconds that host 0 waits, after a failed run, for the reports of the other hosts."""
 
 OWN_END_SECONDS = 40.0
-"""How long host 0 lets its own processes end by themselves once another host has failed, so that they can
-say why: torchrun gives its ranks 30 s."""
+"""Grace period in seconds of host 0's own processes after another host has failed, in which they can report
+the cause: torchrun gives its ranks 30 s."""
 
 
 class HostsFile(Observer):
@@ -101,4 +101,4 @@ def _reported(path: Path) -> tuple[Death, ...]:
     try:
         return tuple(cattrs.structure(files.read_json(path), list[Death]))
     except cattrs.BaseValidationError as error:
-        raise LogError(f"{path} does not say how the part of its host ended.") from error
+        raise LogError(f"{path} has no end state of its host.") from error

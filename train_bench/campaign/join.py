@@ -23,10 +23,10 @@ from train_bench.plan.plan import Plan
 TRUST = "trust=true"
 
 BEGIN_SECONDS = 600.0
-"""How long a host waits for host 0 to begin the campaign."""
+"""Seconds that a host waits for host 0 to begin the campaign."""
 
 LOG_SECONDS = 5.0
-"""How long a host waits until it sees the end of the log that host 0 has written."""
+"""Seconds that a host waits until the end of host 0's log is visible."""
 
 
 def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None]) -> bool:
@@ -34,7 +34,8 @@ def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None
     (`launcher.interface=NAME`), and `trust=true` allows the campaign's command though this user has not given it.
     Returns whether all runs ended well here.
 
-    Raises `RequestError` if there is nothing to join, `LaunchError` when host 0 falls silent.
+    Raises `RequestError` if there is nothing to join, `LaunchError` when host 0 starts no run within the
+    limit.
     """
     _wait_for_plan(folder, tell)
     plan = runner.open_folder(folder)
@@ -99,8 +100,8 @@ def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
     while not (folder / "plan.json").is_file():
         if time.monotonic() > deadline:
             raise RequestError(
-                f"Host 0 has begun no campaign in {folder} for {BEGIN_SECONDS:g} s; give the folder that it was "
-                f"given as output=DIR, on a file system that all hosts see."
+                f"Host 0 has not begun a campaign in {folder} within {BEGIN_SECONDS:g} s; give the folder "
+                "of its output=DIR, on a file system that all hosts share."
             )
         time.sleep(hosts.POLL_SECONDS)
 
@@ -109,12 +110,15 @@ def _which(plan: Plan, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
     """Number of this host, and its changes of the launcher's configuration."""
     config = runner.launcher_config(plan)
     if not config.joining:
-        raise RequestError(f"launcher={plan.launcher} as planned needs no other host to join.")
+        raise RequestError(
+            f"The plan has launcher={plan.launcher} on hosts that need not join; train-bench join is for "
+            "campaigns on several hosts that are started by hand."
+        )
     if all(job.result_file.exists() for job in plan.jobs):
         raise RequestError("All runs of this campaign have a result; there is nothing to join.")
     numbers = [number for number, word in enumerate(config.joining, start=1) if word in overrides]
     if len(numbers) != 1:
-        raise RequestError(f"Say which host this is, one of: {', '.join(config.joining)}.")
+        raise RequestError(f"The number of this host is missing; add one of: {', '.join(config.joining)}.")
     shared = {field.name for field in dataclasses.fields(LauncherConfig)}
     own = [f"launcher.{field.name}" for field in dataclasses.fields(config) if field.name not in shared]
     changes = {}
@@ -139,8 +143,8 @@ def _next(job: Job, done: set[str], before: str | None) -> Mapping[str, Any] | N
             return None
         time.sleep(hosts.POLL_SECONDS)
     raise LaunchError(
-        f"Host 0 has started no run for {job.start_limit_seconds:g} s (start_limit_seconds). Look whether it is "
-        f"alive; continue with resume={job.folder} there and train-bench join here."
+        f"Host 0 has not started a run for {job.start_limit_seconds:g} s (start_limit_seconds). Check host "
+        f"0; continue with resume={job.folder} there and train-bench join here."
     )
 
 

@@ -45,9 +45,9 @@ def held(path: Path, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Prepare `folder` while no other process does; waits for one that already prepares it, and says so. If no lock
-    can be written beside it, goes on without: nothing can be prepared there, and finished data can be used all the
-    same."""
+    """Prepare `folder` while no other process does; waits for one that already prepares it, and says so. If
+    no lock can be written next to it, goes on without: nothing can be prepared there, and finished data can
+    be used all the same."""
     lock = folder.with_name(f"{folder.name}.lock")
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.stderr.write(f"waiting for another process, which prepares {folder}\n")
+            sys.stderr.write(f"waiting for another process that prepares {folder}\n")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -88,8 +88,8 @@ def _take(file: int, path: Path, what: str) -> None:
     holder, here = _holder(file), socket.gethostname()
     if taken or holder.get("host", here) != here:
         who = f"process {holder.get('pid', '?')} on {holder.get('host', here)}"
-        step = "wait for it, or end it" if taken else f"if it is no more, remove {path}"
-        raise RequestError(f"{what} is being carried out by {who}; {step}. Nothing was changed.")
+        step = "wait for it, or end it" if taken else f"if it no longer exists, remove {path}"
+        raise RequestError(f"{what} is in use by {who}; {step}. Nothing was changed.")
     os.ftruncate(file, 0)
     with contextlib.suppress(OSError):  # on a full disk the kernel holds the lock all the same
         os.pwrite(file, json.dumps({"pid": os.getpid(), "host": here}).encode(), 0)

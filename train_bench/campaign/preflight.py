@@ -71,11 +71,9 @@ def refuse_ranks(job: Job) -> None:
         return
     gpus = _gpus()
     if gpus == 0 and job.device is Device.auto:
-        raise RequestError(
-            "precision=tf32 exists on GPUs only, and PyTorch finds none here; use fp32 or bf16."
-        )
+        raise RequestError("precision=tf32 needs a GPU, and PyTorch finds none here; use fp32 or bf16.")
     if gpus < job.nproc_per_node:
-        step = "use device=cpu" if gpus == 0 else "ask for fewer processes per node"
+        step = "use device=cpu" if gpus == 0 else "reduce launcher.nproc_per_node"
         raise RequestError(
             f"device={job.device.value} needs {job.nproc_per_node} GPU(s) here, and PyTorch finds {gpus}; {step}. "
             f"Nothing was started."
@@ -91,8 +89,8 @@ def threads_of_environment(environ: Mapping[str, str]) -> int | None:
     first = text.partition(",")[0].strip()
     if not first.isdecimal() or int(first) < 1:
         raise RequestError(
-            f"OMP_NUM_THREADS is {text!r}; it has to be a number from 1 on. Unset it, or give "
-            f"launcher.threads_per_rank."
+            f"OMP_NUM_THREADS is {text!r}; it has to be a positive whole number. Unset it, or give "
+            "launcher.threads_per_rank."
         )
     return int(first)
 

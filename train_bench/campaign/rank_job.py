@@ -25,15 +25,16 @@ def refuse(plan: Plan, work: str) -> None:
     config = runner.launcher_config(plan)
     batch = discover.batch(config)
     if plan.jobs[0].command is not None:
-        raise RequestError(f"{work} works with references; leave command= out.")
+        raise RequestError(f"{work} needs a reference; leave command= out.")
     if config.joining:
         raise RequestError(
-            f"{work} starts its processes itself, and launcher={plan.launcher} on {plan.jobs[0].nodes} hosts waits for "
-            f"others that join; choose launcher.nodes=1, or a launcher that reaches all hosts."
+            f"{work} starts all processes from here, but launcher={plan.launcher} on {plan.jobs[0].nodes} "
+            "hosts needs hosts that join; choose launcher.nodes=1, or a launcher that starts ranks on all "
+            "hosts."
         )
     if batch is not None and not batch.inside(os.environ):
         raise RequestError(
-            f"{work} puts nothing into a queue; type it inside an allocation, or choose another launcher."
+            f"{work} submits no batch jobs; run it inside an allocation, or choose another launcher."
         )
     preflight.refuse_missing_packages(plan.jobs[0])
     preflight.refuse_ranks(plan.jobs[0])

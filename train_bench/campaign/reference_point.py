@@ -26,7 +26,7 @@ def refuse(plan: Plan, rcp_folders: Sequence[Path], *, replace: bool, append: bo
         raise RequestError("replace_point=true and append_point=true exclude each other; leave one out.")
     if plan.changes:
         raise RequestError(
-            f"A reference convergence point is made of the benchmark as it is defined; leave out "
+            "A reference convergence point needs the unchanged benchmark; leave out "
             f"{', '.join(plan.changes)}."
         )
     hyperparameters = dict(plan.jobs[0].config["hyperparameters"])
@@ -46,9 +46,9 @@ def _refuse_to_replace(rcp_folders: Sequence[Path], ruleset: str, reference: str
         records = _records(path)
         if name in records:
             raise RequestError(
-                f"{path} has the point {name} already, of {records[name].get('When')}; results that were compared "
-                f"with it would be judged otherwise. Give replace_point=true to write over it, or choose a batch "
-                f"size that has none."
+                f"{path} already has the point {name}, of {records[name].get('When')}; replacing it "
+                "changes the verdict on earlier results. Give replace_point=true to overwrite it, or "
+                "choose another batch size."
             )
 
 
@@ -61,7 +61,8 @@ def _to_append_to(
         if name in records:
             return path, records[name]
     raise RequestError(
-        f"There is no point {name} to add runs to; leave out append_point=true, or choose a batch size that has one."
+        f"There is no point {name} to add runs to; leave append_point=true out, or choose a batch size "
+        "with a point."
     )
 
 
@@ -78,17 +79,18 @@ def _refuse_other_runs(
         name for name in {*of_point, *hyperparameters} if of_point.get(name) != hyperparameters.get(name)
     )
     if other or values not in record:
-        told = [f"{name}={of_point.get(name)} (now {hyperparameters.get(name)})" for name in other]
-        differing = ", ".join(told) or f"no {values}"
+        changed = [f"{name}={of_point.get(name)} (now {hyperparameters.get(name)})" for name in other]
+        differing = ", ".join(changed) or f"no {values}"
         raise RequestError(
-            f"The point at batch size {record['BS']} in {path} was made with {differing}; runs of another training "
-            f"cannot be added to it. Give these values, or make the point anew with replace_point=true."
+            f"The point at batch size {record['BS']} in {path} was made with {differing}; runs with other "
+            "values cannot be added to it. Give these values, or replace the point with "
+            "replace_point=true."
         )
     again = sorted({*record.get("Seeds", ())}.intersection(seeds))
     if again:
         raise RequestError(
-            f"The point at batch size {record['BS']} in {path} has runs with these seeds already, for example "
-            f"{again[0]}; leave out seed=, or give another."
+            f"The point at batch size {record['BS']} in {path} already has runs with these seeds, for "
+            f"example {again[0]}; leave seed= out, or give another."
         )
 
 
@@ -118,7 +120,7 @@ def add(
     ]
     required = len(jobs_of(plan)) if append else plan["runs_required"]
     if len(judged.records) < required:
-        problems.append(f"{len(judged.records)} of the at least {required} runs are there.")
+        problems.append(f"There are {len(judged.records)} runs; at least {required} are required.")
     if problems:
         raise LogError(f"{folder} gives no reference convergence point. {' '.join(problems)}")
     record = _record(judged, plan, files.read_json(folder / "system.json"))
@@ -142,15 +144,15 @@ def _together(
     _refuse_other_runs(path, earlier, values, later["Hyperparams"], later["Seeds"])
     runs = [*earlier[values], *later[values]]
     if len(runs) < required:
-        raise LogError(f"{path} would have {len(runs)} runs of the at least {required} of a point.")
-    told: dict[str, Any] = {
+        raise LogError(f"{path} would have {len(runs)} runs; a point requires at least {required}.")
+    record: dict[str, Any] = {
         name: earlier[name]
         if later[name] in str(earlier.get(name)).split("; ")
         else f"{earlier[name]}; {later[name]}"
         for name in ("Creator", "When", "Platform", "Source")
         if name in earlier
     }
-    return {**later, **told, "Seeds": [*earlier.get("Seeds", ()), *later["Seeds"]], values: runs}
+    return {**later, **record, "Seeds": [*earlier.get("Seeds", ()), *later["Seeds"]], values: runs}
 
 
 def _file(rcp: Path, ruleset: str, reference: str) -> Path:

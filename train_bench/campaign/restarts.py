@@ -20,8 +20,9 @@ from train_bench.observers.observer import RestartPolicy
 from train_bench.own_trainer.program_log import ProgramLog
 from train_bench.plan import fault_plan
 
-MOST_IN_VAIN = {True: 20, False: 2}
-"""Starts that may die before one has saved anything: killed on purpose, or by themselves, as the next one would."""
+MAX_STARTS_WITHOUT_CHECKPOINT = {True: 20, False: 2}
+"""Number of starts in a row without a checkpoint after which a run has failed: True after injected faults,
+False after other deaths."""
 
 
 class Restarts(RestartPolicy):
@@ -36,11 +37,11 @@ class Restarts(RestartPolicy):
         self._due = next(self._times, None)
         self._began: float | None = None
         self._launcher: int | None = None
-        self._struck_ms: int | None = None
+        self._injected_ms: int | None = None
         self._is_over = False
         self._starts = 1
-        self._in_vain = {True: 0, False: 0}
-        self._untold: list[dict[str, Any]] = []
+        self._without_checkpoint = {True: 0, False: 0}
+        self._unlogged: list[dict[str, Any]] = []
         shutil.rmtree(job.checkpoints_folder, ignore_errors=True)
         for folder in job.ranks_folder.parent.glob(f"{job.ranks_folder.name}_*"):
             shutil.rmtree(folder, ignore_errors=True)
@@ -51,9 +52,9 @@ class Restarts(RestartPolicy):
         elif event.key == "run_stop":
             self.end()
         elif event.key == "checkpoint_stop":
-            self._in_vain = {True: 0, False: 0}
-        elif event.key == "run_failed" and self._untold:
-            del self._untold[0]
+            self._without_checkpoint = {True: 0, False: 0}
+        elif event.key == "run_failed" and self._unlogged:
+            del self._unlogged[0]
 
     def end(self) -> None:
         """Stop fault injection and restarts."""
@@ -61,7 +62,7 @@ class Restarts(RestartPolicy):
         shutil.rmtree(self._job.checkpoints_folder, ignore_errors=True)
 
     def started(self, launcher: int) -> None:
-        self._launcher, self._struck_ms = launcher, None
+        self._launcher, self._injected_ms = launcher, None
 
     def tick(self) -> None:
         """Inject the due fault: kill the processes that the plan names. Of several times that have passed, one
@@ -72,8 +73,8 @@ class Restarts(RestartPolicy):
         if passed < self._due:
             return
         self._due = next(due for due in self._times if due > passed)
-        self._struck_ms = _now_ms()
-        for process in self._hit():
+        self._injected_ms = _now_ms()
+        for process in self._targets():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
@@ -82,25 +83,25 @@ class Restarts(RestartPolicy):
         failed for good, or has not failed."""
         if not deaths or self._began is None or self._is_over:
             return None
-        struck = self._struck_ms is not None
-        self._in_vain[struck] += 1
-        if self._in_vain[struck] >= MOST_IN_VAIN[struck]:
+        injected = self._injected_ms is not None
+        self._without_checkpoint[injected] += 1
+        if self._without_checkpoint[injected] >= MAX_STARTS_WITHOUT_CHECKPOINT[injected]:
             self.end()
             return None
         job, log = self._job, ProgramLog.of(self._job.partial_log)
         log.cut_half_line()
         now_ms = max(_now_ms(), log.last_ms)
         how = "; ".join(map(str, deaths))
-        planted = self._plan.text if self._plan is not None and struck else None
-        self._untold.append({"time_ms": self._struck_ms or now_ms, "deaths": how, "planted": planted})
-        restart = {"now_ms": now_ms, "failures": self._untold}
+        fault = self._plan.text if self._plan is not None and injected else None
+        self._unlogged.append({"time_ms": self._injected_ms or now_ms, "deaths": how, "planted": fault})
+        restart = {"now_ms": now_ms, "failures": self._unlogged}
         files.write_json(job.checkpoints_folder / "restart.json", restart)
         job.ranks_folder.rename(job.ranks_folder.with_name(f"{job.ranks_folder.name}_{self._starts}"))
         self._starts += 1
-        cause = "" if planted is None else f" (inject_faults={planted!r})"
-        return f"run {job.index + 1}: {how}{cause}; it is started again (start {self._starts})"
+        cause = "" if fault is None else f" (inject_faults={fault!r})"
+        return f"run {job.index + 1}: {how}{cause}; restarting (start {self._starts})"
 
-    def _hit(self) -> list[int]:
+    def _targets(self) -> list[int]:
         """Process IDs: the rank's, or all if it has not joined yet."""
         assert self._plan is not None
         folder = self._job.ranks_folder

@@ -61,17 +61,17 @@ def open_folder(folder: Path) -> Plan:
     names that are unknown here, and if the folder holds links, through which it would write elsewhere.
     """
     if not _holds_plan(folder):
-        raise RequestError(f"{folder} holds no campaign (no plan.json); give the folder of one.")
+        raise RequestError(f"{folder} is not a campaign (no plan.json); give the folder of one.")
     written = files.read_json(folder / "plan.json")
     try:
         plan = from_json(written, folder)
         reason = validate_plan(plan)
     except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
         raise RequestError(
-            f"{folder / 'plan.json'} is not a plan of this version of train_bench; start another campaign."
+            f"{folder / 'plan.json'} is not a plan of this version of train_bench; start a new campaign."
         ) from error
     if reason is not None:
-        raise RequestError(f"The campaign in {folder} cannot go on: {reason}")
+        raise RequestError(f"The campaign in {folder} cannot continue: {reason}")
     _refuse_links(folder)
     return plan
 
@@ -82,22 +82,27 @@ def validate_plan(plan: Plan) -> str | None:
     rules = ruleset.load(plan.ruleset)
     rules.benchmark(plan.benchmark)
     if [job.index for job in plan.jobs] != list(range(len(plan.jobs))) or not plan.jobs:
-        return f"plan.json numbers its runs {[job.index for job in plan.jobs]}; they are counted from 0."
+        return (
+            f"plan.json numbers its runs {[job.index for job in plan.jobs]}; they have to be counted from 0."
+        )
     for job in plan.jobs:
         if job.work != "train":
-            return f"plan.json is of work '{job.work}', which is no campaign."
+            return f"plan.json is for the work '{job.work}', not for a campaign."
         for name in ("benchmark", "reference", "launcher"):
             if getattr(job, name) != getattr(plan, name):
-                return f"plan.json is for {getattr(plan, name)}, and its run {job.index} for {getattr(job, name)}."
+                return (
+                    f"plan.json is for {getattr(plan, name)}, but its run {job.index} is for "
+                    f"{getattr(job, name)}."
+                )
     job, config = plan.jobs[0], launcher_config(plan)
-    for name, asked, planned in (
+    for name, configured, planned in (
         ("ruleset", ruleset.load(str(job.config["ruleset"])).name, rules.name),
         ("launcher", config.name, plan.launcher),
         ("nodes", config.nodes, job.nodes),
         ("nproc_per_node", config.nproc_per_node, job.nproc_per_node),
     ):
-        if asked != planned:
-            return f"plan.json has {name}={planned}, and its runs are configured with {asked}."
+        if configured != planned:
+            return f"plan.json has {name}={planned}, but its runs are configured with {configured}."
     benchmark = cattrs.structure(job.config, discover.reference_config(plan.reference))
     return discover.launcher(config).refuse(benchmark)
 
@@ -108,7 +113,8 @@ def _refuse_links(folder: Path) -> None:
     for path in (*folder.iterdir(), *(path for name in WRITTEN for path in folder.glob(f"{name}/*"))):
         if path.is_symlink():
             raise RequestError(
-                f"{path} is a link; what a campaign writes stays in its folder. Remove the link, then go on."
+                f"{path} is a link, but a campaign writes only into its own folder. Remove the link and "
+                "try again."
             )
 
 
@@ -126,7 +132,7 @@ def refuse_missing_data(plan: Plan) -> None:
     if job.command is None and not folder.is_dir():
         words = shlex.join([f"benchmark={plan.variant}", f"data_dir={folder}"])
         raise RequestError(
-            f"The data of {plan.variant} are not on this host: there is no folder {folder}. Type "
+            f"The data of {plan.variant} are not on this host: there is no folder {folder}. Run "
             f"train-bench prepare {words} here, then try again."
         )
 
@@ -219,8 +225,8 @@ def meter(plan: Plan, say: Callable[[str], None], *, host: int = 0) -> Meter:
     reached = job.nodes * at_once
     if wished is not None and reached > 1 and not launcher_config(plan).joining:
         say(
-            f"energy: nothing is read, because launcher={plan.launcher} starts ranks on {reached} hosts and this one "
-            f"would be counted alone."
+            f"energy: not measured, because launcher={plan.launcher} starts ranks on {reached} hosts and "
+            "only this one could be read."
         )
         wished = None
     return Meter(wished, job.folder, say, host=host, hosts=job.nodes)
@@ -322,8 +328,8 @@ def end_leftovers(job: Job) -> None:
 def _stopped(job: Job, failure: str, *, total: int) -> str:
     return (
         f"Run {job.index + 1} of {total} failed: {failure.removesuffix('.')}. Output of its ranks is in "
-        f"{job.ranks_folder}. Finished runs stay; train-bench run resume={job.folder} continues and counts this run "
-        f"as failed, retry_failed=true repeats it."
+        f"{job.ranks_folder}. Finished runs stay; train-bench run resume={job.folder} continues and counts "
+        "this run as failed; add retry_failed=true to repeat it."
     )
 
 

@@ -82,7 +82,7 @@ def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = F
         return folder
     say(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}")
     for overrides in config.joining:
-        say(f"type on another host: train-bench join {shlex.quote(str(folder))} {overrides}")
+        say(f"run on another host: train-bench join {shlex.quote(str(folder))} {overrides}")
     for _ in each_run(planned, request, say):  # each step is a run, which its observers see
         pass
     return folder if run_config.only is None else None
@@ -100,7 +100,7 @@ def _begun(request: Request, warn: Say, *, reference_runs: bool) -> Plan:
         return planned
     if config.only is not None or config.trust:
         option = "trust=true" if config.only is None else "only=[RUN,...]"
-        raise RequestError(f"{option} is for a campaign that was begun; give it with resume=DIR.")
+        raise RequestError(f"{option} is only for an existing campaign; give it with resume=DIR.")
     planned = plan_of(request, reference_runs=reference_runs)
     if reference_runs:
         reference_point.refuse(
@@ -188,6 +188,6 @@ def warn_of_differences(planned: Plan, warn: Say) -> None:
     if changed:
         worth = "no result" if rules.strict else "for review"
         warn(
-            f"this campaign goes on with {plain('; '.join(changed))}. In {planned.ruleset} runs that differ from "
-            f"their plan are {worth}."
+            f"this campaign continues with {plain('; '.join(changed))}. In {planned.ruleset}, runs that differ "
+            f"from their plan are {worth}."
         )

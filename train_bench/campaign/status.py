@@ -1,4 +1,4 @@
-"""Status of a campaign beside its score: expected end, and costs of failures."""
+"""Status of a campaign besides its score: expected end, and costs of failures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def standing(plan: Plan) -> Standing:
 
 def expected_ends(judgements: Iterable[Judgement]) -> dict[Path, str]:
     """`expected_end` of each campaign that has one, by folder."""
-    return {one.location.folder: told for one in judgements if (told := expected_end(one)) is not None}
+    return {one.location.folder: end for one in judgements if (end := expected_end(one)) is not None}
 
 
 def expected_end(judgement: Judgement) -> str | None:
@@ -72,10 +72,10 @@ def restarts_of(judgement: Judgement) -> dict[str, Any] | None:
     measured = judgement.restarts
     if measured is None:
         return None
-    asked = next((job.get("faults") for job in jobs_of(judgement.location.plan)), None)
+    faults = next((job.get("faults") for job in jobs_of(judgement.location.plan)), None)
     mtbf = measured.seconds / measured.failures if measured.failures else None
     with contextlib.suppress(TrainBenchError):  # somebody else's plan
-        mtbf = fault_plan.read(asked).seconds if isinstance(asked, str) else mtbf
+        mtbf = fault_plan.read(faults).seconds if isinstance(faults, str) else mtbf
     expected = None if mtbf is None else checkpoint_interval.expected(measured, mtbf)
     return measured.as_json() | {"expected": expected}
 
@@ -140,7 +140,7 @@ def _expected(plan: Plan) -> str | None:
             break
     if expected.latest is None:
         return None
-    told = terminal.in_a_sentence(expected.latest, datetime.now(), turns=not running)
+    forecast = terminal.in_a_sentence(expected.latest, datetime.now(), turns=not running)
     if running:
-        return f"The campaign goes on and is {told}."
-    return f"{len(_missing(plan))} run(s) are missing; {told}."
+        return f"The campaign is running: {forecast}."
+    return f"{len(_missing(plan))} run(s) are missing; {forecast}."

@@ -19,10 +19,10 @@ from train_bench.judge.score import Score, ScoredRun
 from train_bench.judge.statistics import ALPHA, student_probability, student_quantile
 
 POWER = 0.8
-"""Power: with the suggested number of runs, four of five repetitions find a difference of the observed size."""
+"""Statistical power at which the suggested number of runs detects a difference of the observed size."""
 
 MOST_MORE = 200
-"""Most further runs that are suggested."""
+"""Largest number of further runs that is suggested."""
 
 
 class WithRuns(Protocol):
@@ -101,7 +101,7 @@ def compare(name_a: str, a: Score, name_b: str, b: Score) -> Comparison:
     for name, runs in ((name_a, runs_a), (name_b, runs_b)):
         if len(runs) < 2:
             raise TooFewRuns(
-                f"{name} has {len(runs)} run(s) to compare; chance shows from two on, so run more seeds."
+                f"{name} has {len(runs)} run(s) that count; a comparison needs at least 2. Run more seeds."
             )
     times_a, times_b = logs_of(runs_a, "minutes"), logs_of(runs_b, "minutes")
     assert times_a is not None and times_b is not None  # a run without a time is not usable
@@ -130,8 +130,8 @@ def refuse_other_tasks(name_a: str, a: Score, name_b: str, b: Score) -> None:
     ):
         if of_a != of_b:
             raise RequestError(
-                f"{name_a} and {name_b} differ in their {what} ({of_a} and {of_b}); times are compared at one "
-                f"{what} only."
+                f"{name_a} and {name_b} differ in their {what} ({of_a} and {of_b}); times are comparable "
+                f"only at the same {what}."
             )
 
 

@@ -46,9 +46,7 @@ def equal_convergence(name_a: str, a: Score, name_b: str, b: Score) -> EqualConv
     for name, runs in ((name_a, runs_a), (name_b, runs_b)):
         logs = comparison.logs_of(runs, "samples")
         if logs is None or len(logs) < 2:
-            raise RequestError(
-                f"{name} has fewer than two runs that tell their samples to the target; run more seeds."
-            )
+            raise RequestError(f"{name} has fewer than two runs with samples to the target; run more seeds.")
         sides.append(logs)
     return two_one_sided(*sides, paired=paired)
 

@@ -118,28 +118,28 @@ def against_one(
     others: int = 1,
     most_pairs: int | None = None,
 ) -> Gate:
-    """Gate between two entries, one of `others` that are tested together. With `most_pairs` it looks after each pair of
-    runs, in the order in which they were made, until it decides.
+    """Gate between two entries, one of `others` that are tested together. With `most_pairs` it tests after
+    each pair of runs, in the order in which they were made, until it decides.
 
     Raises `RequestError` if their times cannot be compared.
     """
     refuse_other_tasks(name_a, a, name_b, b)
     if most_pairs is not None and most_pairs < 2:
-        raise RequestError(f"--pairs is {most_pairs}; chance shows from two pairs on.")
+        raise RequestError(f"--pairs is {most_pairs}; a test needs at least 2 pairs.")
     runs_a, runs_b, paired = pairs_of(a, b) if most_pairs is not None else comparable(a, b)
     logs_a, logs_b = logs_of(runs_a, "minutes") or [], logs_of(runs_b, "minutes") or []
     there = min(len(logs_a), len(logs_b))
     if most_pairs is None:
-        asked = [(logs_a, logs_b, ALPHA / others, ALPHA)] if there > 1 else []
+        tests = [(logs_a, logs_b, ALPHA / others, ALPHA)] if there > 1 else []
     else:
         levels = [nominal_levels(SHARE * level, most_pairs) for level in (ALPHA / others, ALPHA)]
         sizes = range(2, min(there, most_pairs) + 1)
-        asked = [
+        tests = [
             (logs_a[:size], logs_b[:size], *both)
             for size, both in zip(sizes, zip(*levels, strict=True), strict=False)
         ]
     looks: list[Bounds] = []
-    for of_a, of_b, low_level, high_level in asked:
+    for of_a, of_b, low_level, high_level in tests:
         error, freedom = error_of(*variances(of_a, of_b, paired=paired))
         difference = statistics.fmean(of_b) - statistics.fmean(of_a)
         looks.append(_bounds(min(len(of_a), len(of_b)), difference, error, freedom, low_level, high_level))
@@ -174,8 +174,8 @@ def against_history(
     campaigns = [logs for _, score in history if len(logs := logs_of(usable(score), "minutes") or []) > 1]
     if len(campaigns) < LEAST_HISTORY:
         raise RequestError(
-            f"The history holds {len(campaigns)} valid campaign(s) of {b.benchmark} on the system of {name} before it; "
-            f"{LEAST_HISTORY} are the fewest that show how much campaigns differ."
+            f"The history has {len(campaigns)} valid campaign(s) of {b.benchmark} on the system of {name} "
+            f"before it; at least {LEAST_HISTORY} are needed to estimate the variance between campaigns."
         )
     logs = logs_of(usable(b), "minutes") or []
     bounds = None

@@ -23,14 +23,14 @@ from train_bench.energy.readings import COMMAND
 LINE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(W|J)\s*", re.ASCII)
 """Format of a line that a command prints for each reading."""
 
-COMMAND_GRAMMAR = "each line is NUMBER W, the power now, or NUMBER J, the energy since any beginning"
+COMMAND_GRAMMAR = "each line has to be NUMBER W (current power) or NUMBER J (cumulative energy)"
 
 LONGEST_LINE = 1_000
 PR_SET_PDEATHSIG = 1
 
 
 class CounterLost(Exception):
-    """A counter that stopped; the message is a sentence without its end."""
+    """A counter that stopped; the message is a sentence without a full stop."""
 
 
 class Counter(Protocol):
@@ -59,7 +59,7 @@ class Total:
         grown = value - before
         if grown < 0:
             if self._largest is None or before > self._largest:
-                raise CounterLost(f"{self.name} went back from {before:g} to {value:g}")
+                raise CounterLost(f"{self.name} decreased from {before:g} to {value:g}")
             grown += self._largest
         self._before = value
         self._total += grown * self._unit
@@ -140,7 +140,7 @@ class Command:
             return
         self._first = value if self._first is None else self._first
         if value - self._first < self._total:
-            raise CounterLost(f"energy_command went back to {value:g} J")
+            raise CounterLost(f"energy_command decreased to {value:g} J")
         self._total = value - self._first
 
     def _lines(self) -> Iterator[str]:
@@ -187,7 +187,7 @@ def _accelerators(nvml: Any) -> tuple[list[Counter], list[str]]:
             read.append(Total(f"NVML {at}", _nvml_reading(nvml, handle), 1e-3))
             read[-1].joules(0.0)
     except (nvml.NVMLError, CounterLost) as error:
-        return [], [f"NVML tells nothing ({error})"]
+        return [], [f"NVML is not available ({error})"]
     return read, []
 
 
@@ -276,11 +276,11 @@ def _answer(name: str, read: Callable[[], float]) -> float:
     except FileNotFoundError as error:
         raise CounterLost(f"{name} has disappeared") from error
     except PermissionError as error:
-        raise CounterLost(f"{name} may not be read by this user (permission denied)") from error
+        raise CounterLost(f"this user may not read {name} (permission denied)") from error
     except OSError as error:
         raise CounterLost(f"{name} cannot be read ({error.strerror or error})") from error
     except ValueError as error:
-        raise CounterLost(f"{name} holds no number") from error
+        raise CounterLost(f"{name} has no number") from error
 
 
 def _said(path: Path) -> str:

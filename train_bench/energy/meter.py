@@ -45,15 +45,13 @@ def parse_options(request: Mapping[str, Any]) -> EnergyOptions | None:
     command, idle = request.get("energy_command"), str(request.get("energy_idle", "10 s"))
     if request.get("energy", "off") != "auto":  # older plans have no energy options
         if command is not None:
-            raise RequestError(
-                "energy_command= is read with energy=auto only; add it, or leave the command out."
-            )
+            raise RequestError("energy_command= requires energy=auto; add that, or leave energy_command out.")
         return None
     found = IDLE.fullmatch(idle)
     if found is None or not math.isfinite(float(found[1])):
         raise RequestError(
-            f"energy_idle={idle!r} is no idle power; write '10 s', for how long it is measured before the first run, "
-            f"or '85 W', if it is known ('0 s': energy above idle is not told)."
+            f"energy_idle={idle!r} is not an idle power; write '10 s' to measure it before the first run, "
+            "or '85 W' if it is known ('0 s': no energy above idle)."
         )
     if command is not None:
         try:
@@ -69,8 +67,8 @@ def parse_options(request: Mapping[str, Any]) -> EnergyOptions | None:
 
 
 class Meter:
-    """Reads the counters of host number `host` for the runs of a campaign, of `hosts` that are measured. Warns once
-    about each problem; no failure here ends a run."""
+    """Reads the counters of host number `host` for the runs of a campaign, of `hosts` that are measured.
+    Warns once about each problem; a failure never ends a run."""
 
     def __init__(
         self,
@@ -131,7 +129,7 @@ class Meter:
             return
         why = readings.validate(rows, begin_ms - 1, end_ms + 1)
         if why is not None:
-            self._say(f"energy: {self._where}{why}; run {job.index + 1} and those like it have no energy")
+            self._say(f"energy: {self._where}{why}; run {job.index + 1} and other such runs have no energy")
             return
         idle, source = self._idle(rows)
         stated = {"idle_watts": idle, "idle": source, "nodes": self._hosts}
@@ -192,7 +190,7 @@ class Meter:
             )
         elif not rows.sources:
             why = "; ".join(rows.first["reasons"]) or "there is no counter"
-            self._say(f"energy: {self._where}nothing can be read here: {why}. The runs go on without")
+            self._say(f"energy: {self._where}no counter is readable: {why}. The runs continue without energy")
         else:
             watts, how = self._idle(rows)
             idle = "" if watts is None else f", idle {watts:.1f} W ({how})"

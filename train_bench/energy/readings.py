@@ -73,7 +73,7 @@ def validate(rows: Rows, begin_ms: int, end_ms: int) -> str | None:
     for at, name in enumerate(rows.sources):
         seconds = _still(rows, at, begin_ms, end_ms) / 1000
         if seconds >= min(SILENT_SECONDS if name == COMMAND else STILL_SECONDS, (end_ms - begin_ms) / 1000):
-            return f"{name} has stopped: it did not change for {seconds:.1f} s"
+            return f"{name} has stopped: no change for {seconds:.1f} s"
     return None
 
 

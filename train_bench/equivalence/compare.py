@@ -92,7 +92,7 @@ def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Check]:
         if one.verdict == EQUAL and not one.compared:
             one = replace(one, verdict=NOT_COMPARED)
         if unlike is not None and name in FROM_BATCHES and one.verdict == DIFFERENT:
-            one = replace(one, verdict=CANNOT_TELL, note=f"{unlike} differ, and with them what follows")
+            one = replace(one, verdict=CANNOT_TELL, note=f"not compared, because {unlike} differ")
         found.append(one)
         if name in ("parameters", "data order", "augmentation") and one.verdict in (DIFFERENT, CANNOT_TELL):
             unlike = unlike or {"parameters": "start weights"}.get(name, "batches")
@@ -113,7 +113,8 @@ def _with_every_rounding(name: str, rung: Callable[[Pair], Check], pair: Pair) -
 
 
 def is_near(rungs: Sequence[Check]) -> bool:
-    """True if a difference may be a discrete decision that differs now and then."""
+    """True if a difference is close enough to its tolerance to be a discrete decision that flips with
+    rounding."""
     different = [rung for rung in rungs if rung.verdict == DIFFERENT]
     if not different or any(rung.name not in FROM_BATCHES for rung in different):
         return False
@@ -123,10 +124,10 @@ def is_near(rungs: Sequence[Check]) -> bool:
 
 def verdict(rungs: Sequence[Check]) -> str:
     """Verdict over all checks."""
-    seen = [rung.verdict for rung in rungs]
-    if DIFFERENT in seen:
+    verdicts = [rung.verdict for rung in rungs]
+    if DIFFERENT in verdicts:
         return DIFFERENT
-    return CANNOT_TELL if CANNOT_TELL in seen or EQUAL not in seen else EQUAL
+    return CANNOT_TELL if CANNOT_TELL in verdicts or EQUAL not in verdicts else EQUAL
 
 
 def _parameters(pair: Pair) -> Check:
@@ -145,7 +146,7 @@ def _parameters(pair: Pair) -> Check:
             )
     if trained[0] != trained[1]:
         which = sorted(trained[0] ^ trained[1])[0]
-        return Check(name=name, verdict=DIFFERENT, where=f"{which} is trained in one of them only", note=note)
+        return Check(name=name, verdict=DIFFERENT, where=f"{which} is trained on one side only", note=note)
     return Check(name=name, verdict=EQUAL, compared=len(shapes[0]), note=note)
 
 
@@ -165,7 +166,7 @@ def _initial(pair: Pair) -> Check:
         size = f"initial_size/{tensor}"
         tests[f"{tensor}, its values"] = distributions.two_samples(pair.a.arrays[key], pair.b.arrays[key])
         tests[f"{tensor}, its size"] = distributions.means(pair.a.arrays[size], pair.b.arrays[size])
-    return _tested(name, tests, f"other values, over {seeds} seeds")
+    return _tested(name, tests, f"different distributions, over {seeds} seeds")
 
 
 def _order(pair: Pair) -> Check:
@@ -209,15 +210,15 @@ def _augmentation(pair: Pair) -> Check:
     }
     if channels[0].shape == channels[1].shape:
         tests |= {
-            f"which of channels {first} and {second} is brighter": distributions.places(
+            f"order of the means of channels {first} and {second}": distributions.places(
                 *(one[[first, second]] for one in channels)
             )
             for first, second in itertools.combinations(range(len(channels[0])), 2)
         }
-    tested = _tested(name, tests, f"other values at {exact.where}")
+    tested = _tested(name, tests, f"different values at {exact.where}")
     if tested.verdict == DIFFERENT:
         return replace(tested, where=f"{exact.where}: {tested.where}")
-    return replace(tested, verdict=CANNOT_TELL, note=f"{tested.note}, whose distributions do not differ here")
+    return replace(tested, verdict=CANNOT_TELL, note=f"{tested.note}; their distributions do not differ")
 
 
 FEATURES = ("mean", "deviation", "smallest value", "largest value", "lean")
@@ -234,7 +235,7 @@ def _place_in_stream(key: str) -> tuple[int, ...]:
     return tuple(map(int, key.split("/")[1].split(".")))
 
 
-CUT = "micro-batches are cut otherwise"
+CUT = "micro-batches have another split"
 
 
 def _cut_alike(pair: Pair) -> bool:
@@ -258,12 +259,12 @@ def _loss(pair: Pair) -> Check:
         return Check(name=name, verdict=NOT_COMPARED)
     one, other = pair.a.losses[0], pair.b.losses[0]
     if np.isnan(one) and np.isnan(other):
-        return Check(name=name, verdict=CANNOT_TELL, where="step 0: no number on either side")
-    seen = [one, *(twin.losses[0] for twin in pair.twins)]
+        return Check(name=name, verdict=CANNOT_TELL, where="step 0: not a number on either side")
+    singles = [one, *(twin.losses[0] for twin in pair.twins)]
     true = one
-    if pair.double and _is_measure(seen, pair.double.losses[0], pair.unit * abs(one)):
+    if pair.double and _is_measure(singles, pair.double.losses[0], pair.unit * abs(one)):
         true = pair.double.losses[0]
-    spread = max(abs(loss - true) for loss in seen)
+    spread = max(abs(loss - true) for loss in singles)
     error, may = abs(other - true), max(FACTOR * spread, pair.unit * 4 * abs(true))
     if error <= may:
         return Check(name=name, verdict=EQUAL, compared=1)
@@ -302,7 +303,7 @@ def _options(pair: Pair) -> Check:
         return Check(name=name, verdict=NOT_COMPARED)
     if groups[0].keys() != groups[1].keys():
         which = sorted(groups[0].keys() ^ groups[1].keys())[0]
-        return Check(name=name, verdict=DIFFERENT, where=f"{which} is in a group of one of them only")
+        return Check(name=name, verdict=DIFFERENT, where=f"{which} is in an optimizer group of one side only")
     options = [one.facts["options"] for one in (pair.a, pair.b)]
     compared = 0
     for step, (one, other) in enumerate(zip(*options, strict=False)):
@@ -389,14 +390,14 @@ def _trajectory(pair: Pair) -> Check:
     if len(neither):
         count = int(neither[0])
     if not count:
-        return Check(name=name, verdict=CANNOT_TELL, where="step 0: no number on either side")
+        return Check(name=name, verdict=CANNOT_TELL, where="step 0: not a number on either side")
     a, b = (np.array(one.losses[:count]) for one in (pair.a, pair.b))
     spread = np.max([np.abs(np.array(one.losses[:count]) - a) for one in others], axis=0)
     may = FACTOR * np.maximum.accumulate(np.maximum(spread, pair.unit * 4 * np.abs(a)))
     wild = np.flatnonzero(np.maximum.accumulate(spread) > STEADY * np.abs(a))
     steady = int(wild[0]) if len(wild) else count
     off = np.flatnonzero(~(np.abs(b - a) <= may)[:steady])
-    note = f"of {count}: there A beside A differs by {STEADY:.0%}" if steady < count else ""
+    note = f"of {count}, where repetitions of A differ by {STEADY:.0%}" if steady < count else ""
     if not len(off):
         moved = float(np.ptp(a[:steady])) if steady else 0.0
         return Check(
@@ -422,14 +423,16 @@ def _evaluation(pair: Pair) -> Check:
     name = "evaluation"
     outputs = _answers(pair, name)
     if pair.a.facts.get("ranks") != pair.b.facts.get("ranks"):
-        outputs = Check(name=name, verdict=NOT_COMPARED, note="ranks evaluate other batches; by quality")
+        outputs = Check(
+            name=name, verdict=NOT_COMPARED, note="ranks evaluate different batches; compared by quality"
+        )
     qualities: list[Any] = [one.facts.get("quality") for one in (pair.a, pair.b)]
     if outputs.verdict == DIFFERENT or not qualities[0] or not qualities[1]:
         return outputs
     one, *more, other = (each.facts.get("answered") for each in (pair.a, *pair.twins, pair.b))
-    told = one is not None and other is not None and outputs.verdict != NOT_COMPARED
-    if told and one != other and all(count == one for count in more):
-        where = f"{one} and {other} samples go through the model"
+    both = one is not None and other is not None and outputs.verdict != NOT_COMPARED
+    if both and one != other and all(count == one for count in more):
+        where = f"{one} and {other} samples are evaluated"
         return replace(outputs, verdict=DIFFERENT, where=where)
     twins = [one.facts["quality"] for one in pair.twins if one.facts.get("quality")]
     count = len(pair.a.arrays.get("evaluated", ()))
@@ -437,7 +440,7 @@ def _evaluation(pair: Pair) -> Check:
     for metric in dict.fromkeys((*qualities[0], *qualities[1])):
         one, other = (quality.get(metric, np.nan) for quality in qualities)
         if np.isnan(one) and np.isnan(other):
-            return replace(outputs, verdict=CANNOT_TELL, where=f"{metric}: no number on either side")
+            return replace(outputs, verdict=CANNOT_TELL, where=f"{metric}: not a number on either side")
         spread = max((abs(twin[metric] - one) for twin in twins), default=0.0)
         may = max(FACTOR * spread, one_sample)
         if not (_same(one, other) or abs(one - other) <= may):
@@ -447,7 +450,7 @@ def _evaluation(pair: Pair) -> Check:
     compared = outputs.compared + len(qualities[0])
     if any(value for quality in qualities for value in quality.values()):
         return replace(outputs, verdict=EQUAL, compared=compared)
-    zero = f"{', '.join(qualities[0])}: 0 on both sides, which says nothing of how it is computed"
+    zero = f"{', '.join(qualities[0])}: 0 on both sides, so its computation is not tested"
     done = EQUAL if outputs.verdict == EQUAL else CANNOT_TELL
     return replace(
         outputs, verdict=done, compared=compared, note="; ".join(filter(None, (outputs.note, zero)))
@@ -486,7 +489,7 @@ FROM_GRADIENTS = ("gradients", "step", "statistics", "trajectory", "evaluation")
 FROM_BATCHES = ("forward", "loss", *FROM_GRADIENTS)
 
 
-NOTHING = "nothing that both have was seen"
+NOTHING = "no recorded tensors in common"
 
 
 def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> Check:
@@ -527,7 +530,7 @@ def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> 
         key, error, may = first
         size = measured[key].size
         if worst[1] != key:
-            note = f"most, {worst[0]:.2g} times what it may be, at {_place(pair.a, worst[1])}"
+            note = f"largest at {_place(pair.a, worst[1])}, {worst[0]:.2g} times the tolerance"
         return Check(
             name=name,
             verdict=DIFFERENT,
@@ -561,8 +564,8 @@ def _measured(pair: Pair, key: str) -> _Measured:
     true = own
     if pair.double is not None and key in pair.double.arrays and pair.double.arrays[key].shape == own.shape:
         true = pair.double.arrays[key]
-    seen = [own, *(one.arrays[key] for one in pair.twins if key in one.arrays)]
-    if not _is_measure(seen, true, pair.unit * float(np.abs(own).max(initial=0.0))):
+    singles = [own, *(one.arrays[key] for one in pair.twins if key in one.arrays)]
+    if not _is_measure(singles, true, pair.unit * float(np.abs(own).max(initial=0.0))):
         true = own
     spreads = [
         _furthest(one.arrays[key], true)
@@ -576,9 +579,9 @@ def _measured(pair: Pair, key: str) -> _Measured:
     return _Measured(true=true, spread=max(spreads), size=size, floor=largest)
 
 
-def _is_measure(seen: Sequence[Any], true: Any, rounding: float) -> bool:
-    """True if the double-precision recording is about as near A, the first of `seen`, as its twins are."""
-    one, *twins = (np.atleast_1d(value) for value in seen)
+def _is_measure(singles: Sequence[Any], true: Any, rounding: float) -> bool:
+    """True if the double-precision recording is about as near A, the first of `singles`, as its twins are."""
+    one, *twins = (np.atleast_1d(value) for value in singles)
     apart = max((_furthest(one, twin) for twin in twins if twin.shape == one.shape), default=np.inf)
     return _furthest(one, np.atleast_1d(true)) <= ASTRAY * max(apart, rounding)
 
@@ -603,8 +606,8 @@ def _tested(name: str, tests: Mapping[str, float], note: str) -> Check:
     if not rejected:
         return Check(name=name, verdict=EQUAL, compared=len(tests), note=note)
     where = f"{rejected[0]} (p = {tests[rejected[0]]:.1g})"
-    told = f"{note}; {len(rejected)} of {len(tests)} tests reject"
-    return Check(name=name, verdict=DIFFERENT, compared=len(tests), where=where, note=told)
+    text = f"{note}; {len(rejected)} of {len(tests)} tests reject"
+    return Check(name=name, verdict=DIFFERENT, compared=len(tests), where=where, note=text)
 
 
 def _by_parameter(groups: Any) -> dict[str, int]:

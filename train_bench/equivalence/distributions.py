@@ -42,10 +42,10 @@ def places(one: np.ndarray, other: np.ndarray) -> float:
     """Sign test: p-value of the larger row in `one` being the larger in `other`, too, for half of the samples or more,
     by the normal distribution. Both are (2, samples); rows that are equal within 1e-6 of their size do not count."""
     apart = [rows[0] - rows[1] for rows in (one, other)]
-    told = [
+    decided = [
         np.abs(gap) > 1e-6 * np.abs(rows).max(axis=0) for gap, rows in zip(apart, (one, other), strict=True)
     ]
-    counted = told[0] & told[1]
+    counted = decided[0] & decided[1]
     count, against = int(counted.sum()), int((counted & (apart[0] * apart[1] < 0)).sum())
     return 0.5 * math.erfc((against - 0.5 - count / 2) / math.sqrt(count / 2)) if count else 1.0
 

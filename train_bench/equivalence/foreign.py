@@ -1,5 +1,5 @@
-"""Third-party models, recorded beside a reference: the model starts from the reference's weights and gets the inputs of
-the reference's first step and its output gradients, which amount to the same loss."""
+"""Third-party models, recorded against a reference: the model starts from the reference's weights and gets
+the inputs of the reference's first step and its output gradients, which amount to the same loss."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _function(named: str) -> Build:
     try:
         return cast(Build, getattr(importlib.import_module(module), function))
     except (ImportError, AttributeError, ValueError) as error:
-        raise RequestError(f"model={named} cannot be had: {error}. It is MODULE:FUNCTION.") from error
+        raise RequestError(f"model={named} cannot be imported: {error}. Give MODULE:FUNCTION.") from error
 
 
 def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -107,7 +107,7 @@ def _forward_and_back(model: torch.nn.Module, found: Any, pairs: Names, notes: N
     places = {other.name.rpartition(".")[0]: one.name.rpartition(".")[0] for one, other in pairs.pairs}
     calls = Counter[str]()
 
-    def seen(name: str, kind: str) -> Any:
+    def recorder(name: str, kind: str) -> Any:
         def hook(_module: Any, _inputs: Any, output: Any) -> None:
             calls[name] += 1
             again = f"#{calls[name]}" * (calls[name] > 1)
@@ -120,8 +120,8 @@ def _forward_and_back(model: torch.nn.Module, found: Any, pairs: Names, notes: N
 
     for name, module in model.named_modules():
         if places.get(name):
-            module.register_forward_hook(seen(places[name], type(module).__name__))
-    model.register_forward_hook(seen("(model)", type(model).__name__))
+            module.register_forward_hook(recorder(places[name], type(module).__name__))
+    model.register_forward_hook(recorder("(model)", type(model).__name__))
     inputs = [torch.from_numpy(one) for one in _numbered(found, "given")]
     shapes = [tuple(found[f"given_shape/{number}"]) for number in range(len(inputs))]
     model.train()
@@ -130,8 +130,8 @@ def _forward_and_back(model: torch.nn.Module, found: Any, pairs: Names, notes: N
     wanted = _numbered(found, "cotangent")  # in the arbitrary order of the gradients
     if [one.numel() for one in answers] != [len(one) for one in wanted]:
         raise RequestError(
-            f"The model gives {[list(one.shape) for one in answers]}, and the reference's tensors of "
-            f"{[len(one) for one in wanted]} elements; both have to give the same."
+            f"The model returns tensors of the shapes {[list(one.shape) for one in answers]}, but the "
+            f"reference returns tensors of {[len(one) for one in wanted]} elements; both have to match."
         )
     pull = [torch.from_numpy(one).reshape(answer.shape) for one, answer in zip(wanted, answers, strict=True)]
     torch.autograd.backward(answers, pull)

@@ -78,7 +78,7 @@ def read(path: Path, ours: Shapes, theirs: Shapes, *, optional: Container[str] =
         if not words:
             continue
         if len(words) != 2:
-            raise RequestError(f"{path}, line {number} has {len(words)} words; a pair is OURS THEIRS.")
+            raise RequestError(f"{path}, line {number} has {len(words)} words; a line has to be OURS THEIRS.")
         if words[0] == "-":
             free |= {name for name in theirs if _matches(words[1], name) is not None}
         else:
@@ -101,8 +101,8 @@ def read(path: Path, ours: Shapes, theirs: Shapes, *, optional: Container[str] =
         ]
         if cut[0] != cut[1]:
             raise RequestError(
-                f"{path}: {one.name} is {list(cut[0])} and {other.name} is {list(cut[1])}; say how one becomes "
-                f"the other (.T, [PART/PARTS])."
+                f"{path}: {one.name} is {list(cut[0])} and {other.name} is {list(cut[1])}; add the "
+                "transformation (.T, [PART/PARTS])."
             )
     return Names(pairs=tuple(pairs), free=tuple(sorted(free)))
 
@@ -118,7 +118,7 @@ def _expanded(
 ) -> list[tuple[Side, Side]]:
     one, other = _side(ours, where), _side(theirs, where)
     if one.name.count("*") != other.name.count("*"):
-        raise RequestError(f"{where}: {ours} and {theirs} have not as many *.")
+        raise RequestError(f"{where}: {ours} and {theirs} have different numbers of *.")
     found = []
     for name in of_ours:
         filled = _matches(one.name, name)
@@ -128,10 +128,12 @@ def _expanded(
         for part in filled:
             partner = partner.replace("*", part, 1)
         if partner not in of_theirs:
-            raise RequestError(f"{where}: {name} is {partner} there, which the other model does not have.")
+            raise RequestError(
+                f"{where}: {name} corresponds to {partner}, which the other model does not have."
+            )
         found.append((_renamed(one, name), _renamed(other, partner)))
     if not found:
-        raise RequestError(f"{where}: {ours} is no tensor of the reference.")
+        raise RequestError(f"{where}: {ours} is not a tensor of the reference.")
     return found
 
 
@@ -145,7 +147,7 @@ def _side(word: str, where: str) -> Side:
     found = SIDE.fullmatch(word)
     part, parts = (int(found[key] or 1) for key in ("part", "parts")) if found else (0, 0)
     if found is None or not 1 <= part <= parts:
-        raise RequestError(f"{where}: {word} is no name; allowed are NAME, NAME.T and NAME[PART/PARTS].")
+        raise RequestError(f"{where}: {word} is not a name; allowed are NAME, NAME.T and NAME[PART/PARTS].")
     return Side(name=found["name"], turned=bool(found["turned"]), part=part, parts=parts)
 
 
@@ -160,11 +162,11 @@ def _refuse_gaps(which: str, shapes: Shapes, named: list[Side], path: Path) -> N
     for name in shapes:
         parts = sorted(covered.get(name, []))
         if parts != [(number, len(parts)) for number in range(1, len(parts) + 1)] or not parts:
-            said = ", ".join(f"{part}/{of}" for part, of in parts) or "not at all"
+            times = ", ".join(f"{part}/{of}" for part, of in parts) or "not at all"
             raise RequestError(
-                f"{path} names {name} of {which} {said}; every tensor is named once, all its parts."
+                f"{path} names {name} of {which} {times}; name every tensor once, with all its parts."
             )
         if (len(shapes[name]) == 0 and len(parts) > 1) or (shapes[name] and shapes[name][0] % len(parts)):
             raise RequestError(
-                f"{path}: {name} {list(shapes[name])} cannot be cut in {len(parts)} equal parts."
+                f"{path}: {name} {list(shapes[name])} cannot be split into {len(parts)} equal parts."
             )

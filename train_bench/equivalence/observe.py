@@ -99,7 +99,7 @@ class Observer:
         self._hooked, self._given = hooked, given
         self._micro = 0
         self._phase: str | None = None
-        self._seen: dict[str, int] = {}
+        self._calls: dict[str, int] = {}
         self._observing = False
         self._evaluated = set[str]()
         self._inferring = self._glancing = False
@@ -141,7 +141,7 @@ class Observer:
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
         """Record module outputs of a micro-batch; micro-batches are counted over all ranks."""
         number = self._micro * self._parallel.size + self._parallel.rank
-        self._phase, self._seen = f"{self.steps}.{number}", {}
+        self._phase, self._calls = f"{self.steps}.{number}", {}
         with self._parallel.forward(last_microbatch=last_microbatch):
             yield
         self._phase = None
@@ -167,7 +167,7 @@ class Observer:
         """Record module inputs and outputs of the first batch before the first step, and after the last."""
         before, when = self._phase, LAST if self.steps else START
         first = self._observing and when not in self._evaluated and not self._parallel.rank
-        self._phase, self._seen = (when if first else None), {}
+        self._phase, self._calls = (when if first else None), {}
         self._inferring = True
         try:
             with self._parallel.inference():
@@ -255,12 +255,12 @@ class Observer:
             tensor.register_hook(pulled(number))
 
     def _output(self, name: str, kind: str) -> Any:
-        def seen(_module: Any, _inputs: Any, output: Any) -> None:
+        def record_output(_module: Any, _inputs: Any, output: Any) -> None:
             phase = self._phase
             evaluated = phase in (START, LAST)
             if phase is None or not (evaluated or self.steps < DETAILED):
                 return
-            call = self._seen[name] = self._seen.get(name, 0) + 1
+            call = self._calls[name] = self._calls.get(name, 0) + 1
             rung = f"evaluation/{phase}" if evaluated else f"forward/{phase}"
             for number, tensor in enumerate(tensors_of(output)):
                 key = f"{rung}/{name or '(model)'}" + f"#{call}" * (call > 1) + f":{number}" * (number > 0)
@@ -268,7 +268,7 @@ class Observer:
                 done = re.sub(r"Backward\d*$", "", getattr(tensor.grad_fn, "name", str)())
                 self.notes.facts["operators"][key] = f"{kind}{', ' if done else ''}{done}"
 
-        return seen
+        return record_output
 
 
 class ObservingParallel(Observer):

@@ -106,7 +106,7 @@ def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -
 
 
 def _others(task: Any, observer: Observer) -> dict[str, torch.nn.Module]:
-    """Models that a task keeps beside the trained one, such as an average of its weights."""
+    """Models that a task keeps besides the trained one, such as an average of its weights."""
     trained = {id(module) for module in observer.model.modules()}
     return {
         f"{name.strip('_')}.": value
@@ -241,21 +241,21 @@ def _schedule(job: Job, task: Any, notes: Notes) -> None:
     steps = math.ceil(count / job.config["hyperparameters"]["global_batch_size"])
     if job.unit is Unit.GENERATION or not steps:
         steps = 2000
-    other, seen = _another(task), Notes()
-    bystander = ObservingParallel(cast(Parallel, OneRank()), seen)
-    other.build(job.seed, as_parallel(bystander))
-    seen.facts["options"] = []
+    other, option_notes = _another(task), Notes()
+    observing = ObservingParallel(cast(Parallel, OneRank()), option_notes)
+    other.build(job.seed, as_parallel(observing))
+    option_notes.facts["options"] = []
     other.skip(min(steps, MOST_STEPS))
     other.close()
     changing: dict[str, list[list[float]]] = {}
-    for groups in seen.facts["options"]:
+    for groups in option_notes.facts["options"]:
         for key in groups[0]:
             row = [group.get(key) for group in groups]
             if all(isinstance(value, int | float) for value in row):
                 changing.setdefault(key, []).append([float(value) for value in row])
     for key, rows in changing.items():
         notes.arrays[f"schedule/{key}"] = np.array(rows)
-    notes.facts["schedule_groups"] = bystander.groups
+    notes.facts["schedule_groups"] = observing.groups
 
 
 def _given_gradients(observer: Observer, notes: Notes) -> None:

@@ -103,7 +103,7 @@ def written(facts: Any) -> Any:
 def _facts(folder: Path, rank: int) -> dict[str, Any]:
     value = files.read_json(folder / f"rank_{rank}.json")
     if not isinstance(value, dict) or not {"ranks", "losses", "shapes", "operators"} <= value.keys():
-        raise LogError(f"{folder / f'rank_{rank}.json'} is not what a rank records; record it again.")
+        raise LogError(f"{folder / f'rank_{rank}.json'} is not a valid recording of a rank; record it again.")
     value["losses"] = [math.nan if loss is None else loss for loss in value["losses"]]
     quality = value.get("quality", {})
     value["quality"] = {metric: math.nan if one is None else one for metric, one in quality.items()}

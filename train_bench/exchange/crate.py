@@ -56,7 +56,7 @@ class Crate:
         try:
             return files.parse_json(self.content[name])
         except (ValueError, RecursionError) as error:
-            raise RequestError(f"{self.path} is refused: its {name} is no JSON ({error}).") from error
+            raise RequestError(f"{self.path} is refused: its {name} is not JSON ({error}).") from error
 
     def unpack(self, prefix: str, folder: Path) -> None:
         """Write the files below `prefix` into a folder."""
@@ -70,8 +70,8 @@ class Crate:
 def write(path: Path, content: Mapping[str, bytes], *, key: Path | None = None) -> str:
     """Write the archive in one step, signed with the SSH `key` if one is given. Returns its root."""
     named = listed(content)
-    told = {"format": FORMAT, "files": named, "root": root_of(named)}
-    manifest = (json.dumps(told, indent=2) + "\n").encode()
+    stated = {"format": FORMAT, "files": named, "root": root_of(named)}
+    manifest = (json.dumps(stated, indent=2) + "\n").encode()
     signature = {} if key is None else {SIGNATURE: _signature(manifest, key)}
     try:
         with files.whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -117,7 +117,7 @@ def read(path: Path, *, allowed_signers: Path | None = None) -> Crate:
     root = _checked(path, manifest, content)
     signed_by = None if signature is None else _signer(path, manifest, signature, allowed_signers)
     if allowed_signers is not None and signature is None:
-        _refuse(path, "it is not signed, and --allowed-signers asks for a signature")
+        _refuse(path, "it is not signed, but --allowed-signers requires a signature")
     return Crate(
         path=path,
         content=content,
@@ -131,25 +131,25 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """Entries of the archive, by its table alone."""
     entries = archive.infolist()
     if len(entries) > MOST_FILES:
-        _refuse(path, f"it has {len(entries)} files, and {MOST_FILES} are read at most")
+        _refuse(path, f"it has {len(entries)} files; at most {MOST_FILES} are allowed")
     size = sum(entry.file_size for entry in entries)
     if size > LARGEST_BYTES:
-        _refuse(path, f"it unpacks to {size} bytes, and {LARGEST_BYTES} are read at most")
+        _refuse(path, f"it unpacks to {size} bytes; at most {LARGEST_BYTES} are allowed")
     names: set[str] = set()
     for entry in entries:
         kind = stat.S_IFMT(entry.external_attr >> 16)
         if not NAME.fullmatch(entry.filename):
-            _refuse(path, f"its file {entry.filename[:80]!r} would lie outside, or hidden")
+            _refuse(path, f"its file {entry.filename[:80]!r} would be outside of the folder, or hidden")
         if kind not in (0, stat.S_IFREG):
             _refuse(path, f"its {entry.filename} is a link or another special file")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            _refuse(path, f"its {entry.filename} is compressed in another way than by deflate")
+            _refuse(path, f"its {entry.filename} is not compressed by deflate")
         if entry.filename in names:
             _refuse(path, f"it has {entry.filename} twice")
         names.add(entry.filename)
     for name in names:
         if any(str(above) in names for above in PurePosixPath(name).parents):
-            _refuse(path, f"its {name} lies in what is a file, too")
+            _refuse(path, f"its {name} lies below a file")
     return entries
 
 
@@ -162,21 +162,21 @@ def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 def _checked(path: Path, manifest: bytes, content: Mapping[str, bytes]) -> str:
     """Root, if the manifest names exactly the files of the archive as they are."""
     try:
-        told = files.parse_json(manifest)
-        named = {name: (each["size"], each["sha256"]) for name, each in told["files"].items()}
-        root = told["root"]
-        known = told["format"]
+        stated = files.parse_json(manifest)
+        named = {name: (each["size"], each["sha256"]) for name, each in stated["files"].items()}
+        root = stated["root"]
+        known = stated["format"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RequestError(f"{path} is refused: its {MANIFEST} is none ({error!r}).") from error
+        raise RequestError(f"{path} is refused: its {MANIFEST} is invalid ({error!r}).") from error
     if known != FORMAT:
-        _refuse(path, f"it has format {known!r}, and this version of train_bench reads {FORMAT}")
+        _refuse(path, f"it has format {known!r}; this version of train_bench reads {FORMAT}")
     for name in sorted(named.keys() ^ content.keys()):
-        _refuse(path, f"{name} is {'missing' if name in named else 'in no manifest'}")
+        _refuse(path, f"{name} is {'missing' if name in named else 'not in the manifest'}")
     for name, each in content.items():
         if named[name] != (len(each), hashlib.sha256(each).hexdigest()):
-            _refuse(path, f"{name} is not what the manifest says; it was changed or damaged")
-    if root != root_of(told["files"]):
-        _refuse(path, "the root of its manifest does not follow from its files")
+            _refuse(path, f"{name} differs from the manifest: it was modified or damaged")
+    if root != root_of(stated["files"]):
+        _refuse(path, "the root of its manifest does not match its files")
     return str(root)
 
 
@@ -211,8 +211,8 @@ def _signer(path: Path, manifest: bytes, signature: bytes, allowed: Path | None)
             answer(Launch(argv=(*check, "verify", "-I", principal, "-n", NAMESPACE, *names)), stdin=signed)
             return principal
         except (LaunchError, IndexError) as error:
-            who = "" if allowed is None else f" by anybody whom {allowed} names"
-            raise RequestError(f"{path} is refused: it is not validly signed{who} ({error}).") from error
+            who = "" if allowed is None else f" of a signer in {allowed}"
+            raise RequestError(f"{path} is refused: it has no valid signature{who} ({error}).") from error
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

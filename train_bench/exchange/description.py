@@ -28,10 +28,10 @@ FIELDS = (
 def read_stated(path: Path) -> dict[str, str]:
     """Read the user's statements about the system: any of `FIELDS`, as strings."""
     if not path.is_file():
-        raise RequestError(f"There is no file {path}; give a JSON file of the system's description.")
+        raise RequestError(f"{path} does not exist; give a JSON file with fields of the system description.")
     stated = files.read_json(path)
     if not isinstance(stated, dict):
-        raise RequestError(f"{path} holds no JSON object; give one of field -> text.")
+        raise RequestError(f"{path} is not a JSON object; give one of field -> text.")
     for field, value in stated.items():
         if field not in FIELDS:
             raise UnknownName(what="field of a system description", name=field, known=FIELDS)

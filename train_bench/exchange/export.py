@@ -72,7 +72,8 @@ def export(plan: Plan, to: Path, key: Path | None) -> str:
     other = [one for one in differences(ran, now) if " source " not in one]
     if other:
         raise RequestError(
-            f"What is installed here is not what the campaign ran with ({'; '.join(other)}); export it where it ran."
+            f"The software installed here differs from that of the campaign ({'; '.join(other)}); export "
+            "it where it ran."
         )
     judged = judge_folder(
         folder, ruleset_name=None, rcp_folders=discover.rcp_folders(), changes=definition.changes
@@ -81,7 +82,7 @@ def export(plan: Plan, to: Path, key: Path | None) -> str:
     content |= {
         SPEC: _json(spec(plan, judged)),
         ENVIRONMENT: _json(_machine(folder)),
-        ORDER: _json(dict(_told(judged, "order_fingerprint"))),
+        ORDER: _json(dict(_logged_values(judged, "order_fingerprint"))),
         DISTRIBUTIONS: distributions(ran["software"]["python"]).encode(),
         DATA: _json(croissant(plan)),
         RULES: _json(_rules(plan)),
@@ -109,22 +110,22 @@ def spec(plan: Plan, judged: Judgement) -> dict[str, Any]:
                 "ranks_per_node": job.nproc_per_node,
             },
             "software": {name: plan.software[name] for name in ("sources", "python", "packages")},
-            "data": next((value for _, value in _told(judged, "data_fingerprint")), None),
+            "data": next((value for _, value in _logged_values(judged, "data_fingerprint")), None),
         },
     }
 
 
 def _machine(folder: Path) -> dict[str, Any]:
-    told = files.read_json(folder / "system.json")
-    if not isinstance(told, dict) or not isinstance(told.get("accelerators"), list):
+    machine = files.read_json(folder / "system.json")
+    if not isinstance(machine, dict) or not isinstance(machine.get("accelerators"), list):
         raise RequestError(
-            f"{folder / 'system.json'} does not list the accelerators, as every rank does that writes it; export the "
-            f"campaign with the file that its runs left."
+            f"{folder / 'system.json'} has no list of accelerators; export the campaign with the "
+            "system.json that its runs wrote."
         )
-    return told
+    return machine
 
 
-def _told(judged: Judgement, key: str) -> Iterator[tuple[str, Any]]:
+def _logged_values(judged: Judgement, key: str) -> Iterator[tuple[str, Any]]:
     """Values of a key by the name of the log."""
     for record in judged.records:
         for event in log.read(Path(record.file)).events:
@@ -281,14 +282,14 @@ def tasks(plan: Plan, judged: Judgement, content: Mapping[str, bytes]) -> dict[s
         "@type": "cr:TaskProblem",
         "@id": "#problem",
         "name": plan.benchmark,
-        "description": f"Train to {target} under the rules of {plan.ruleset}, as fast as may be.",
+        "description": f"Train to {target} under the rules of {plan.ruleset} in the shortest time.",
         "cr:input": data,
         "cr:implementation": {
             "@type": "cr:ImplementationSpec",
             "@id": "#trainer",
-            "description": f"What trains, within the rules of {RULES}.",
+            "description": f"Training implementation, within the rules of {RULES}.",
         },
-        "cr:execution": {"@type": "cr:ExecutionSpec", "@id": SPEC, "description": "What was to be done."},
+        "cr:execution": {"@type": "cr:ExecutionSpec", "@id": SPEC, "description": "The benchmark task."},
         "cr:evaluation": {
             "@type": "cr:EvaluationSpec",
             "@id": "#measured",

@@ -110,7 +110,7 @@ def read_campaign(folder: Path, rcp_folders: Sequence[Path]) -> Campaign:
     """Read a finished campaign. Raises `RequestError` if there is none, `LogError` if it cannot be read."""
     for name in ("plan.json", "system.json"):
         if not (folder / name).is_file():
-            raise RequestError(f"{folder} holds no finished campaign (no {name}); give the folder of one.")
+            raise RequestError(f"{folder} is not a finished campaign (no {name}); give the folder of one.")
     plan, machine = files.read_json(folder / "plan.json"), files.read_json(folder / "system.json")
     judgement = judge_folder(folder, ruleset_name=None, rcp_folders=rcp_folders, changes=changes)
     try:
@@ -127,7 +127,7 @@ def read_campaign(folder: Path, rcp_folders: Sequence[Path]) -> Campaign:
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise LogError(
-            f"The plan.json or system.json in {folder} is none of this version of train_bench: {error!r}."
+            f"plan.json or system.json in {folder} is not of this version of train_bench: {error!r}."
         ) from error
 
 
@@ -153,7 +153,7 @@ def package(
     overruled = {campaign.folder: list(_shortcomings(campaign, source)) for campaign in campaigns}
     if not force:
         reasons = [f"{folder}: {reason}" for folder, each in overruled.items() for reason in each]
-        _refuse(reasons, " --force packages them all the same.")
+        _refuse(reasons, " --force packages them nevertheless.")
     name = _plain(system or campaigns[0].announced("submission_platform")[0])
     submitter = _plain(campaigns[0].announced("submission_org")[0])
     to = to.absolute()
@@ -216,8 +216,8 @@ def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator
     if family != installed_checkers.USAGES[0]:
         yield Said(
             checker="mlperf-logging",
-            verdict="not asked",
-            message=f"{rounds} is no official round of training; the official checkers are asked about those only",
+            verdict="not run",
+            message=f"{rounds} is not an official training round, so the official checkers are not run",
             refused=False,
         )
         return
@@ -251,14 +251,17 @@ def _contradictions(
         yield f"the rulesets are {' and '.join(rounds)}; a package has one"
     benchmarks = [campaign.benchmark for campaign in campaigns]
     for benchmark in sorted({name for name in benchmarks if benchmarks.count(name) > 1}):
-        yield f"{benchmarks.count(benchmark)} campaigns are of {benchmark}; a system has one result of each"
+        yield (
+            f"{benchmarks.count(benchmark)} campaigns are of {benchmark}; a system has one result per "
+            "benchmark"
+        )
     for campaign in campaigns:
         if campaign.reference not in references():
-            yield f"{campaign.folder}: its reference {campaign.reference!r} is not here"
+            yield f"{campaign.folder}: its reference {campaign.reference!r} is not installed here"
     for field, key in (("submitter", "submission_org"), ("division", "submission_division")):
         logged = campaigns[0].announced(key)[0]
         if stated.get(field, logged) != logged:
-            yield f"{field} is stated as {stated[field]!r}, and the logs say {logged!r}"
+            yield f"{field} is stated as {stated[field]!r}, but the logs have {logged!r}"
 
 
 def _shortcomings(campaign: Campaign, source: Source) -> Iterator[str]:
@@ -267,7 +270,7 @@ def _shortcomings(campaign: Campaign, source: Source) -> Iterator[str]:
     attempts = campaign.attempts
     for ran in sorted({str(state.get("revision")) for state in (campaign.plan, *attempts)}):
         if ran != str(source.revision) or ran.endswith("+changes"):
-            yield f"it ran from revision {ran}, and the source here is {source.described}"
+            yield f"it ran from revision {ran}, but the source here is {source.described}"
     used = [state.get("software") for state in (campaign.plan, *attempts)]
     if any(isinstance(one, Mapping) and one.get("sources") != source.digest for one in used):
         yield f"it ran with other code than the source here (digest {source.digest})"
@@ -276,9 +279,9 @@ def _shortcomings(campaign: Campaign, source: Source) -> Iterator[str]:
         digest = digest_of_reference(outside)
         of_runs = [one.get("reference") for one in used if isinstance(one, Mapping)]
         if any(not isinstance(state, Mapping) or state.get("digest") != digest for state in of_runs):
-            yield f"its reference ran with other code than {outside} holds now (digest {digest})"
+            yield f"its reference ran with other code than {outside} has now (digest {digest})"
     for name in _program(campaign.plan)[1]:
-        yield f"its program ran with another {name} than there is now"
+        yield f"its program ran with another {name} than the current one"
 
 
 def _refuse(reasons: Sequence[str], hint: str) -> None:

@@ -27,16 +27,16 @@ from train_bench.run import system
 
 SAME, MATTERS, DIFFERS = "same", "differs and matters", "differs"
 
-MOST_RUNS = 1000
-"""Most runs: above every round's number."""
+MAX_RUNS = 1000
+"""Largest number of runs, above every round's number."""
 
-NOT_AS_DUE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
-"""Errors raised for content of another type or size than ours."""
+INVALID_CONTENT = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
+"""Errors raised by content of another type or size."""
 
-OF_FILE = "replay_of"
+REPLAY_OF = "replay_of"
 """Request option that holds the root of the file."""
 
-SAME_MEMORY = 0.02
+MEMORY_TOLERANCE = 0.02
 """Tolerance for memory that a kernel reserves."""
 
 
@@ -53,19 +53,19 @@ class Row:
 def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
     """Plan in `folder` that repeats the file's campaign here, with new seeds if those of the file came from entropy.
     Raises `RequestError` for a plan that is impossible here."""
-    told = crate.json(SPEC)
+    spec = crate.json(SPEC)
     try:
-        runs, base = int(told["seeds"]["runs"]), told["seeds"]["base"]
-        if not 1 <= runs <= MOST_RUNS:
+        runs, base = int(spec["seeds"]["runs"]), spec["seeds"]["base"]
+        if not 1 <= runs <= MAX_RUNS:
             raise ValueError(f"{runs} runs")
-        if told["plan"]["shared"].get("command") is not None:
+        if spec["plan"]["shared"].get("command") is not None:
             raise RequestError(
-                f"{crate.path} is of a campaign that carried out a command; its program is not in the file, and cannot "
-                f"be repeated from it."
+                f"{crate.path} is of a campaign with command=; the file does not include the program, so "
+                "it cannot be replayed."
             )
         chosen = seeds.from_entropy(runs) if base is None else seeds.from_base(int(base), runs)
         written = {
-            **told["plan"],
+            **spec["plan"],
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "jobs": [{"index": index, "seed": seed} for index, seed in enumerate(chosen)],
         }
@@ -74,17 +74,17 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
         discover.launcher_config(plan.launcher)  # raises UnknownName
         if job.nodes > 1 or discover.has_queue(plan.launcher):
             raise RequestError(
-                f"{crate.path} is of launcher={plan.launcher} on {job.nodes} host(s). replay starts ranks on this host "
-                f"alone; a file from elsewhere does not say which others are reached."
+                f"{crate.path} is of launcher={plan.launcher} on {job.nodes} host(s), but replay starts "
+                "ranks on this host only."
             )
         rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
         reason = runner.validate_plan(plan)
-    except (cattrs.BaseValidationError, *NOT_AS_DUE) as error:
+    except (cattrs.BaseValidationError, *INVALID_CONTENT) as error:
         raise RequestError(
-            f"{crate.path} holds no plan of this version of train_bench ({repr(error)[:200]})."
+            f"{crate.path} has no valid plan for this version of train_bench ({repr(error)[:200]})."
         ) from error
     if reason is not None:
-        raise RequestError(f"{crate.path} cannot be repeated here: {reason}")
+        raise RequestError(f"{crate.path} cannot be replayed here: {reason}")
     data = data_dir if data_dir is not None else discover.cache() / plan.benchmark
     config = {**job.config, "data_dir": str(data.resolve())}
     here: dict[str, Any] = {
@@ -107,7 +107,7 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
             "tracking": "none",
             "energy_command": None,
             "energy": "off",
-            OF_FILE: crate.root,
+            REPLAY_OF: crate.root,
         },
         jobs=tuple(replace(one, **here) for one in plan.jobs),
     )
@@ -119,13 +119,13 @@ def begun(crate: Crate, folder: Path, data_dir: Path | None) -> Plan | None:
     if not (folder / "plan.json").is_file():
         return None
     plan = runner.open_folder(folder)
-    if plan.request.get(OF_FILE) != crate.root:
+    if plan.request.get(REPLAY_OF) != crate.root:
         return None
     begun_with = plan.jobs[0].config["data_dir"]
     if data_dir is not None and str(data_dir.resolve()) != begun_with:
         raise RequestError(
-            f"{folder} was begun with the data in {begun_with} and goes on with them, not with those of --data-dir "
-            f"{data_dir}. Leave --data-dir out, or begin in another folder with --to."
+            f"The replay in {folder} uses the data in {begun_with}, not --data-dir {data_dir}. Leave "
+            "--data-dir out to continue it, or choose another folder with --to."
         )
     return plan
 
@@ -148,14 +148,14 @@ def table(crate: Crate, plan: Plan) -> list[Row]:
     then, machine = crate.json(SPEC), crate.json(ENVIRONMENT)
     try:
         return [
-            *_of_rules(crate.json(RULES), plan),
-            *_of_source(then["plan"], plan),
-            *_of_software(crate, then["required"]["software"], plan),
-            *_of_hardware(machine, plan),
-            *_of_data(crate.json(DATA), plan),
+            *_rules_rows(crate.json(RULES), plan),
+            *_source_rows(then["plan"], plan),
+            *_software_rows(crate, then["required"]["software"], plan),
+            *_hardware_rows(machine, plan),
+            *_data_rows(crate.json(DATA), plan),
         ]
-    except NOT_AS_DUE as error:
-        raise RequestError(f"{crate.path} does not say what it has to ({error!r}).") from error
+    except INVALID_CONTENT as error:
+        raise RequestError(f"{crate.path} lacks a required value ({error!r}).") from error
 
 
 def distributions(crate: Crate) -> dict[str, tuple[str, str | None]]:
@@ -168,8 +168,8 @@ def distributions(crate: Crate) -> dict[str, tuple[str, str | None]]:
             )
             for one in tomllib.loads(crate.content[DISTRIBUTIONS].decode())["packages"]
         }
-    except (*NOT_AS_DUE, RecursionError) as error:
-        raise RequestError(f"{crate.path} is refused: its {DISTRIBUTIONS} is none ({error!r}).") from error
+    except (*INVALID_CONTENT, RecursionError) as error:
+        raise RequestError(f"{crate.path} is refused: its {DISTRIBUTIONS} is invalid ({error!r}).") from error
 
 
 def _row(what: str, then: Any, now: Any, other: str = MATTERS) -> Row:
@@ -177,13 +177,13 @@ def _row(what: str, then: Any, now: Any, other: str = MATTERS) -> Row:
     return Row(what=what, then=_short(then), now=_short(now), verdict=verdict)
 
 
-def _of_rules(told: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+def _rules_rows(recorded: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
     rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
-    yield _row(f"rules of {plan.ruleset}", told["digest"], rules.digest)
-    yield _row("reference points", told["points_digest"], plan.points_digest)
+    yield _row(f"rules of {plan.ruleset}", recorded["digest"], rules.digest)
+    yield _row("reference points", recorded["points_digest"], plan.points_digest)
 
 
-def _of_source(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+def _source_rows(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
     yield _row("source of train_bench", then["software"]["sources"], plan.software["sources"])
     yield _row("revision", then["revision"], plan.revision, DIFFERS)
     of_reference = [(one.get("reference") or {}).get("digest") for one in (then["software"], plan.software)]
@@ -192,7 +192,7 @@ def _of_source(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
     yield _row("changes of the benchmark", list(then["changes"]), list(plan.changes))
 
 
-def _of_software(crate: Crate, required: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+def _software_rows(crate: Crate, required: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
     """Python and the packages that matter one by one, all others in a row, packages of other launchers among them."""
     unused = {name for name in discover.launchers() if name != plan.launcher}
     then, now = distributions(crate), software.distributions()
@@ -216,14 +216,14 @@ def _of_software(crate: Crate, required: Mapping[str, Any], plan: Plan) -> Itera
     )
 
 
-def _of_hardware(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+def _hardware_rows(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
     """Hardware as the ranks detected it, then and now."""
     now, job = system.describe(), plan.jobs[0]
     yield _row("processor", then["processor"], now["processor"])
     yield _row("cores", then["cores"], now["cores"])
     yield _row("accelerators", list(then["accelerators"]), list(now["accelerators"]))
     memory = then["memory_bytes"], now["memory_bytes"]
-    near = abs(memory[0] - memory[1]) <= SAME_MEMORY * memory[0]
+    near = abs(memory[0] - memory[1]) <= MEMORY_TOLERANCE * memory[0]
     before, after = (f"{size / 2**30:.1f} GiB" for size in memory)
     yield Row(what="memory", then=before, now=after, verdict=SAME if near else DIFFERS)
     threads = job.threads_per_rank or max(1, now["cores"] // job.nproc_per_node)
@@ -235,8 +235,8 @@ def _of_hardware(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
         yield _row(name, variables[0].get(name), variables[1].get(name), DIFFERS)
 
 
-def _of_data(told: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
-    then = {one["name"]: one["sha256"] for one in told["distribution"]}
+def _data_rows(recorded: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
+    then = {one["name"]: one["sha256"] for one in recorded["distribution"]}
     now = {name: each["sha256"] for name, each in data_files(plan).items()}
     if not now:
         yield Row(what="data", then=f"{len(then)} files", now="not prepared here", verdict=DIFFERS)
@@ -268,9 +268,10 @@ class Outcome:
 
 
 def outcome(rows: Sequence[Row], compared: Comparison, *, same_host: bool) -> Outcome:
-    """Repeated: on the machine that it came from, with nothing that matters changed. Reproduced: the same artifacts on
-    another machine. Replicated: with other source, software, data or rules. The samples to the target have to agree,
-    and, if nothing that matters differs, the times: the 95 % confidence interval of their ratio holds 1."""
+    """Repeated: on the machine that it came from, with nothing that matters changed. Reproduced: the same
+    artifacts on another machine. Replicated: with other source, software, data or rules. The samples to the
+    target have to agree, and, if nothing that matters differs, the times: the 95 % confidence interval of
+    their ratio contains 1."""
     mattering = [row.what for row in rows if row.verdict == MATTERS]
     of_machine = {"processor", "cores", "accelerators"}
     if not mattering and same_host:
@@ -279,18 +280,19 @@ def outcome(rows: Sequence[Row], compared: Comparison, *, same_host: bool) -> Ou
         word = "reproduced"
     else:
         word = "replicated"
-    told = [("samples to the target", compared.convergence)]
+    ratios: list[tuple[str, Ratio | None]] = [("samples to the target", compared.convergence)]
     if not mattering:
-        told.append(("time", compared.speedup))
-    known = [(what, ratio) for what, ratio in told if ratio is not None]
+        ratios.append(("time", compared.speedup))
+    known = [(what, ratio) for what, ratio in ratios if ratio is not None]
     apart = [what for what, ratio in known if ratio.decided]
     intervals = "; ".join(f"{what} {_interval(ratio)}" for what, ratio in known)
-    if apart or not known:
-        return Outcome(
-            again=False, sentence=f"NOT {word}: {intervals}, of which {' and '.join(apart)} differ."
-        )
+    if not known:
+        return Outcome(again=False, sentence=f"NOT {word}: there are no samples or times to compare.")
+    if apart:
+        differing = " and ".join(apart)
+        return Outcome(again=False, sentence=f"NOT {word}: {intervals}; {differing} differ significantly.")
     return Outcome(again=True, sentence=f"{word}: {intervals}.")
 
 
 def _interval(ratio: Ratio) -> str:
-    return f"{ratio.value:.3f} times (95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
+    return f"{ratio.value:.3f} times (95 % confidence interval {ratio.low:.3f} to {ratio.high:.3f})"

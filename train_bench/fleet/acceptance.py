@@ -10,7 +10,7 @@ from train_bench.fleet.rounds import Fleet, Trainings
 from train_bench.fleet.verdict import Known, Verdict
 
 TRIES = 3
-"""Repeats of a slow training before it is believed: other load is temporary, a defect is not."""
+"""Repeats of a slow training: interference is transient, hardware faults persist."""
 
 
 def accept(
@@ -29,13 +29,13 @@ def accept(
     well = [node.name for node in fleet.nodes if node.trained and node.name not in found.sick()]
     together = fleet.together(trainings, well)
     for attempt in range(TRIES):
-        found = _of_fleet(fleet.nodes, together, baseline, noise)
+        found = _judge_fleet(fleet.nodes, together, baseline, noise)
         if slow := [nodes for nodes in found.slow if len(nodes) > 1]:
             together = fleet.together_again(trainings, slow, together, f"pairs_again_{attempt + 1}")
-    return _of_fleet(fleet.nodes, together, baseline, noise), together
+    return _judge_fleet(fleet.nodes, together, baseline, noise), together
 
 
-def _of_fleet(
+def _judge_fleet(
     nodes: Sequence[Node], together: Sequence[Together], baseline: Mapping[str, Known], noise: float
 ) -> Verdict:
     found = verdict.judge_nodes(nodes, baseline, noise)  # again, because nodes may have been lost since

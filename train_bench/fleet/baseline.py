@@ -36,16 +36,20 @@ def read(path: Path, digest: str) -> dict[str, Known]:
     content = plain_value(files.read_json(path))
     job, types = (content.get("job"), content.get("types")) if isinstance(content, dict) else (None, None)
     if not isinstance(job, dict) or not isinstance(types, list):
-        raise RequestError(f"{path} is not what train-bench accept has written; give its accept.json.")
+        raise RequestError(
+            f"{path} is not a file of train-bench accept; give the accept.json of an acceptance."
+        )
     if job.get("digest") != digest:
         raise RequestError(
-            f"{path} is of another training ({str(job.get('words'))[:300]}); give the same benchmark and options, or "
-            f"leave --against out."
+            f"{path} is of another job ({str(job.get('words'))[:300]}); give the same benchmark and "
+            "options, or leave --against out."
         )
     try:
         return {str(kind["name"]): _known(kind) for kind in types if kind["pace"] is not None}
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RequestError(f"{path} has types of machines that train-bench accept does not write.") from error
+        raise RequestError(
+            f"{path} is damaged: its machine types are invalid; give the accept.json of an acceptance."
+        ) from error
 
 
 def _known(kind: Mapping[str, Any]) -> Known:

@@ -62,27 +62,27 @@ class Link:
         """Start reading from the node; called once all are started, because threads and new processes do not mix."""
         self._reader.start()
 
-    def ask(self, question: Mapping[str, Any], due: str, limit: float) -> Mapping[str, Any]:
+    def ask(self, request: Mapping[str, Any], due: str, limit: float) -> Mapping[str, Any]:
         """Send a request and return the answer with key `due`."""
-        self.send(question)
+        self.send(request)
         return self.receive(due, limit)
 
-    def send(self, question: Mapping[str, Any]) -> None:
+    def send(self, request: Mapping[str, Any]) -> None:
         """Send a request without waiting."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # the receiver detects a lost node
-            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
 
     def receive(self, due: str, limit: float, *, since: float | None = None) -> Mapping[str, Any]:
-        """Receive the next answer with key `due`; other lines are heartbeats. `limit` is the longest silence in
-        seconds, from now or `since`."""
+        """Receive the next answer with key `due`; other lines are heartbeats. `limit` is the heartbeat
+        timeout in seconds, from now or `since`."""
         deadline = (time.monotonic() if since is None else since) + limit
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise NodeLost(f"it has given no sign of life for {limit:g} s") from None
+                raise NodeLost(f"no heartbeat for {limit:g} s") from None
             if line is None:
                 raise NodeLost(self._how_it_ended())
             answer = _answer(line)
@@ -124,7 +124,7 @@ class Link:
         try:
             code = self._process.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            return "it has closed its side"
+            return "it closed its standard output"
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"its program ended with {how}{stderr_tail(self._errors)}"
 

@@ -28,22 +28,22 @@ DRIVER = Path("/proc/driver/nvidia/version")
 ALIVE_SECONDS = 2.0
 """Heartbeat interval of a training node."""
 
-TOLD_CHARACTERS = 1000
+TAIL_CHARACTERS = 1000
 """Size of the stderr tail of a failed training."""
 
-Questions = queue.SimpleQueue[Mapping[str, Any] | None]
+Requests = queue.SimpleQueue[Mapping[str, Any] | None]
 
 
 def main() -> None:
     """Answer requests until standard input closes."""
-    asked: Questions = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
-    _say({"facts": facts()})
-    while (question := asked.get()) is not None:
-        if question.get("ask") == "clock":
-            _say({"clock": time.time()})
-        elif question.get("ask") == "train":
-            _say(_train(question, asked))
+    requests: Requests = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    _send({"facts": facts()})
+    while (request := requests.get()) is not None:
+        if request.get("ask") == "clock":
+            _send({"clock": time.time()})
+        elif request.get("ask") == "train":
+            _send(_train(request, requests))
 
 
 def facts() -> dict[str, Any]:
@@ -63,42 +63,40 @@ def _driver() -> str | None:
         return None
 
 
-def _listen(asked: Questions) -> None:
+def _listen(requests: Requests) -> None:
     try:
         for line in sys.stdin.buffer:
-            asked.put(json.loads(line))
+            requests.put(json.loads(line))
     finally:
-        asked.put(None)
+        requests.put(None)
 
 
-def _train(question: Mapping[str, Any], asked: Questions) -> dict[str, Any]:
+def _train(request: Mapping[str, Any], requests: Requests) -> dict[str, Any]:
     """Run `train-bench WORDS`; its output goes to the named folder."""
-    said_at = time.monotonic()
+    sent_at = time.monotonic()
 
     def tick() -> str | None:
-        nonlocal said_at
-        if time.monotonic() - said_at > ALIVE_SECONDS:
-            said_at = time.monotonic()
-            _say({"alive": True})
+        nonlocal sent_at
+        if time.monotonic() - sent_at > ALIVE_SECONDS:
+            sent_at = time.monotonic()
+            _send({"alive": True})
         try:
-            other = asked.get_nowait()
+            other = requests.get_nowait()
         except queue.Empty:
             return None
         if other is None:
-            asked.put(None)  # for `main`, which ends by it
-        return "it was told to stop"
+            requests.put(None)  # for `main`, which ends by it
+        return "the requester stopped it"
 
-    argv = (sys.executable, "-P", "-m", "train_bench", *question["words"])
+    argv = (sys.executable, "-P", "-m", "train_bench", *request["words"])
     try:
-        ended = process.carry_out(
-            Launch(argv=argv), Path(question["folder"]), tick, name=str(question["name"])
-        )
+        ended = process.carry_out(Launch(argv=argv), Path(request["folder"]), tick, name=str(request["name"]))
     except (TrainBenchError, OSError) as error:
-        return {"ended": None, "told": str(error)}
-    return {"ended": ended.exit_code, "told": ended.reason or ended.stderr.strip()[-TOLD_CHARACTERS:]}
+        return {"ended": None, "message": str(error)}
+    return {"ended": ended.exit_code, "message": ended.reason or ended.stderr.strip()[-TAIL_CHARACTERS:]}
 
 
-def _say(answer: Mapping[str, Any]) -> None:
+def _send(answer: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

@@ -27,13 +27,10 @@ LONGEST = 200
 class Trained:
     """One completed training.
 
-    seconds      from the start of its clock to its stop
-    pace         seconds of a unit of training: the median of its blocks but the first, which may start loaders
-    waited       share of the processor time that its ranks wanted and did not get; None where that is not known
-    evaluations  quality values, in order
-    order        digest of the samples in the order in which they were taken
-    weights      digest of the model at its end
-    threads      of each rank
+    seconds from the start of its clock to its stop pace seconds of a unit of training: the median of its
+    blocks but the first, which may start loaders waited share of its ranks' CPU demand that other processes
+    took; None if not logged evaluations quality values, in order order digest of the samples in the order in
+    which they were taken weights digest of the model at its end threads of each rank
     """
 
     seconds: float
@@ -135,11 +132,11 @@ def read_training(folder: Path, rules: BenchmarkRules) -> Trained:
     measured = log_pace.measure(record, log, rules)
     replicas = _value(log, "replicas")
     if replicas.get("equal") is not True:
-        raise LogError("its ranks held different models when the run was over")
+        raise LogError("its ranks held different models after the run")
     units = sorted(measured.units[1:] or measured.units)
     pace = units[(len(units) - 1) // 2]
     if not pace > 0:
-        raise LogError(f"a unit of its training took {pace:g} s by its log")
+        raise LogError(f"its log has an invalid pace of {pace:g} s for a unit of training")
     return Trained(
         seconds=record.minutes * 60,
         pace=pace,

@@ -30,8 +30,8 @@ class Scale:
 
 
 def scale_of(times: Mapping[str, Sequence[float]], *, floor: float, ill: int = 1) -> Scale:
-    """Scale of groups of times, at least one per group. `floor` is the least noise that is assumed; up to `ill` groups
-    may be outliers however few there are.
+    """Scale of groups of times, at least one per group. `floor` is the least noise that is assumed; up to
+    `ill` groups may be outliers however few there are.
 
     A group of several times counts with its shortest: disturbances only slow down. Centre and deviation are medians,
     the lower of two, so that of two the slower one can be found. A few values estimate the noise poorly, so the spread

@@ -27,16 +27,16 @@ from train_bench.fleet.observations import (
 )
 from train_bench.rules.ruleset import BenchmarkRules
 
-CLOCK_LOOKS = 9
+CLOCK_REQUESTS = 9
 
 SECONDS_OF_SILENCE = 60.0
 """Heartbeat timeout of a training node; it sends one every two seconds."""
 
-SAID_CHARACTERS = 300
+TAIL_CHARACTERS = 300
 """Size of the stderr tail of a failed training."""
 
 PAGE = "report.html"
-"""Files that each run leaves besides, 2 MB of one log; `train-bench report` makes them again."""
+"""Page of each run, 2 MB, which is removed; `train-bench report` makes it again."""
 
 
 class Trainings(Protocol):
@@ -99,8 +99,8 @@ class Fleet:
             self._each(trainings, self.nodes, f"training {repeat} of {self._ways.repeats}")
 
     def again(self, trainings: Trainings, slow: Sequence[tuple[str, ...]]) -> None:
-        """Repeat the slow nodes by themselves: other load there may be over."""
-        self._each(trainings, [node for node in self.nodes if (node.name,) in slow], "took long, again")
+        """Repeat the slow nodes by themselves: interference may be over."""
+        self._each(trainings, [node for node in self.nodes if (node.name,) in slow], "repeat of slow nodes")
 
     def together(self, trainings: Trainings, names: Sequence[str]) -> list[Together]:
         """Train neighbours in the order of `names`, the last with the first; then all."""
@@ -141,7 +141,7 @@ class Fleet:
             try:
                 link = Link((*argv, *self._ways.program), self._ways.folder / "links" / f"{node.name}.stderr")
             except NodeLost as error:
-                node.trouble.append(f"cannot be reached: {error}.")
+                node.trouble.append(f"is unreachable: {error}.")
                 continue
             self._stack.callback(link.close)
             self._links[node.name] = link
@@ -151,7 +151,7 @@ class Fleet:
             try:
                 facts = self._links[node.name].receive("facts", self._ways.start_limit, since=began)["facts"]
                 if not isinstance(facts, Mapping):
-                    raise NodeLost("it does not say what it is")
+                    raise NodeLost("its answer has no facts of the machine")
                 node.type, node.versions = type_of(facts), versions_of(facts)
                 node.accelerators = len(accelerators_of(facts))
                 node.ahead, node.ahead_error = _ahead(self._links[node.name], self._ways.start_limit)
@@ -166,23 +166,25 @@ class Fleet:
         self._links.pop(node.name).close(min(grace, self._ways.silence))
 
     def _start(self, node: Node, words: Sequence[str]) -> None:
-        question = {
+        request = {
             "ask": "train",
             "words": list(words),
-            "folder": str(self._ways.folder / "told" / node.name),
+            "folder": str(self._ways.folder / "output" / node.name),
             "name": f"training_{len(node.trained)}",
         }
-        self._links[node.name].send(question)
+        self._links[node.name].send(request)
 
     def _end_of(self, node: Node) -> str | None:
         """Wait for the end of a training; returns the command's failure, if it reports one. Raises `NodeLost`."""
         answer = self._links[node.name].receive("ended", self._ways.silence)
-        told = answer.get("told")
-        return plain(told[-SAID_CHARACTERS:]) if isinstance(told, str) and answer.get("ended") != 0 else None
+        output = answer.get("message")
+        return (
+            plain(output[-TAIL_CHARACTERS:]) if isinstance(output, str) and answer.get("ended") != 0 else None
+        )
 
     def _read(self, node: Node, folder: Path) -> None:
         try:
-            told = self._end_of(node)
+            output = self._end_of(node)
         except NodeLost as error:
             self._lose(node, f"was lost while it trained: {error}.")
             return
@@ -190,7 +192,7 @@ class Fleet:
         try:
             node.trained.append(read_training(folder, self._rules))
         except TrainBenchError as error:
-            node.trouble.append(f"did not train: {_said(error, told)}")
+            node.trouble.append(f"did not train: {_failure(error, output)}")
 
     def _side_by_side(
         self, trainings: Trainings, groups: Sequence[tuple[str, ...]], kind: str
@@ -215,10 +217,10 @@ class Fleet:
 
     def _ended(self, group: tuple[str, ...], nodes: Sequence[Node], folder: Path) -> Together:
         """The first node leads: when it is done, the others have no more work."""
-        told: list[str | None] = []
+        output: list[str | None] = []
         for node in nodes:
             try:
-                told.append(self._end_of(node))
+                output.append(self._end_of(node))
             except NodeLost as error:
                 self._lose(node, f"was lost while it trained with {_others(group, node)}: {error}.")
             for other in nodes[1:] if node is nodes[0] else ():
@@ -229,7 +231,7 @@ class Fleet:
         try:
             trained: Trained | None = read_training(folder, self._rules)
         except TrainBenchError as error:
-            return Together(nodes=group, trained=None, trouble=_said(error, told[0]))
+            return Together(nodes=group, trained=None, trouble=_failure(error, output[0]))
         return Together(nodes=group, trained=trained, trouble=None)
 
 
@@ -249,23 +251,23 @@ def _others(group: Sequence[str], node: Node) -> str:
     return ", ".join(name for name in group if name != node.name)
 
 
-def _said(error: TrainBenchError, told: str | None) -> str:
+def _failure(error: TrainBenchError, output: str | None) -> str:
     """Failure of an unreadable training, with the stderr tail of its command."""
-    parts = [str(error), f"it said: {told}" if told else ""]
+    parts = [str(error), f"its output ends with: {output}" if output else ""]
     return "; ".join(part.rstrip(".") for part in parts if part) + "."
 
 
 def _ahead(link: Link, limit: float) -> tuple[float, float]:
     """Clock offset and its error: half of the shortest round trip."""
-    looks = []
-    for _ in range(CLOCK_LOOKS):
+    answers = []
+    for _ in range(CLOCK_REQUESTS):
         before = time.time()
         answer = link.ask({"ask": "clock"}, "clock", limit)["clock"]
         after = time.time()
         if not isinstance(answer, (int, float)) or isinstance(answer, bool) or not abs(answer) < 1e12:
-            raise NodeLost("it does not say what time it is")
-        looks.append((after - before, answer - (before + after) / 2))
-    took, ahead = min(looks)
+            raise NodeLost("its answer has no valid time")
+        answers.append((after - before, answer - (before + after) / 2))
+    took, ahead = min(answers)
     return ahead, took / 2
 
 

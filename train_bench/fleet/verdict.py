@@ -1,5 +1,5 @@
-"""Verdict on a fleet from its observations: defective nodes with the reason, in sentences; undecidable questions;
-remarks.
+"""Verdict on a fleet from its observations: faulty nodes with the reason, in sentences; undecided checks;
+notes.
 
 Nodes are compared with those of the same type and with the baseline of that type. There is no ranking.
 """
@@ -21,12 +21,12 @@ CLOCK_SECONDS = 1.0
 """Largest clock offset: synchronised clocks are a hundredth of it apart."""
 
 WIDEST_BOUND = 1.5
-"""Noise limit: if a node has to take half as long again to be an outlier, the times are inconclusive."""
+"""Noise limit: if a node has to take 1.5 times as long to be an outlier, the times are inconclusive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A finding: `sentence` states the defect of the `nodes` (one, or a group), or what could not be decided."""
+    """A finding: `sentence` states the fault of the `nodes` (one, or a group), or the undecided check."""
 
     nodes: tuple[str, ...]
     kind: str
@@ -75,16 +75,16 @@ class Verdict:
         return CANNOT_TELL if self.undecided else GOOD
 
     def sick(self) -> set[str]:
-        """Nodes that are defective by themselves."""
+        """Nodes that are faulty by themselves."""
         return {finding.nodes[0] for finding in self.findings if len(finding.nodes) == 1}
 
     def find(self, nodes: Sequence[str], kind: str, sentence: str) -> None:
         """Add a finding."""
-        told = f"{' and '.join(nodes)} {sentence}"
-        self.findings.append(Finding(nodes=tuple(nodes), kind=kind, sentence=told))
+        text = f"{' and '.join(nodes)} {sentence}"
+        self.findings.append(Finding(nodes=tuple(nodes), kind=kind, sentence=text))
 
     def doubt(self, nodes: Iterable[str], kind: str, sentence: str) -> None:
-        """Add an undecidable question."""
+        """Add an undecided check."""
         self.undecided.append(Finding(nodes=tuple(nodes), kind=kind, sentence=sentence))
 
 
@@ -108,7 +108,7 @@ def judge_nodes(nodes: Sequence[Node], baseline: Mapping[str, Known], noise: flo
         _times(verdict, kind, [node for node in alike if node.trained], known, noise)
     if len(by_type) > 1:
         verdict.notes.append(
-            f"There are {len(by_type)} types of machines, each compared within itself: "
+            f"There are {len(by_type)} machine types; nodes are compared within their type: "
             + "; ".join(f"{', '.join(kind.nodes)} ({kind.name})" for kind in verdict.types)
             + "."
         )
@@ -131,8 +131,8 @@ def judge_node_groups(
         if len(trainings) == 1:
             if len(kinds) == 2:
                 verdict.notes.append(
-                    f"{' and '.join(trainings[0][0].nodes)} train together; the time that their link takes is compared "
-                    f"with nothing."
+                    f"{' and '.join(trainings[0][0].nodes)} train together, but there is no other pair to "
+                    "compare their link with."
                 )
             continue
         paces = {str(one.nodes): [done.pace] for one, done in trainings}
@@ -147,7 +147,9 @@ def judge_node_groups(
             ended = done.outcome if done.outcome != most else one.otherwise
             if most is not None and ended is not None and ended != most:
                 difference = _difference(ended, most)
-                verdict.find(one.nodes, "together", f"do not train to what the other pairs do: {difference}")
+                verdict.find(
+                    one.nodes, "together", f"end with another model than the other pairs: {difference}"
+                )
 
 
 def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequence[tuple[str, ...]]) -> None:
@@ -160,8 +162,8 @@ def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequen
         verdict.find(
             [name],
             "link",
-            f"is slow with whomever it trains together ({longest:.0%} longer than other pairs), and not alone: look "
-            f"at its network.",
+            f"is slow in all of its pairs ({longest:.0%} longer than other pairs), but not alone: check "
+            "its network.",
         )
     for pair in slow:
         if not set(pair) & set(ill):
@@ -169,19 +171,19 @@ def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequen
             verdict.find(
                 pair,
                 "link",
-                f"take {longer:.0%} longer together than other pairs: look at the link between them.",
+                f"take {longer:.0%} longer than other pairs: check the link between them.",
             )
 
 
 def _clocks(verdict: Verdict, nodes: Sequence[Node]) -> None:
     """Compare clocks with the median of all; of one or two nodes with this machine."""
-    told = sorted(node.ahead for node in nodes if node.ahead is not None)
-    centre = told[(len(told) - 1) // 2] if len(told) > 2 else 0.0
-    against = "the others'" if len(told) > 2 else "that of the machine that asks"
+    offsets = sorted(node.ahead for node in nodes if node.ahead is not None)
+    centre = offsets[(len(offsets) - 1) // 2] if len(offsets) > 2 else 0.0
+    against = "the median of the others" if len(offsets) > 2 else "that of this machine"
     if abs(centre) > CLOCK_SECONDS:
         verdict.notes.append(
-            f"The clock of the machine that asks is {abs(centre):.1f} s {'behind' if centre > 0 else 'ahead of'} "
-            f"those of the fleet."
+            f"The clock of this machine is {abs(centre):.1f} s {'behind' if centre > 0 else 'ahead of'} "
+            "those of the fleet."
         )
     for node in nodes:
         apart = (node.ahead or 0.0) - centre
@@ -189,8 +191,8 @@ def _clocks(verdict: Verdict, nodes: Sequence[Node]) -> None:
             verdict.find(
                 [node.name],
                 "clock",
-                f"has a clock that is {abs(apart):.1f} s {'ahead of' if apart > 0 else 'behind'} {against}, give or "
-                f"take {node.ahead_error:.2f} s: synchronise it.",
+                f"has a clock that is {abs(apart):.1f} s {'ahead of' if apart > 0 else 'behind'} "
+                f"{against}, +-{node.ahead_error:.2f} s: synchronise it.",
             )
 
 
@@ -205,21 +207,19 @@ def _same_versions(verdict: Verdict, kind: Type, alike: Sequence[Node], known: K
             usual = known.versions[key]
         if usual is None:
             each = "; ".join(f"{name} has {value}" for name, value in values.items())
-            verdict.doubt(values, "version", f"Which {key} is right cannot be told: {each}.")
+            verdict.doubt(values, "version", f"Undecided which {key} is the right one: {each}.")
             continue
         kind.versions[key] = usual
         if known is not None and known.versions.get(key, usual) != usual:
-            verdict.notes.append(
-                f"{kind.name}: {key} is {usual}, and was {known.versions[key]} in the baseline."
-            )
+            verdict.notes.append(f"{kind.name}: {key} is {usual}, but {known.versions[key]} in the baseline.")
         for name, value in values.items():
             if value != usual:
                 differing.setdefault(name, []).append(
-                    f"{key} {value}, and {counted[usual]} of {len(alike)} have {usual}"
+                    f"{key} {value}, but {counted[usual]} of {len(alike)} have {usual}"
                 )
-    for name, told in differing.items():
+    for name, versions in differing.items():
         # A named package implies that the combined digest differs.
-        named = [one for one in told if not one.startswith(f"{PACKAGES} ")] or told
+        named = [one for one in versions if not one.startswith(f"{PACKAGES} ")] or versions
         verdict.find([name], "version", f"has {'; '.join(named)}.")
     return [node for node in alike if node.name not in differing]
 
@@ -227,16 +227,16 @@ def _same_versions(verdict: Verdict, kind: Type, alike: Sequence[Node], known: K
 def _outcomes(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | None) -> None:
     """Determinism: the same seed on the same machine type and software gives the same model, bit by bit."""
     outcomes = {node.name: [done.outcome for done in node.trained] for node in nodes if node.trained}
-    unsteady = [name for name, seen in outcomes.items() if len(set(seen)) > 1]
-    steady = {name: seen[0] for name, seen in outcomes.items() if name not in unsteady}
+    unsteady = [name for name, ended in outcomes.items() if len(set(ended)) > 1]
+    steady = {name: ended[0] for name, ended in outcomes.items() if name not in unsteady}
     if not outcomes:
         return
     if 2 * len(unsteady) > len(outcomes):
         verdict.doubt(
             outcomes,
             "wrong",
-            f"Whether nodes compute rightly cannot be told ({kind.name}): the same training does not end the same on "
-            f"{', '.join(unsteady)}, so this benchmark is not repeatable bit by bit there.",
+            f"Undecided whether nodes compute correctly ({kind.name}): repeated trainings with the same "
+            f"seed differ on {', '.join(unsteady)}, so this benchmark is not deterministic there.",
         )
         return
     for name in unsteady:
@@ -244,8 +244,8 @@ def _outcomes(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known 
         verdict.find(
             [name],
             "wrong",
-            f"computes wrongly now and then: with the same seed it does not end the same twice ({difference}), and "
-            f"{len(steady)} other(s) of its type do.",
+            f"computes incorrectly at times: two trainings with the same seed differ ({difference}), while "
+            f"those of {len(steady)} other(s) of its type are identical.",
         )
     usual, against = _most([*steady.values()]), f"{len(steady)} nodes of its type"
     if known is not None and known.outcome is not None and kind.versions == known.versions:
@@ -256,23 +256,23 @@ def _outcomes(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known 
         return
     if usual is None:
         why = (
-            f"{next(iter(steady))} is alone of its type"
+            f"{next(iter(steady))} is the only node of its type"
             if len(steady) == 1
-            else "no result of the same training is that of most of " + ", ".join(steady)
+            else "no result has a majority among " + ", ".join(steady)
         )
-        verdict.doubt(steady, "wrong", f"Whether nodes compute rightly cannot be told ({kind.name}): {why}.")
+        verdict.doubt(steady, "wrong", f"Undecided whether nodes compute correctly ({kind.name}): {why}.")
         kind.outcome = next(iter(steady.values())) if len(steady) == 1 else None
         return
     kind.outcome = usual
-    agreeing = sum(seen == usual for seen in steady.values())
-    for name, seen in steady.items():
-        if seen != usual:
+    agreeing = sum(outcome == usual for outcome in steady.values())
+    for name, outcome in steady.items():
+        if outcome != usual:
             of = against if against == "the baseline" else f"{agreeing} of {against}"
             verdict.find(
                 [name],
                 "wrong",
-                f"computes wrongly: the same training with the same seed does not end as on {of}; "
-                f"{_difference(seen, usual)}.",
+                "computes incorrectly: the same training with the same seed has another result than "
+                f"{of}; {_difference(outcome, usual)}.",
             )
 
 
@@ -282,13 +282,13 @@ def _difference(one: tuple[Any, ...], other: tuple[Any, ...]) -> str:
         return "it took other samples"
     for number, (mine, theirs) in enumerate(zip(one[1], other[1], strict=False), start=1):
         if mine != theirs:
-            return f"evaluation {number} found {_told(mine)} instead of {_told(theirs)}"
+            return f"evaluation {number} gave {_quality(mine)} instead of {_quality(theirs)}"
     if len(one[1]) != len(other[1]):
         return f"it took {len(one[1])} evaluations instead of {len(other[1])}"
-    return "its evaluations are the same, and its weights are not"
+    return "its evaluations are equal, but its weights differ"
 
 
-def _told(value: Any) -> str:
+def _quality(value: Any) -> str:
     pairs = isinstance(value, tuple) and all(isinstance(one, tuple) and len(one) == 2 for one in value)
     return ", ".join(f"{name} {number}" for name, number in value) if pairs else f"{value}"
 
@@ -308,22 +308,22 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
         verdict.doubt(
             paces,
             "slow",
-            f"Whether {nodes[0].name} is slow cannot be told: it is alone of its type ({kind.name}); give a baseline "
-            f"with --against.",
+            f"Undecided whether {nodes[0].name} is slow: it is the only node of its type ({kind.name}); "
+            "give a baseline with --against.",
         )
     elif usual.bound > WIDEST_BOUND:
         verdict.doubt(
             paces,
             "slow",
-            f"Whether a node is slow can hardly be told ({kind.name}): times of the same training vary, or others "
-            f"use the processors, so much that it would have to take {usual.bound - 1:.0%} longer to be seen. Nothing "
-            f"else should run there.",
+            f"Undecided whether a node is slow ({kind.name}): times vary, or other processes use the CPUs, "
+            f"so much that only a slow-down of {usual.bound - 1:.0%} or more would be detected. Repeat on "
+            "idle nodes.",
         )
     disturbed = [node.name for node in nodes if _waited(node)]
     if 2 * len(disturbed) > len(nodes):
         verdict.notes.append(
-            f"More than {LOST_BOUND:.0%} of the processor time that {', '.join(disturbed)} wanted went to others or to "
-            f"limits: times are those of disturbed machines."
+            f"Other processes or CPU limits took more than {LOST_BOUND:.0%} of the CPU demand of "
+            f"{', '.join(disturbed)}: times are those of disturbed machines."
         )
     for node in nodes:
         best = min(paces[node.name])
@@ -335,8 +335,8 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
                 verdict.find(
                     [node.name],
                     "slow",
-                    f"takes {best / centre - 1:.0%} longer than {against} ({bound - 1:.0%} may be chance)"
-                    f"{_waited(node)}.",
+                    f"takes {best / centre - 1:.0%} longer than {against} (within chance: "
+                    f"{bound - 1:.0%}){_waited(node)}.",
                 )
                 break
 
@@ -344,8 +344,8 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
 def _usual(
     paces: Mapping[str, Sequence[float]], trained: Sequence[Trained], noise: float, ill: int = 1
 ) -> Scale:
-    """Scale of these paces. If other load took a share of the processors of most nodes, a node may have had as much
-    more of it."""
+    """Scale of these paces. If other processes took a share of the CPUs of most nodes, a node may have lost
+    as much more."""
     scale = scale_of(paces, floor=noise, ill=ill)
     waited = sorted(min(done.waited or 0.0, 0.99) for done in trained)[(len(trained) - 1) // 2]
     return replace(scale, bound=scale.bound / (1 - waited))
@@ -355,7 +355,7 @@ def _waited(node: Node) -> str:
     known = [done.waited for done in node.trained if done.waited is not None]
     if not known or max(known) <= LOST_BOUND:
         return ""
-    return f"; {max(known):.0%} of the processor time that it wanted went to others or to a limit"
+    return f"; other processes or CPU limits took {max(known):.0%} of its CPU demand"
 
 
 def _most(values: Sequence[Any]) -> Any:

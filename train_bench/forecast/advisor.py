@@ -83,7 +83,7 @@ def advise(
     """
     _refuse(ranks, eval_seconds, price, samples_per_unit)
     fitted = law.of(points, rules)
-    asked = _Asked(
+    table = _Table(
         points=points,
         rules=rules,
         fitted=fitted,
@@ -93,7 +93,7 @@ def advise(
         price=price,
     )
     rows = tuple(
-        asked.row(size, count)
+        table.row(size, count)
         for count in sorted(set(ranks))
         for size in (_candidates(points, count) if batch_sizes is None else sorted(set(batch_sizes)))
         if size >= count and size % count == 0
@@ -101,8 +101,9 @@ def advise(
     allowed = [row for row in rows if row.where != ABOVE]
     if not allowed:
         raise RequestError(
-            f"No batch size up to {max(fitted.batch_sizes)}, the largest reference convergence point of {rules.name}, "
-            f"can be divided among {', '.join(map(str, ranks))} ranks; ask for other numbers of ranks or batch sizes."
+            f"No batch size up to {max(fitted.batch_sizes)}, the largest reference convergence point of "
+            f"{rules.name}, is divisible by {', '.join(map(str, ranks))} ranks; give other numbers of "
+            "ranks or batch sizes."
         )
     fastest = min(allowed, key=lambda row: row.minutes)
     beyond = [row for row in rows if row.where == ABOVE and row.minutes < fastest.minutes]
@@ -135,7 +136,7 @@ def _candidates(points: Sequence[Point], ranks: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _Table:
     """Common data of all rows of a table."""
 
     points: Sequence[Point]
@@ -151,7 +152,7 @@ class _Asked:
         seconds = self.seconds_per_step(size, ranks)
         if not 0 < seconds < math.inf:
             raise RequestError(
-                f"A step at batch size {size} on {ranks} rank(s) takes {seconds:g} s; give a rate above 0."
+                f"A step at batch size {size} on {ranks} rank(s) takes {seconds:g} s; it has to be above 0."
             )
         rule = self.rules.schedule_at(size)
         start = rule.start if rule else 0.0

@@ -95,12 +95,13 @@ def certainty_of_point(
 ) -> Certainty:
     """Certainty of the point at a batch size; `less` is the saved part of training whose power is computed."""
     if not 0 < less < 0.9:
-        raise RequestError(f"less is {less:g}; give a part of training between 0 and 0.9, such as 0.1.")
+        raise RequestError(f"less is {less:g}; give a share of training between 0 and 0.9, such as 0.1.")
     point = next((point for point in points if point.batch_size == batch_size), None)
     if point is None:
         sizes = ", ".join(str(point.batch_size) for point in points) or "none"
         raise RequestError(
-            f"{rules.name} of {rules.ruleset} has no point at batch size {batch_size}; its points: {sizes}."
+            f"{rules.name} of {rules.ruleset} has no point at batch size {batch_size}; it has points at: "
+            f"{sizes}."
         )
     if point.count <= 2 * rules.drop:
         raise RequestError(
@@ -174,7 +175,7 @@ class _Trial:
         drop = self.rules.drop
 
         def probability(less: float) -> float:
-            means = _olympic(self._seen(self.submissions * (1 - less)), drop)
+            means = _olympic(self._observed(self.submissions * (1 - less)), drop)
             return float((means < bounds - 1e-9 * np.abs(bounds)).mean())
 
         return probability
@@ -185,7 +186,7 @@ class _Trial:
         if not more:
             return np.array([rcp.lowest_mean(self.point, len(of_point) - 2 * drop, self.rules)])
         rng = np.random.default_rng([_SEED, more])
-        further = self._seen(_needed(self.of_reference, rng, (_SIMULATIONS, more)) * self.factors)
+        further = self._observed(_needed(self.of_reference, rng, (_SIMULATIONS, more)) * self.factors)
         runs = np.concatenate([np.broadcast_to(of_point, (_SIMULATIONS, len(of_point))), further], axis=1)
         return self._lowest(_olympic(runs, drop), runs.std(axis=1), runs.shape[1] - 2 * drop)
 
@@ -193,9 +194,10 @@ class _Trial:
         """The same with infinitely many runs: mean and deviation of the distribution itself, in each simulation."""
         rng = np.random.default_rng(_SEED + 1)
         factors = np.quantile(self.factors, np.linspace(0, 1, 65))[:, None]
-        seen = self._seen(_needed(self.of_reference, rng, (1, _ATOMS)) * factors)
+        observed = self._observed(_needed(self.of_reference, rng, (1, _ATOMS)) * factors)
         means, deviations = (
-            np.interp(self.factors[:, 0], factors[:, 0], of) for of in (seen.mean(axis=1), seen.std(axis=1))
+            np.interp(self.factors[:, 0], factors[:, 0], of)
+            for of in (observed.mean(axis=1), observed.std(axis=1))
         )
         return self._lowest(means, deviations, _ENDLESS)
 
@@ -209,7 +211,7 @@ class _Trial:
         )
         return means + (at_1 - at_0) * deviations + at_0
 
-    def _seen(self, needed: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _observed(self, needed: NDArray[np.float64]) -> NDArray[np.float64]:
         """Evaluations at which runs that need so much training end."""
         schedule = self.of_reference.schedule
         return samples.next_evaluation(schedule, schedule.start + needed)
@@ -337,8 +339,8 @@ def compare_with_published(
         if not of_round or size is None or needed is None or not min(sizes) <= size <= max(sizes):
             continue
         expected = samples.expect(points, rules, size)
-        seen = expected.mean() + expected.resolution / 2 - expected.schedule.start
-        ratios.append(needed / (seen * unit))
+        observed = expected.mean() + expected.resolution / 2 - expected.schedule.start
+        ratios.append(needed / (observed * unit))
         submitters.add(entry.submitter)
     if not ratios:
         return None
@@ -367,7 +369,7 @@ def describe(
             f"benchmark=NAME."
         )
     sizes = sorted({point.batch_size for point in points}) if batch_size is None else [batch_size]
-    beside = compare_with_published(points, rules, entries)
+    published = compare_with_published(points, rules, entries)
     return {
         "benchmark": rules.name,
         "ruleset": rules.ruleset,
@@ -378,5 +380,5 @@ def describe(
         "points": [certainty_of_point(points, rules, size, less).as_json() for size in sizes],
         "law": law.of(points, rules).as_json() if len({point.batch_size for point in points}) > 1 else None,
         "against_the_law": [one.as_json() for one in against_the_law(points, rules)],
-        "published": beside.as_json() if beside else None,
+        "published": published.as_json() if published else None,
     }

@@ -51,11 +51,13 @@ def daly_time(training: float, interval: float, *, mtbf: float, checkpoint: floa
 def expected(measured: Restarts, mtbf: float) -> dict[str, Any] | None:
     """Expected values for the measured costs of a run: the best intervals, and the times for its own interval; None
     without checkpoints or training."""
-    told = measured.as_json()
-    training, interval, checkpoint = (told[name] for name in ("useful_seconds", "interval", "checkpoint"))
+    costs_of_run = measured.as_json()
+    training, interval, checkpoint = (
+        costs_of_run[name] for name in ("useful_seconds", "interval", "checkpoint")
+    )
     if not interval or interval <= 0 or training <= 0 or checkpoint < 0 or mtbf <= 0:
         return None
-    costs = {"mtbf": mtbf, "checkpoint": checkpoint, "restart": told["restart"] or 0.0}
+    costs = {"mtbf": mtbf, "checkpoint": checkpoint, "restart": costs_of_run["restart"] or 0.0}
     daly = daly_time(training, interval, **costs)
     return {
         "mtbf": mtbf,

@@ -178,9 +178,9 @@ class StepTimes:
 
     def log_seconds(self, accelerators: int, batch_size: int, error: float = ASKED_ERROR) -> Array:
         """Draws of ln of the seconds of a step at a size."""
-        asked = Size(accelerators=accelerators, batch_size=batch_size, log_step=0.0)
+        size = Size(accelerators=accelerators, batch_size=batch_size, log_step=0.0)
         noise = np.random.default_rng(20090612).standard_normal(len(self.scales))
-        return np.asarray(self.scales + _relative(self.shapes, (asked,), self.origin)[:, 0] + error * noise)
+        return np.asarray(self.scales + _relative(self.shapes, (size,), self.origin)[:, 0] + error * noise)
 
 
 def fit(sizes: Sequence[Size], prior: Prior) -> StepTimes:

@@ -80,8 +80,8 @@ def fit(points: Sequence[Point], start: float = 0.0, *, in_steps: bool = False) 
     if len(set(sizes)) < 2:
         given = ", ".join(f"{size:g}" for size in sorted(set(sizes))) or "none"
         raise RequestError(
-            f"A law over the batch size has two constants and needs reference convergence points at two batch sizes "
-            f"or more; there are points at: {given}. Make points at other batch sizes with train-bench rcp."
+            "The law over the batch size needs reference convergence points at two batch sizes or more; "
+            f"there are points at: {given}. Make points at other batch sizes with train-bench rcp."
         )
     needed = np.array([point.mean for point in points]) - start
     logs = np.log(needed * sizes if in_steps else needed)

@@ -254,13 +254,13 @@ class Campaign:
             width = self._samples.resolution
             spread = max(float(np.std(np.log(np.maximum(values, width / 4)))), 0.03)
             crossing = Crossing(values, width, spread, math.hypot(OF_CAMPAIGNS, self._samples.log_error))
-            for seen in self.finished:
-                if seen.positions:
-                    last = seen.positions[-1] - start
-                    before = seen.positions[-2] - start if len(seen.positions) > 1 else 0.0
-                    crossing.update(before if seen.reached else last, last if seen.reached else None)
+            for run in self.finished:
+                if run.positions:
+                    last = run.positions[-1] - start
+                    before = run.positions[-2] - start if len(run.positions) > 1 else 0.0
+                    crossing.update(before if run.reached else last, last if run.reached else None)
             return crossing
-        needed = [seen.positions[-1] - start - period / 2 for seen in self.finished if seen.reached]
+        needed = [run.positions[-1] - start - period / 2 for run in self.finished if run.reached]
         if not needed:
             return None
         logs = np.log(np.maximum(needed, period / 4))
@@ -271,13 +271,13 @@ class Campaign:
     def _pace(self, current: ObservedRun | None) -> tuple[_Normal, _Normal, float] | None:
         """ln of the seconds per unit, of this campaign's runs and of the current one, and the seconds before a run
         trains."""
-        others = [(seen, pace) for seen in self.finished if (pace := seen.paces()) is not None]
+        others = [(run, pace) for run in self.finished if (pace := run.paces()) is not None]
         of_campaign = opening = None
         if others:
             logs = np.array([pace[0] for _, pace in others])
             spread = (2 * OF_RUNS**2 + ((logs - logs.mean()) ** 2).sum()) / (1 + len(logs))
             of_campaign = _Normal(mean=float(logs.mean()), variance=spread * (1 + 1 / len(logs)))
-            opening = float(np.mean([seen.opening(math.exp(pace[0])) for seen, pace in others]))
+            opening = float(np.mean([run.opening(math.exp(pace[0])) for run, pace in others]))
         of_run = of_campaign
         if current is not None and current.positions and current.started_ms is not None:
             own = self._own_pace(current, opening)
@@ -291,9 +291,9 @@ class Campaign:
     def _closing(self) -> float:
         """Seconds from the last evaluation until the clock stops."""
         seconds = [
-            (seen.stopped_ms - seen.times_ms[-1]) / 1000
-            for seen in self.finished
-            if seen.reached and seen.stopped_ms is not None and seen.times_ms
+            (run.stopped_ms - run.times_ms[-1]) / 1000
+            for run in self.finished
+            if run.reached and run.stopped_ms is not None and run.times_ms
         ]
         return float(np.mean(seconds)) if seconds else 0.0
 
@@ -319,9 +319,7 @@ class Campaign:
     def _passing(self, ends: Sequence[Array]) -> float | None:
         """Share of simulations in which the campaign's runs pass the RCP check."""
         rules = self._rules
-        known = [
-            seen.positions[-1] if seen.reached and seen.positions else math.inf for seen in self.finished
-        ]
+        known = [run.positions[-1] if run.reached and run.positions else math.inf for run in self.finished]
         to_come = [np.reshape(one, (SIMULATIONS, -1)) for one in ends]
         if self._bound is None or len(known) + sum(one.shape[1] for one in to_come) != rules.runs:
             return None

@@ -44,8 +44,8 @@ def measure(record: RunRecord, log: Log, rules: BenchmarkRules) -> Measured:
     evaluated = [(one.position, one.time_ms) for one in record.evaluations if one.position is not None]
     if start is None or not evaluated or not evaluated[0][0] > before or evaluated[-1][1] <= start:
         raise RequestError(
-            f"{record.file} has no evaluation after its run_start that says where training is, so it tells no pace; "
-            f"give a log with at least one."
+            f"{record.file} has no evaluation with a position after its run_start, so its pace is unknown; "
+            "give a log with at least one."
         )
     began = next(
         (event.time_ms for event in log.events if event.key in _BLOCKS and event.time_ms >= start), start
@@ -68,7 +68,7 @@ def pace(measured: Sequence[Measured], source: str, what: str) -> Pace:
     unit = statistics.fmean(of_runs)
     if unit <= 0:
         raise RequestError(
-            f"{what}: a unit of training takes {unit:g} s by these logs; nothing can be forecast."
+            f"{what}: these logs give an invalid pace of {unit:g} s for a unit of training; give other logs."
         )
     stretches = [value for one in measured for value in (one.units[1:] or one.units)]
     evaluations = [value for one in measured for value in one.evaluations]
@@ -77,7 +77,7 @@ def pace(measured: Sequence[Measured], source: str, what: str) -> Pace:
     error = math.hypot(between / math.sqrt(len(of_runs)), within / math.sqrt(len(stretches)))
     notes = []
     if all(len(one.units) == 1 for one in measured):
-        notes.append("only the first block of a run was measured, which may be slower than the others")
+        notes.append("only the first block of a run was measured; it may be slower than later blocks")
     factor = np.exp(error * np.random.default_rng(20160229).standard_normal(_DRAWS))
     return Pace(
         opening=np.full(_DRAWS, statistics.fmean([one.opening for one in measured])),
@@ -97,11 +97,11 @@ def stated(samples_per_second: float, evaluation_seconds: float | None, samples_
         ("evaluation seconds", evaluation_seconds or 0.0),
     ):
         if not math.isfinite(value) or value < 0 or (name == "throughput" and value == 0):
-            raise RequestError(f"The {name} stated is {value:g}; give a finite number above 0.")
+            raise RequestError(f"The {name} is {value:g}; give a finite number above 0.")
     notes = (
         ()
         if evaluation_seconds is not None
-        else ("evaluations are taken to cost nothing; state their seconds",)
+        else ("evaluations are assumed to take no time; give --evaluation-seconds",)
     )
     return Pace(
         opening=np.zeros(1),
@@ -109,7 +109,7 @@ def stated(samples_per_second: float, evaluation_seconds: float | None, samples_
         evaluation=np.array([evaluation_seconds or 0.0]),
         between_runs=0.0,
         source="stated",
-        message=f"{samples_per_second:g} samples per second, as stated, without an error of its own",
+        message=f"{samples_per_second:g} samples per second as given, taken as exact",
         notes=notes,
     )
 

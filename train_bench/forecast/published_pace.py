@@ -71,13 +71,15 @@ def family(
     if not found:
         others = sorted({f"{one.submitter} with {one.accelerator} ({one.round})" for one in of_benchmark})
         raise RequestError(
-            f"There are no published entries of {benchmark} by {submitter} with {accelerator} at two sizes or more; "
-            f"there are those of {'; '.join(others) or 'nobody in this table and round'}."
+            f"There are no published entries of {benchmark} by {submitter} with {accelerator} at two sizes "
+            f"or more; available: {'; '.join(others) or 'none in this table and round'}."
         )
     return max(found, key=lambda one: [int(part) for part in one.round.removeprefix("v").split(".")])
 
 
-def pace(asked: Family, times: StepTimes, fitted: Sequence[Size], accelerators: int, batch_size: int) -> Pace:
+def pace(
+    requested: Family, times: StepTimes, fitted: Sequence[Size], accelerators: int, batch_size: int
+) -> Pace:
     """Pace of a family at a size, from the step times fitted to some of its sizes. Its surplus of training over the
     reference is part of the time of a unit, and evaluations are part of the published steps."""
     mean, deviation = families.samples_beside_reference(fitted)
@@ -91,10 +93,10 @@ def pace(asked: Family, times: StepTimes, fitted: Sequence[Size], accelerators: 
     nothing = np.zeros(len(steps))
     return Pace(
         opening=nothing,
-        unit=np.exp(steps + more) / batch_size * unit(asked.round, asked.benchmark, batch_size),
+        unit=np.exp(steps + more) / batch_size * unit(requested.round, requested.benchmark, batch_size),
         evaluation=nothing,
         between_runs=0.0,
         source="published",
-        message=f"entries of {asked.submitter} in {asked.round} with {asked.accelerator}: {len(fitted)}",
+        message=f"entries of {requested.submitter} in {requested.round} with {requested.accelerator}: {len(fitted)}",
         notes=tuple(notes),
     )

@@ -101,8 +101,8 @@ def expect(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> S
         raise RequestError(f"The batch size is {batch_size}; give a whole number of at least 1.")
     if not usable:
         raise RequestError(
-            f"{rules.name} of {rules.ruleset} has no reference convergence points, so nothing says how much training "
-            f"it needs; make some with train-bench rcp benchmark=NAME."
+            f"{rules.name} of {rules.ruleset} has no reference convergence points, so its samples to the "
+            "target are unknown; make some with train-bench rcp benchmark=NAME."
         )
     rule = rules.schedule_at(batch_size)
     start = rule.start if rule else 0.0
@@ -128,7 +128,10 @@ def _from_points(usable: Sequence[Point], rules: BenchmarkRules, batch_size: int
     if lower == higher == batch_size:
         return _samples(low, start, POINT, f"the reference convergence point at batch size {batch_size}")
     if lower == higher:
-        message = f"extrapolated: batch size {batch_size} is below the smallest point, {higher}, whose runs stand in"
+        message = (
+            f"extrapolated: batch size {batch_size} is below the smallest point, {higher}, whose runs are "
+            "used instead"
+        )
         below = _samples(high, start, BELOW, message)
         return replace(below, extrapolated=True, log_error=math.hypot(below.log_error, law.TYPICAL_ERROR))
     share = (batch_size - lower) / (higher - lower)
@@ -146,9 +149,9 @@ def _by_law(usable: Sequence[Point], rules: BenchmarkRules, batch_size: int, sta
         fitted = law.of(usable, rules)
     except RequestError as error:
         raise RequestError(
-            f"Batch size {batch_size} is above the only reference convergence point of {rules.name}, {largest}, and "
-            f"one point says nothing of larger ones; ask for at most {largest}, or make points at other batch sizes "
-            f"with train-bench rcp."
+            f"Batch size {batch_size} is above the only reference convergence point of {rules.name}, "
+            f"{largest}, and one point cannot be extrapolated; give a batch size of at most {largest}, or "
+            "make points at other batch sizes with train-bench rcp."
         ) from error
     at = _at(usable, rules, largest)
     factor = (fitted.at(batch_size) - at.resolution / 2) / float(at.values.mean() - start)
@@ -179,14 +182,14 @@ def _samples(at: _AtPoint, start: float, source: str, message: str) -> Samples:
 def _at(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> _AtPoint:
     """All values of the points at one batch size."""
     of_size = [value for point in points if point.batch_size == batch_size for value in point.values]
-    seen = np.sort(np.array(of_size, dtype=float))
-    kept = seen[(seen != FAILED) & (seen <= _MISPRINT * np.median(seen))]
+    values = np.sort(np.array(of_size, dtype=float))
+    kept = values[(values != FAILED) & (values <= _MISPRINT * np.median(values))]
     resolution = _resolution(kept, rules, batch_size, points)
     return _AtPoint(
         batch_size=batch_size,
         values=kept - resolution / 2,
         resolution=resolution,
-        left_out=len(seen) - len(kept),
+        left_out=len(values) - len(kept),
     )
 
 

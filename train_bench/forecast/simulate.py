@@ -109,8 +109,8 @@ def simulate(samples: Samples, pace: Pace, *, runs: int, drop: int, seed: int = 
     finite = np.isfinite(stops)
     if not finite.any():
         raise RequestError(
-            f"No run would reach the target by {samples.schedule.until:g}, where the schedule ends; the reference "
-            f"needs {samples.mean():.4g} ({samples.message})."
+            f"No run would reach the target before the schedule ends at {samples.schedule.until:g}; the "
+            f"reference needs {samples.mean():.4g} ({samples.message})."
         )
     unfinished = 1 - float(finite.mean())
     stops = np.where(finite, stops, samples.schedule.until)

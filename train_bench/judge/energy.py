@@ -1,4 +1,4 @@
-"""Energy of a run from the power logs beside its results (power rules; the rounds 1.x have none).
+"""Energy of a run from the power logs next to its results (power rules; the rounds 1.x have none).
 
 The first line of a power log that a campaign has written itself (`energy=auto`) names the source of the readings,
 the idle power of the host, and the number of hosts.

@@ -38,9 +38,9 @@ OPEN_ENTRY = rcp.RcpVerdict(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Records, verdicts (one per record), findings on the entry, and its score; of a published entry also its peers,
-    if some are known. `restarts` are the costs of checkpoints and failures of runs that had such, `looked` the
-    values that the caller of `judge_entry` kept of each log."""
+    """Records, verdicts (one per record), findings on the entry, and its score; of a published entry also its
+    peers, if some are known. `restarts` are the costs of checkpoints and failures of runs that had such,
+    `summaries` the results of `summarize` for each log."""
 
     location: Location
     records: tuple[RunRecord, ...]
@@ -49,7 +49,7 @@ class Judgement:
     score: Score
     peers: Peers | None = None
     restarts: Restarts | None = None
-    looked: tuple[Any, ...] = ()
+    summaries: tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ class Judgement:
 
     @property
     def energy(self) -> Energy | None:
-        """Energy of the runs that make the score, if power logs lie beside them."""
+        """Energy of the runs that make the score, if there are power logs next to them."""
         left_out = [run.dropped or not run.counted for run in self.score.runs]
         return kept_energy(self.records, left_out)
 
@@ -95,15 +95,18 @@ def judge_entry(
     *,
     rcp_folders: Sequence[Path],
     changes: Changes | None = None,
-    look: Callable[[Log], Any] | None = None,
+    summarize: Callable[[Log], Any] | None = None,
 ) -> Judgement:
-    """Judge the logs of one entry, by the plan beside them if there is one.
+    """Judge the logs of one entry, by the plan next to them if there is one.
 
-    `changes` gives the differences of a planned configuration from the benchmark as it is defined here. The result
-    of `look` for each log is kept with the judgement. Raises `LogError` if nothing names their benchmark.
+    `changes` gives the differences of a planned configuration from the benchmark as it is defined here. The
+    result of `summarize` for each log is kept with the judgement. Raises `LogError` if nothing names their
+    benchmark.
     """
     rules, planned = _rules_of(location), planned_of(location)
-    logs = [_judge_log(file, location, planned, rules, look) for file in sorted(location.files, key=_order)]
+    logs = [
+        _judge_log(file, location, planned, rules, summarize) for file in sorted(location.files, key=_order)
+    ]
     records = tuple(one.record for one in logs)
     stated = stated_divisions(location, records)
     case = _entry_case(location, logs, planned, rules, stated, rcp_folders)
@@ -141,7 +144,7 @@ def judge_entry(
         findings=(*of_campaign, *of_entry, *_found(RCP_CHECKS, case, score.rcp)),
         score=score,
         restarts=together(one.restarts for one in logs),
-        looked=() if look is None else tuple(one.looked for one in logs),
+        summaries=() if summarize is None else tuple(one.summary for one in logs),
     )
 
 
@@ -156,15 +159,16 @@ def _rules_of(location: Location) -> BenchmarkRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JudgedLog:
-    """One parse of a log: its record, its verdict (`as_closed` if it announces the open division and is held to the
-    closed one), its keys among those that only some programs log, the costs of failures, the result of `look`."""
+    """One parse of a log: its record, its verdict (`as_closed` if it announces the open division and is held
+    to the closed one), its keys among those that only some programs log, the costs of failures, the result of
+    `summarize`."""
 
     record: RunRecord
     verdict: RunVerdict
     as_closed: RunVerdict
     logged_keys: frozenset[str]
     restarts: Restarts | None
-    looked: Any
+    summary: Any
 
 
 def _judge_log(
@@ -172,7 +176,7 @@ def _judge_log(
     location: Location,
     planned: Planned | None,
     rules: BenchmarkRules,
-    look: Callable[[Log], Any] | None,
+    summarize: Callable[[Log], Any] | None,
 ) -> _JudgedLog:
     """Parse and judge one log. The log itself is dropped: of an entry, one file is in memory at a time."""
     record, read = read_record(file, rules)
@@ -192,7 +196,7 @@ def _judge_log(
         as_closed=judge(closed=True) if record.division == OPEN else verdict,
         logged_keys=unverifiable.logged_keys(read),
         restarts=restarts_of(read),
-        looked=None if look is None else look(read),
+        summary=None if summarize is None else summarize(read),
     )
 
 
@@ -299,10 +303,10 @@ def benchmark_of(location: Location, rounds: ruleset.Ruleset) -> str:
         return known[0]
     if location.benchmark in rounds.benchmarks:
         return str(location.benchmark)
-    seen = ", ".join(sorted(map(repr, named))) or "not logged"
+    logged = ", ".join(sorted(map(repr, named))) or "not logged"
     raise LogError(
-        f"No log in {location.folder} names a benchmark of {rounds.name} (submission_benchmark is {seen}); "
-        f"known: {', '.join(sorted(rounds.benchmarks))}."
+        f"No log in {location.folder} is of a benchmark of {rounds.name} (submission_benchmark is "
+        f"{logged}); known: {', '.join(sorted(rounds.benchmarks))}."
     )
 
 

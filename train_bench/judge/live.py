@@ -53,7 +53,8 @@ class LiveCheck:
         findings = list(schedule(record, self._rules))
         if event.key == "seed" and record.seed in self._used_seeds:
             message = (
-                f"Seed {record.seed} was used by an earlier run of this campaign; every run has its own."
+                f"Seed {record.seed} was already used by a run of this campaign; every run needs its own "
+                "seed."
             )
             findings.append(finding(record, self._rules, "seed", message, line=event.line, key="seed"))
         return findings

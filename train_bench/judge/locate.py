@@ -18,7 +18,7 @@ ROUND_FOLDER = re.compile(r"(?:(training|hpc)_results_)?v?(\d+\.\d+)(\.\d+)?")
 SCALINGS = ("strong", "weak")
 RESULT = re.compile(r"result_.*\.txt")
 
-# Where a campaign keeps the logs of runs that were repeated: `failed/result_RUN_ATTEMPT.txt` beside its plan.
+# Where a campaign keeps the logs of repeated runs: `failed/result_RUN_ATTEMPT.txt` next to its plan.
 REPEATED, ATTEMPT = "failed", re.compile(r"result_\d+_\d+\.txt")
 
 
@@ -70,9 +70,9 @@ class Location:
 
     @cached_property
     def configuration(self) -> Mapping[str, Any]:
-        """Configuration that `package` wrote beside the source of these results: the plan without its jobs, the
-        `config` of these, the `attempts` at the packaged runs, and the objections `overruled` by force. Empty
-        without one."""
+        """Configuration that `package` wrote next to the source of these results: the plan without its jobs,
+        the `config` of these, the `attempts` at the packaged runs, and the objections `overruled` by force.
+        Empty without one."""
         if self.system is None or self.benchmark is None:
             return {}
         implementations = self._submitted / "benchmarks" / self.benchmark / "implementations"
@@ -94,8 +94,8 @@ class Entries:
 
 
 def find(path: Path, ruleset_name: str | None) -> Entries:
-    """Find every entry below `path`: a log, a folder of logs or any folder above such. Every folder that holds logs
-    is an entry; a plan counts only for the logs that lie beside it, and hides nothing.
+    """Find every entry below `path`: a log, a folder of logs or any folder above such. Every folder that
+    holds logs is an entry; a plan applies only to the logs next to it, and hides nothing.
 
     The ruleset is that of a campaign's plan, else `ruleset_name`, else the one that a folder above is named after
     (`v1.1`). Raises `RequestError` if the ruleset of no entry is known, `LogError` if there is no entry, or if the
@@ -105,7 +105,7 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     if path.is_file():
         return Entries(locations=(_location(path.parent, (path,), ruleset_name, alone=True),))
     if not path.is_dir():
-        raise RequestError(f"There is no file or folder {path}; give a log, a campaign or a tree of results.")
+        raise RequestError(f"{path} does not exist; give a log, a campaign or a tree of results.")
     unreadable: list[OSError] = []
     locations: list[Location] = []
     broken: list[LogError | RequestError] = []
@@ -124,7 +124,7 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     if broken and not locations:
         raise broken[0]
     if not locations:
-        raise LogError(" ".join((f"{path} holds no result_*.txt yet.", *badly_ended(path), *skipped)))
+        raise LogError(" ".join((f"{path} has no result_*.txt yet.", *badly_ended(path), *skipped)))
     return Entries(
         locations=tuple(locations), unjudged=tuple(str(error) for error in broken), skipped=tuple(skipped)
     )
@@ -150,11 +150,13 @@ def _entry(folder: Path, names: Sequence[str], *, top: bool) -> tuple[tuple[Path
         attempts = [file for file in files if ATTEMPT.fullmatch(file.name)]
         if attempts:
             listed = ", ".join(file.name for file in attempts)
-            skipped = f"{folder} holds {len(attempts)} log(s) of runs that were repeated ({listed}); they are no entry."
+            skipped = (
+                f"{folder} has {len(attempts)} log(s) of repeated runs ({listed}); they are not an entry."
+            )
             return tuple(file for file in files if file not in attempts), [skipped]
     if "plan.json" in names and not files:
         return (), [
-            f"{folder / 'plan.json'} lies beside no results; it says nothing about what lies below it."
+            f"{folder / 'plan.json'} has no results next to it; it does not apply to the folders below."
         ]
     return files, []
 
@@ -163,7 +165,7 @@ def _links(path: Path, folder: Path, below: Sequence[str]) -> list[str]:
     """Links to folders are not followed; report those whose target is not searched otherwise."""
     links = [folder / name for name in below if (folder / name).is_symlink()]
     return [
-        f"{link} is a link to {link.resolve()}, which lies elsewhere; judge that folder itself."
+        f"{link} is a link to {link.resolve()}, outside of the searched folder; judge that folder itself."
         for link in links
         if not link.resolve().is_relative_to(path.resolve())
     ]
@@ -177,7 +179,7 @@ def badly_ended(folder: Path) -> tuple[str, ...]:
     batch = files.read_json(path)
     tasks = batch.get("tasks") if isinstance(batch, dict) else None
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
-        raise LogError(f"{path} does not say what became of its jobs.")
+        raise LogError(f"{path} has no end states of its jobs.")
     return tuple(
         f"Job {task.get('name')} {task.get('how')}." for task in tasks if task.get("good") is not True
     )
@@ -208,7 +210,7 @@ def _plan(folder: Path) -> dict[str, Any]:
         return {}
     plan = files.read_json(folder / "plan.json")
     if not isinstance(plan, dict) or not isinstance(plan.get("ruleset"), str):
-        raise LogError(f"{folder / 'plan.json'} is not a plan: it names no ruleset.")
+        raise LogError(f"{folder / 'plan.json'} is not a plan: it has no ruleset.")
     return plan
 
 
@@ -227,7 +229,8 @@ def _ruleset(folder: Path, ruleset_name: str | None, planned: str | None) -> str
     if planned is not None:
         if ruleset_name not in (None, planned):
             raise RequestError(
-                f"The plan in {folder} names the ruleset {planned}; --ruleset {ruleset_name} contradicts it."
+                f"plan.json in {folder} has the ruleset {planned}, and --ruleset {ruleset_name} "
+                "contradicts it; leave --ruleset out."
             )
         return ruleset.full_name(planned)
     if ruleset_name is not None:
@@ -236,6 +239,6 @@ def _ruleset(folder: Path, ruleset_name: str | None, planned: str | None) -> str
     if named is not None:
         return named
     raise RequestError(
-        f"Nothing says which rules {folder} was run under (no plan.json, no folder named like v1.1); add "
-        f"--ruleset, one of {', '.join(ruleset.names())}."
+        f"The ruleset of {folder} is unknown (no plan.json, no folder named like v1.1); add --ruleset, one "
+        f"of {', '.join(ruleset.names())}."
     )

@@ -179,10 +179,14 @@ def verdict(
 ) -> RcpVerdict:
     """Compare the convergence of N runs (None: did not converge) with the points of a benchmark."""
     if not points:
-        message = "no reference convergence points for this benchmark, so neither too fast nor too slow can be checked"
+        message = (
+            "there are no reference convergence points for this benchmark, so its convergence is not tested"
+        )
         return RcpVerdict(verdict=NONE, message=message, factor=1.0)
     if batch_size is None:
-        return RcpVerdict(verdict=MISSING, message="the logs give no single batch size", factor=1.0)
+        return RcpVerdict(
+            verdict=MISSING, message="the batch sizes of the logs differ or are missing", factor=1.0
+        )
     if len(convergences) <= 2 * rules.drop:
         message = f"too few runs to compare: {len(convergences)}"
         return RcpVerdict(verdict=MISSING, message=message, factor=1.0)
@@ -228,20 +232,20 @@ def official_verdict(
     a very large number, and crashes on gaps in its tables or the logs."""
     crash = next((erratum for erratum in rules.errata if erratum.rcp_crashes), None)
     if crash is not None:
-        return RcpVerdict(verdict=CRASH, message=f"the official checker stops ({crash.id})", factor=None)
+        return RcpVerdict(verdict=CRASH, message=f"the official checker crashes ({crash.id})", factor=None)
     if len(set(batch_sizes)) > 1:
-        message = "the official checker stops where batch sizes differ"
+        message = "the official checker crashes where batch sizes differ"
         return RcpVerdict(verdict=CRASH, message=message, factor=None)
     points = official(rules)
     if not points:
-        message = "the official checker stops without a file of points"
+        message = "the official checker crashes without a file of points"
         return RcpVerdict(verdict=CRASH, message=message, factor=None)
     failed = sum(value is None for value in convergences)
     if failed > rules.drop:
         message = f"insufficient convergence: {failed} of {len(convergences)} runs did not converge"
         return RcpVerdict(verdict=FAIL, message=message, factor=1.0)
     if not batch_sizes or batch_sizes[0] is None:
-        return RcpVerdict(verdict=FAIL, message="the logs give no batch size", factor=1.0)
+        return RcpVerdict(verdict=FAIL, message="the logs have no batch size", factor=1.0)
     if len(convergences) <= 2 * rules.drop:
         return RcpVerdict(verdict=FAIL, message="the mean of too few runs is not a number", factor=None)
     mean = olympic_mean([FAILED if value is None else value for value in convergences], rules.drop)

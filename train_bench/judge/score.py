@@ -23,14 +23,11 @@ from train_bench.rules.ruleset import BenchmarkRules
 class Origin:
     """Facts on logs from their folders and a campaign's plan; None if unknown.
 
-    changes        the options that made another task of the benchmark
-    redefined      values that differ from the benchmark as it is defined here, though the plan calls them no change
-    overruled      objections that `package --force` overruled
-    warnings       remarks for readers of the score, which invalidate nothing
-    declared_runs  number of planned runs
-    batch          bad ends of jobs in a batch system
-    scaling        `strong` or `weak`, in HPC rounds
-    alone          a single log given by itself
+    changes the options that made another task of the benchmark redefined values that differ from the
+    benchmark as it is defined here, though the plan calls them no change overruled objections that `package
+    --force` overruled warnings warnings, which invalidate nothing declared_runs number of planned runs batch
+    bad ends of jobs in a batch system scaling `strong` or `weak`, in HPC rounds alone a single log given by
+    itself
     """
 
     submitter: str | None = None
@@ -209,7 +206,7 @@ def make_score(
         verified=verified.in_a_sentence(records),
         valid=not reasons and not broken,
         reasons=(*reasons, *broken),
-        warnings=(*origin.warnings, *_told(weak)),
+        warnings=(*origin.warnings, *_weak_scaling_sentence(weak)),
         official_verdict=official,
     )
 
@@ -236,7 +233,7 @@ def _weak(
     )
 
 
-def _told(weak: WeakScaling | None) -> list[str]:
+def _weak_scaling_sentence(weak: WeakScaling | None) -> list[str]:
     if weak is None:
         return []
     size = "an unknown number of" if weak.accelerators is None else weak.accelerators
@@ -301,12 +298,12 @@ def _reasons(
     reasons = []
     required = max(rules.runs, origin.declared_runs or 0)
     if in_all < required and not origin.alone:
-        reasons.append(f"Incomplete: {in_all} of {required} runs are there.")
+        reasons.append(f"Incomplete: {in_all} of {required} runs.")
         reasons += origin.batch
     elif len(records) > rules.runs and origin.scaling != "weak":
         reasons.append(
-            f"There are {len(records)} runs; {rules.ruleset} takes exactly {rules.runs}, or the median window of "
-            f"more that were declared before the first."
+            f"There are {len(records)} runs; {rules.ruleset} takes exactly {rules.runs}, or the median "
+            "window of more runs that were declared before the first."
         )
     allowed = 0 if origin.alone else rules.drop
     failed = [
@@ -316,25 +313,31 @@ def _reasons(
         listed = ", ".join(str(index) for index in failed)
         what = "did not converge" if rules.strict else "did not converge or break the rules"
         reasons.append(
-            f"{len(failed)} run(s) {what} (index {listed}); at most {allowed} may, counted as slowest."
+            f"{len(failed)} run(s) {what} (index {listed}); at most {allowed} may fail, counted as the "
+            "slowest."
         )
     for record, verdict in zip(records, verdicts, strict=True):
         if not verdict.compliant and (rules.strict or len(failed) > allowed):
-            reasons.append(f"{Path(record.file).name} breaks the rules; `train-bench judge` says where.")
+            reasons.append(
+                f"{Path(record.file).name} breaks the rules; `train-bench judge` lists the violations."
+            )
     if origin.scaling == "weak":
         trained = len(records) - len(failed)
         if trained < rules.runs <= in_all:
             reasons.append(f"{trained} models were trained; weak scaling takes {rules.runs} or more.")
         if len({record.accelerators for record in records}) > 1:
-            reasons.append("Models of weak scaling have as many accelerators each; the logs differ in that.")
+            reasons.append(
+                "The logs name different numbers of accelerators; models of weak scaling have equally "
+                "many each."
+            )
     if rcp.verdict in (FAIL, MISSING) and len(records) >= rules.runs:
         reasons.append(f"RCP {rcp.verdict}: {rcp.message}.")
     if origin.changes:
-        reasons.append(f"Not the benchmark as it is defined: {', '.join(origin.changes)}.")
+        reasons.append(f"Changed definition of the benchmark: {', '.join(origin.changes)}.")
     if origin.redefined:
         reasons.append(
-            f"Not the benchmark as it is defined here: {', '.join(origin.redefined)}; where it was planned, it was "
-            f"defined so."
+            "The plan was made with another definition of the benchmark than the local one: "
+            f"{', '.join(origin.redefined)}."
         )
     if origin.overruled:
         reasons.append(f"Packaged with --force despite: {'; '.join(origin.overruled)}.")

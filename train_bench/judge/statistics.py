@@ -9,7 +9,7 @@ from collections.abc import Sequence
 ALPHA = 0.05
 
 MOST_RUNS = 1000
-"""More runs than this are not counted: nobody would do them."""
+"""Largest number of runs that is reported."""
 
 
 def olympic_mean(values: Sequence[float], drop: int) -> float:

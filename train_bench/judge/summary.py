@@ -33,7 +33,8 @@ def read_reference_results(path: Path) -> dict[str, float]:
     content = files.read_json(path)
     if not isinstance(content, dict) or not all(_is_a_time(value) for value in content.values()):
         raise RequestError(
-            f"{path} is no JSON object of benchmark names and positive minutes (below {LONGEST_MINUTES:g})."
+            f"{path} is not a JSON object of benchmark names and positive minutes (below "
+            f"{LONGEST_MINUTES:g})."
         )
     return {str(name): float(minutes) for name, minutes in content.items()}
 
@@ -44,12 +45,12 @@ def read_weights(text: str) -> dict[str, float]:
     for part in filter(None, text.split(",")):
         name, _, number = part.partition("=")
         if name.strip() in weights:
-            raise RequestError(f"{name.strip()} has two weights; give it one.")
+            raise RequestError(f"{name.strip()} has two weights; give one.")
         try:
             weights[name.strip()] = float(number)
         except ValueError:
             raise RequestError(
-                f"'{part}' is no weight; write BENCHMARK=NUMBER,..., for example resnet=2,bert=1."
+                f"'{part}' is not a weight; write BENCHMARK=NUMBER,..., for example resnet=2,bert=1."
             ) from None
         if not 0 < weights[name.strip()] < math.inf:
             raise RequestError(f"The weight of {name} is {number}; it has to be a positive, finite number.")
@@ -68,7 +69,9 @@ def custom_summary(
     """One number over a set of entries: their results weighed by benchmark (all alike without weights)."""
     unknown = set(weights) - {score.benchmark for score in scores}
     if unknown:
-        raise RequestError(f"There is no entry of {', '.join(sorted(unknown))} to weigh.")
+        raise RequestError(
+            f"The weights name {', '.join(sorted(unknown))}, of which there is no entry; leave it out."
+        )
     chosen = [score for score in scores if not weights or score.benchmark in weights]
     results = [score.score_minutes if reference is None else normalised(score, reference) for score in chosen]
     known = [result for result in results if result]

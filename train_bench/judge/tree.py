@@ -79,11 +79,11 @@ def judge_tree(
     judge = partial(judge, rcp_folders=rcp_folders, changes=changes)
     if len(locations) == 1 and not entries_there.unjudged:
         only = judge(locations[0])
-        return Judged(entries=tuple(_beside_peers([only], table)), skipped=entries_there.skipped)
+        return Judged(entries=tuple(_with_peers([only], table)), skipped=entries_there.skipped)
     results = each_of(partial(_judged_or_why_not, judge), locations, "judging")
     entries = _with_copies([result for result in results if isinstance(result, Judgement)])
     return Judged(
-        entries=tuple(_beside_peers(entries, table)),
+        entries=tuple(_with_peers(entries, table)),
         unjudged=(*entries_there.unjudged, *(result for result in results if isinstance(result, str))),
         skipped=entries_there.skipped,
     )
@@ -106,7 +106,7 @@ def judge_folder(
         return judge_entry(here, rcp_folders=rcp_folders, changes=changes)
     entries = judge_tree(folder, ruleset_name=ruleset_name, rcp_folders=rcp_folders, changes=changes).entries
     if len(entries) != 1:
-        raise RequestError(f"{folder} holds {len(entries)} entries; give the folder of one.")
+        raise RequestError(f"{folder} has {len(entries)} entries; give the folder of one.")
     return entries[0]
 
 
@@ -123,7 +123,7 @@ def each_of(read: Callable[[Location], Result], locations: Sequence[Location], d
             results = pool.map(read, locations, chunksize=max(1, len(locations) // 64))
             return list(bar(results, doing, total=len(locations)))
     except BrokenProcessPool as error:
-        raise LogError("A process that read logs was killed; is there enough memory?") from error
+        raise LogError("A process that read logs was killed; check that there is enough memory.") from error
 
 
 def _collect_rarely() -> None:
@@ -151,12 +151,12 @@ def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:
             here = (entry.location.folder, record.file)
             same, timed = first.setdefault(record.sha256, here), first.setdefault(_times(record), here)
             if same[0] != here[0] and record.sha256 != NO_CONTENT:
-                message = f"This log is a copy of {same[1]}, which belongs to another entry."
+                message = f"This log is a copy of {same[1]} of another entry."
                 verdict = _with_finding(record, verdict, "duplicate", message)
             elif timed[0] != here[0] and len(record.evaluations) >= FEW and record.minutes is not None:
                 message = (
-                    f"The run and its {len(record.evaluations)} evaluations took the same milliseconds as those of "
-                    f"{timed[1]}, which belongs to another entry; times of two runs differ."
+                    f"The run and its {len(record.evaluations)} evaluations have the same times, to the "
+                    f"millisecond, as those of {timed[1]} of another entry; times of two runs differ."
                 )
                 verdict = _with_finding(record, verdict, "same_times", message)
             verdicts.append(verdict)
@@ -164,21 +164,21 @@ def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:
     return marked
 
 
-def _beside_peers(judgements: Sequence[Judgement], table: Callable[[], Sequence[Entry]]) -> list[Judgement]:
+def _with_peers(judgements: Sequence[Judgement], table: Callable[[], Sequence[Entry]]) -> list[Judgement]:
     entries = [
         peers.entry_of(one.location, one.records, one.score.benchmark, one.score.division)
         for one in judgements
     ]
     if not any(entries):
         return list(judgements)
-    told = []
+    compared = []
     for judgement, of_it in zip(judgements, peers.find_peers_of_each(entries, table()), strict=True):
         if of_it is not None:
             question = peers.finding(judgement.location.folder, of_it)
             findings = judgement.findings + (() if question is None else (question,))
             judgement = replace(judgement, peers=of_it, findings=findings)
-        told.append(judgement)
-    return told
+        compared.append(judgement)
+    return compared
 
 
 def _times(record: RunRecord) -> tuple[float | None, ...]:

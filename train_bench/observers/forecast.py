@@ -46,19 +46,19 @@ class ForecastObserver(Observer):
         self._to_do = 0
         self._current: ObservedRun | None = None
         self._launched_ms = 0
-        self._around_ms: list[int] = []
+        self._overhead_ms: list[int] = []
 
     def campaign_started(self, *, total: int, done: int) -> None:
         """Use runs that have a result already as evidence."""
         for job in self._jobs:
             if job.result_file.exists():
-                seen = self._campaign.new_run()
+                run = self._campaign.new_run()
                 for event in log.read(job.result_file).events:
-                    seen.event(event)
-                self._campaign.finished.append(seen)
+                    run.event(event)
+                self._campaign.finished.append(run)
             elif self._only is None or job.index in self._only:
                 self._to_do += 1
-        self._look()
+        self._update()
 
     def run_started(self, job: Job) -> None:
         self._current, self._launched_ms = self._campaign.new_run(), self._now_ms()
@@ -69,36 +69,36 @@ class ForecastObserver(Observer):
         if self._current is not None:
             self._current.event(event)
             if event.key in EVALUATION:
-                self._look()
+                self._update()
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
         """A run has ended: more evidence for the others."""
-        seen, self._current = self._current, None
-        if seen is None:
+        run, self._current = self._current, None
+        if run is None:
             return
-        if seen.started_ms is not None and seen.stopped_ms is not None:
-            self._around_ms.append(self._now_ms() - self._launched_ms - (seen.stopped_ms - seen.started_ms))
-        self._campaign.finished.append(seen)
-        self._look()
+        if run.started_ms is not None and run.stopped_ms is not None:
+            self._overhead_ms.append(self._now_ms() - self._launched_ms - (run.stopped_ms - run.started_ms))
+        self._campaign.finished.append(run)
+        self._update()
 
     def campaign_ended(self) -> None:
         self.latest = None
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         current = self._current if self._current is not None and self._current.stopped_ms is None else None
         try:
             self.latest = self._campaign.forecast(
-                self._now_ms(), current, to_do=self._to_do, around_seconds=self._around()
+                self._now_ms(), current, to_do=self._to_do, around_seconds=self._overhead()
             )
         except Exception:
             self.latest = None
 
-    def _around(self) -> float:
+    def _overhead(self) -> float:
         """Known seconds of a run outside its clock: launch, build and end."""
-        known = self._around_ms or [
-            seen.started_ms - (seen.first_ms or seen.started_ms)
-            for seen in self._campaign.finished
-            if seen.started_ms is not None
+        known = self._overhead_ms or [
+            run.started_ms - (run.first_ms or run.started_ms)
+            for run in self._campaign.finished
+            if run.started_ms is not None
         ]
         if known:
             return max(0.0, sum(known) / len(known) / 1000)

@@ -12,7 +12,8 @@ from train_bench.observers.observer import Observer
 from train_bench.plan import budget
 
 GRACE_SECONDS = 10.0
-"""How much later than the ranks themselves their parent sees that they hang, so that they can say where."""
+"""Seconds by which the launching process detects a hang later than the ranks, so that they can report the
+place."""
 
 
 class RunWatchdog(Observer):
@@ -47,13 +48,13 @@ class RunWatchdog(Observer):
         started = hosts.total()
         limit = f"{job.start_limit_seconds:g} s (start_limit_seconds)"
         if started >= job.world_size and job.command is not None:
-            return f"its program has written no line of its log within {limit}"
+            return f"its program has not written a log line within {limit}"
         if started >= job.world_size:
-            return f"{started} ranks started, but they did not find each other within {limit}"
+            return f"{started} ranks started, but did not complete the rendezvous within {limit}"
         where = ", ".join(f"{count} on {host}" for host, count in sorted(hosts.items()))
         return (
-            f"{job.world_size} ranks were requested, but {started} started within {limit}"
-            f"{': ' if where else ''}{where}"
+            f"{job.world_size} ranks were requested, but only {started} started within "
+            f"{limit}{': ' if where else ''}{where}"
         )
 
 

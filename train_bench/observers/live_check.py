@@ -32,7 +32,7 @@ class ViolationLimit(Observer):
             self._pass_on(self._check.waiting(time.time_ns() // 1_000_000))
         if self.violation is None:
             return None
-        return f"it was stopped because its log breaks a rule (on_violation=stop): {self.violation}"
+        return f"stopped at a rule violation in its log (on_violation=stop): {self.violation}"
 
     def retire(self) -> None:
         """Check no more: a run that was started again logs once more what was lost, which the judge knows."""

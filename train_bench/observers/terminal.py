@@ -18,18 +18,19 @@ from train_bench.judge.finding import BREAKS, WAIVED, Finding
 from train_bench.observers.observer import Observer
 
 TOLD_AFTER = 3
-"""Evaluations of the first run after which a pipe is told once when all is expected to end."""
+"""Evaluations of the first run after which a pipe gets the expected end of the campaign, once."""
 
 QUIET_SECONDS = 60.0
 """In a pipe, an evaluation is a line only where so much time has passed since the last line: a run of seconds is one
 line, a run of hours at most one a minute."""
 
 BY_THE_SECOND = 600.0
-"""Ends that are so many seconds off are told to the second, later ones to the minute."""
+"""Expected ends up to so many seconds ahead are printed to the second, later ones to the minute."""
 
 
 SWEEP_JOB = "TRAIN_BENCH_SWEEP_JOB"
-"""Environment variable with the number of a sweep's job, and whether others run beside it on this machine."""
+"""Environment variable with the number of a sweep's job, and whether other jobs run concurrently on this
+machine."""
 
 
 def sweep_job() -> tuple[str, bool]:
@@ -191,7 +192,7 @@ def _end(campaign: Interval, now: datetime, *, turns: bool) -> str:
     now_ms = now.timestamp() * 1000
     if campaign.high < now_ms:
         late = _time_of_day(campaign.high, now, exact=now_ms - campaign.high < BY_THE_SECOND * 1000)
-        return "longer than was expected" if turns else f"end later than {late}"
+        return "longer than expected" if turns else f"end later than {late}"
     ends = [max(now_ms, value) for value in campaign]
     if turns:
         expected, low, high = (_duration((end - now_ms) / 1000) for end in ends)

@@ -91,9 +91,9 @@ class Wandb:
 
 
 class TensorBoard:
-    """One folder of events per run: `quality/METRIC` over samples (or generations), at the time of the log; in the
-    folder above `forecast/minutes_left` over the campaign's evaluations, and configuration and score as texts. The
-    result files lie beside them."""
+    """One folder of events per run: `quality/METRIC` over samples (or generations), at the time of the log;
+    in the folder above `forecast/minutes_left` over the campaign's evaluations, and configuration and score
+    as texts. The result files are next to them."""
 
     def __init__(self, folder: Path, config: dict[str, Any], *, online: bool) -> None:
         self._folder = folder / "tracking" / "tensorboard"

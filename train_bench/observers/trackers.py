@@ -1,7 +1,7 @@
 """Trackers that a team already uses, W&B and TensorBoard, fed by an observer.
 
-Each tracker is a process of its own beside the launching process; nothing of it is in the ranks. It is fed through a
-queue that never blocks. Its errors, including a hang at its end, cost a warning and no run.
+Each tracker is a process of its own next to the launching process; nothing of it is in the ranks. It is fed
+through a queue that never blocks. Its errors, including a hang at its end, cost a warning and no run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def named(trackers: Any) -> tuple[str, ...]:
     or one that is not installed."""
     names = [trackers] if isinstance(trackers, str) else trackers
     if not isinstance(names, (list, tuple)):
-        raise RequestError(f"tracking is {names!r}; name {', '.join(TRACKERS)}, a list of them, or {NONE}.")
+        raise RequestError(
+            f"tracking is {names!r}; allowed are {', '.join(TRACKERS)}, a list of them, or {NONE}."
+        )
     chosen = tuple(dict.fromkeys(str(name) for name in names if name != NONE))
     for name in chosen:
         if name not in TRACKERS:
@@ -92,7 +94,7 @@ class Tracking(Observer):
             self._give_up(f"was not ready after {self._limit:g} s")
             self._ours.close()
             return
-        self._why = self._heard()
+        self._why = self._receive_state()
         threading.Thread(target=_hand_over, args=(self._messages, self._ours), daemon=True).start()
         for job in self._jobs:
             if job.result_file.exists():
@@ -136,7 +138,7 @@ class Tracking(Observer):
         if self._process.is_alive():
             self._give_up(f"was not finished {self._limit:g} s after the last run")
         elif self._process.exitcode:
-            why = self._why or self._heard() or f"it ended with {self._process.exitcode}"
+            why = self._why or self._receive_state() or f"it ended with {self._process.exitcode}"
             self._say(f"tracking with {self._name} failed, results are not affected: {why}")
         self._ours.close()
 
@@ -144,10 +146,11 @@ class Tracking(Observer):
         self._given_up = True
         _kill(self._process)
         self._say(
-            f"tracking with {self._name} {why} and was given up; results are not affected (tracking_limit_seconds)"
+            f"tracking with {self._name} {why} and was stopped; results are not affected "
+            "(tracking_limit_seconds)"
         )
 
-    def _heard(self) -> str | None:
+    def _receive_state(self) -> str | None:
         """State of the tracker: None when it is ready, else the reason of its failure."""
         with contextlib.suppress(EOFError, OSError):
             if self._ours.poll():

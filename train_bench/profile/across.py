@@ -32,7 +32,7 @@ def ranks(measured: Sequence[Raw]) -> dict[str, Any]:
                 late[rank].append(max(0.0, arrived - statistics.median(others)))
                 exposed = steps[rank]["phases"].get("communication", 0.0)
                 waited += min(latest - arrived, exposed) / len(measured)
-    seen = max(1, sum(last))
+    counted = max(1, sum(last))
     return {
         "waited_seconds": waited,
         "steps_seen": sum(last),
@@ -40,7 +40,7 @@ def ranks(measured: Sequence[Raw]) -> dict[str, Any]:
             {
                 "rank": one["rank"],
                 "host": one["host"],
-                "last": last[number] / seen,
+                "last": last[number] / counted,
                 "late_seconds": statistics.fmean(late[number]) if late[number] else 0.0,
                 "late_share": statistics.fmean(late[number]) / statistics.fmean(lengths) if lengths else 0.0,
                 "computing_seconds": _mean_of(one, ("forward", "backward")),

@@ -53,8 +53,8 @@ def read(path: Path) -> dict[str, Any]:
     content = read_any(path)
     if content["of"] == "bricks":
         raise LogError(
-            f"{path} is a prediction of --bricks, and only profiles of trained steps are compared; profile it without "
-            "--bricks."
+            f"{path} is a prediction (--bricks), but only profiles of trained steps can be compared; "
+            "profile without --bricks."
         )
     return content
 
@@ -63,17 +63,20 @@ def read_any(path: Path) -> dict[str, Any]:
     """Read a `profile.json` of trained steps (`of` is `ranks`) or of a prediction (`bricks`). Raises `LogError` for
     anything else, a damaged file, or another version."""
     if not path.is_file():
-        raise RequestError(f"There is no {path}; give a folder that train-bench profile has written.")
+        raise RequestError(f"{path} does not exist; give a folder that train-bench profile has written.")
     content = files.read_json(path)
     if not isinstance(content, dict) or content.get("of") not in ("ranks", "bricks"):
-        raise LogError(f"{path} is no profile; give a folder that train-bench profile has written.")
+        raise LogError(f"{path} is not a profile; give a folder that train-bench profile has written.")
     if content.get("version") != VERSION:
         raise LogError(
-            f"{path} has version {content.get('version')} of a profile; this train_bench reads {VERSION}. Profile anew."
+            f"{path} has profile version {content.get('version')}, but this train_bench reads {VERSION}. "
+            "Profile again."
         )
     wrong = _wrong(content, FIELDS if content["of"] == "ranks" else PREDICTED)
     if wrong is not None:
-        raise LogError(f"{path} is damaged: its field {wrong} is missing or of another type. Profile anew.")
+        raise LogError(
+            f"{path} is damaged: its field {wrong} is missing or has the wrong type. Profile again."
+        )
     return content
 
 
@@ -149,7 +152,7 @@ def _sentence(steps: list[float], parts: list[dict[str, Any]], layers: list[dict
     layer = layers[0] if slower else layers[-1]
     word = "longer" if slower else "less"
     return (
-        f"A step takes {abs(change):.0%} {word} ({steps[0] * 1000:.3g} to {steps[1] * 1000:.3g} ms): most of it is "
-        f"{part['name']} ({part['grew'] * 1000:+.3g} ms); of the modules {layer['name']} changed most "
-        f"({layer['grew'] * 1000:+.3g} ms)."
+        f"A step takes {abs(change):.0%} {word} ({steps[0] * 1000:.3g} to {steps[1] * 1000:.3g} ms): the "
+        f"largest part is {part['name']} ({part['grew'] * 1000:+.3g} ms); of the modules {layer['name']} "
+        f"changed most ({layer['grew'] * 1000:+.3g} ms)."
     )

@@ -169,11 +169,11 @@ def _classes(first: Raw, seconds: Mapping[str, float], steps: float) -> list[dic
     of_level: dict[str, float] = defaultdict(float)
     for phase in COMPUTING if taken else ():
         of_level[phase] = statistics.median(step["phases"].get(phase, 0.0) for step in taken)
-    seen: dict[tuple[str, str], float] = defaultdict(float)
+    measured_by_kind: dict[tuple[str, str], float] = defaultdict(float)
     calls = dict.fromkeys(COMPUTING, 0.0)
     for row in first["operators"]:
         if row["phase"] in COMPUTING:
-            seen[row["phase"], _kind(row)] += row["seconds"]
+            measured_by_kind[row["phase"], _kind(row)] += row["seconds"]
             calls[row["phase"]] += row["calls"]
     added = max(0.0, _median_step(first["rounds"][3]) - _median_step(first["rounds"][1]))
     for phase in COMPUTING:
@@ -185,7 +185,7 @@ def _classes(first: Raw, seconds: Mapping[str, float], steps: float) -> list[dic
                 ideal[phase, "optimizer" if phase == "optimizer" else kind] += value * steps
     rows = []
     for phase in COMPUTING:
-        inside = {kind: value for (where, kind), value in seen.items() if where == phase}
+        inside = {kind: value for (where, kind), value in measured_by_kind.items() if where == phase}
         whole = max(of_level[phase], sum(inside.values())) or 1.0
         for kind, value in sorted(inside.items(), key=lambda item: -item[1]):
             scaled = seconds.get(phase, 0.0) * value / whole
@@ -311,7 +311,7 @@ def _compute(flop: float, step_seconds: float, peak: Raw, *, padded: bool) -> di
         "flop_per_second": flop / step_seconds if step_seconds else None,
         "share_of_peak": share,
         "mfu": None if padded else share,
-        "denominator": f"{peak['flop_per_second']:.4g} FLOP/s a rank, {peak['source']}",
+        "denominator": f"{peak['flop_per_second']:.4g} FLOP/s per rank, {peak['source']}",
     }
 
 
@@ -327,24 +327,22 @@ def _notes(content: Mapping[str, Any]) -> list[str]:
     for row in content["levels"]:
         if row["labelled"]:
             notes.append(
-                f"Level {row['level']} ({row['name']}) makes a step {row['overhead']['median']:.0%} longer; its shares "
-                "are scaled to the seconds of level 1."
+                f"Level {row['level']} ({row['name']}) has an overhead of {row['overhead']['median']:.0%} "
+                "of a step; its shares are scaled to the seconds of level 1."
             )
     had = verdict.cpu_share(content)
     if had < DISTURBED:
         notes.append(
-            f"The training threads had a processor for {had:.0%} of the time that they computed: others use this "
-            "machine. Profile again while it is idle."
+            f"The training threads had a CPU for {had:.0%} of their computing time: other processes use "
+            "this machine. Profile again while it is idle."
         )
     if content["device"] == "cuda":
-        notes.append(
-            "Times of modules are those of the host, and what reads kernels was written for GPUs and not tried on one."
-        )
+        notes.append("Module times are those of the host; kernel times are not yet tried on a GPU.")
     else:
-        notes.append("A CPU has no kernels apart from its operators, so level 4 is level 3 here.")
+        notes.append("On a CPU, level 4 (kernels) equals level 3 (operators).")
     if content["bound"] and content["bound"]["not_measured"]:
         names = ", ".join(content["bound"]["not_measured"])
-        notes.append(f"The bound leaves out operators that were not measured alone: {names}.")
+        notes.append(f"The bound excludes operators that could not be measured alone: {names}.")
     if content["unclassified"]:
-        notes.append(f"Operators of no known class: {', '.join(content['unclassified'])}.")
+        notes.append(f"Unclassified operators: {', '.join(content['unclassified'])}.")
     return notes

@@ -18,24 +18,24 @@ from train_bench.rules import ruleset
 
 CLOCK = ("data", "train", "evaluation", "other")
 NEXT = {
-    "data": ("opening its data", "prepare more beforehand, or open less"),
+    "data": ("opening its data", "move work to train-bench prepare, or open less data"),
     "train": ("training", "profile a step: train-bench profile benchmark=NAME"),
     "evaluation": ("evaluations", "evaluate with larger batches or more ranks"),
-    "other": ("what no block or evaluation of the log covers", "see what it does between its blocks"),
+    "other": ("time outside of blocks and evaluations", "check the work between its blocks"),
 }
 
 
 def profile(path: Path, ruleset_name: str | None) -> dict[str, Any]:
     """Profile of the entries below a path. Raises `LogError` if no clock of theirs has run."""
     entries = [_entry(location) for location in locate.find(path, ruleset_name).locations]
-    told = [entry for entry in entries if entry is not None]
-    if not told:
-        raise LogError(f"No log in {path} has a clock that started, so there is no time to divide.")
+    timed = [entry for entry in entries if entry is not None]
+    if not timed:
+        raise LogError(f"No log in {path} has a run_start, so there is no time to break down.")
     return {
         "version": VERSION,
         "of": "logs",
-        "answer": {"sentence": _sentence(told)},
-        "entries": told,
+        "answer": {"sentence": _sentence(timed)},
+        "entries": timed,
     }
 
 
@@ -84,7 +84,7 @@ def _sentence(entries: list[dict[str, Any]]) -> str:
     if shares[part] < WARNING:
         what, next_step = NEXT["train"]
         what += (
-            "" if worst["evaluation_known"] else " and evaluations, which some of its logs do not tell apart"
+            "" if worst["evaluation_known"] else " and evaluations, which some of its logs do not separate"
         )
         return f"{of} spends {shares['train']:.0%} of its clock in {what}; {next_step}."
     what, next_step = NEXT[part]

@@ -109,13 +109,13 @@ class Observed:
         return self.wrapped
 
     def _watch(self, number: int, weight: torch.nn.Parameter) -> None:
-        def seen(_: torch.Tensor) -> None:
+        def arrived(_: torch.Tensor) -> None:
             if self._order is not None:
                 self._order.append(number)
             elif number == self._last and self._timeline is not None and self._reduces:
                 self._timeline.arrive()
 
-        weight.register_post_accumulate_grad_hook(seen)
+        weight.register_post_accumulate_grad_hook(arrived)
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
@@ -145,9 +145,9 @@ class Observed:
             return
         self._gap("forward", "backward")
         self._begin("backward", loss)
-        told = len(timeline.arrivals)
+        before = len(timeline.arrivals)
         self._parallel.backward(loss)
-        timeline.charge("communication" if len(timeline.arrivals) > told else "backward")
+        timeline.charge("communication" if len(timeline.arrivals) > before else "backward")
         self._end("backward")
         self._inside = "rest"
 

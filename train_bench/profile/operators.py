@@ -151,16 +151,16 @@ class OneStep(Phases):
 
     def written(self) -> dict[str, str]:
         """Exported files by kind, or the reason for none."""
-        told = {}
+        exports = {}
         for what, path in {"chrome_trace": self._chrome, "chakra_host_trace": self._chakra}.items():
             size = path.stat().st_size if path.is_file() else 0
-            told[what] = path.name if size else "none: no step was taken"
+            exports[what] = path.name if size else "none: no step was trained"
             if size > LARGEST_EXPORT:
                 path.unlink()
-                told[what] = (
-                    f"none: a step has {size / 2**20:.0f} MiB, of which {LARGEST_EXPORT >> 20} are kept"
+                exports[what] = (
+                    f"none: a step has {size / 2**20:.0f} MiB, above the limit of {LARGEST_EXPORT >> 20} MiB"
                 )
-        return told
+        return exports
 
 
 def _activities(cuda: bool) -> list[ProfilerActivity]:

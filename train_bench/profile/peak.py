@@ -50,7 +50,7 @@ def measure(device: torch.device, precision: Precision, stated_tflops: float | N
     moved = {3 * size: 3 * size * _per_second(_triad(size, device), device) for size in TRIAD_BYTES}
     source = "stated"
     if stated_tflops is None:
-        source = f"measured here: a product of {precision.value} matrices of side {at}, all ranks at once"
+        source = f"measured here by a {precision.value} matrix product of size {at}, all ranks at once"
     return Peak(flop_per_second=best, bytes_per_second=moved, source=source)
 
 

@@ -145,8 +145,9 @@ def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
         "precision": job.precision.value,
         "global_batch_size": step.global_batch_size,
         "answer": {
-            "sentence": f"{job.benchmark} will take {whole:.4g} s for a step of {step.global_batch_size} samples here, "
-            f"by its {len(calls.bricks)} unique operators of {operators:,.0f}; measuring them took {measuring:.3g} s."
+            "sentence": f"Predicted time of a step of {job.benchmark} with {step.global_batch_size} samples here: "
+            f"{whole:.4g} s, from {len(calls.bricks)} unique operators of {operators:,.0f}; measuring "
+            f"them took {measuring:.3g} s."
         },
         "step_seconds": whole,
         "phases": [{"name": name, "seconds": value} for name, value in seconds.items()],

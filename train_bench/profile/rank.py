@@ -256,10 +256,10 @@ def _layers(
 
 def _ideal(content: Content, steps: int) -> dict[str, dict[str, float]]:
     """Seconds at the peaks by phase and class."""
-    told: dict[str, dict[str, float]] = {}
+    ideal: dict[str, dict[str, float]] = {}
     for (phase, kind), seconds in content.ideal.items():
-        told.setdefault(phase, {})[kind] = seconds / steps
-    return told
+        ideal.setdefault(phase, {})[kind] = seconds / steps
+    return ideal
 
 
 def _memory(observed: Observed, contents: Contents) -> dict[str, float | None]:
@@ -291,15 +291,17 @@ def _bytes(values: Sequence[Any]) -> int:
 
 def _overlap(observed: Observed) -> dict[str, Any] | None:
     """Communication statistics of torch's DistributedDataParallel; None if something else communicates."""
-    told: dict[str, Any] = getattr(observed.wrapped, "_get_ddp_logging_data", dict)()
+    logged: dict[str, Any] = getattr(observed.wrapped, "_get_ddp_logging_data", dict)()
     names = ("avg_backward_comm_time", "avg_backward_compute_comm_overlap_time")
-    communication, overlapped = (told.get(name) for name in names)
+    communication, overlapped = (logged.get(name) for name in names)
     if not communication:
         return None
     return {
         "communication_seconds": communication / 1e9,
         "overlapped": overlapped / communication,
-        "buckets": [int(size) for size in str(told.get("bucket_sizes", "")).split(", ") if size.isdecimal()],
+        "buckets": [
+            int(size) for size in str(logged.get("bucket_sizes", "")).split(", ") if size.isdecimal()
+        ],
     }
 
 

@@ -25,7 +25,7 @@ def side_by_side(profiles: Sequence[Content]) -> dict[str, Any]:
     shares = [_shares(content) for content in profiles]
     for name, content, row in zip(names, profiles, shares, strict=True):
         if not any(row.values()) or not any(one["window_seconds"] for one in content["operators"]):
-            raise LogError(f"The profile of {name} has no operators that took time; profile it anew.")
+            raise LogError(f"The profile of {name} has no operator times; profile it again.")
     kinds = sorted(
         {kind for row in shares for kind in row}, key=lambda kind: -sum(row.get(kind, 0.0) for row in shares)
     )
@@ -165,10 +165,14 @@ def _sentence(rows: Sequence[Content], joins: Sequence[Content]) -> str:
     number = f"{held[0]} to {held[-1]}" if held[0] < held[-1] else f"{held[0]}"
     types = "type of operators holds" if held[-1] == 1 else "types of operators hold"
     return (
-        f"{number} {types} {HELD:.0%} of the operators' time of each of {len(rows)} "
-        f"profiles; most alike are {' and '.join(first['of'])} (distance {first['distance']:.2g}), furthest from the "
-        f"rest {' and '.join(apart)} ({last['distance']:.2g}); of {known} whose steps can be compared, "
-        + (f"those of {', '.join(changing)} change." if changing else "none has steps that change.")
+        f"{number} {types} {HELD:.0%} of the operators' time of each of {len(rows)} profiles; most similar "
+        f"are {' and '.join(first['of'])} (distance {first['distance']:.2g}), least similar to the others "
+        f"{' and '.join(apart)} ({last['distance']:.2g}); of {known} with enough steps, "
+        + (
+            f"those of {', '.join(changing)} are not stationary."
+            if changing
+            else "all have stationary steps."
+        )
     )
 
 

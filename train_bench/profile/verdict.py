@@ -16,14 +16,14 @@ from typing import Any
 DEADBAND, WARNING, CRITICAL = 0.05, 0.10, 0.20
 
 OFTEN_LAST = 0.7
-"""Share of the steps in which a rank has to be last to be named."""
+"""Share of the steps in which a rank has to be last to count as a straggler."""
 
 STARVED = 0.75
-"""A rank shares its processor if it had one for less of its computing time than this part of the others' share."""
+"""A rank is short of CPU if its CPU share of computing time is below this fraction of the others' share."""
 
 BUSY = 0.5
-"""A thread that worked for more of its input time than this makes the data itself. Time without a processor is left
-out, here and in the cost of its input."""
+"""A thread that was busy for more of its input time than this makes the data itself. Time without a CPU is
+left out, here and in the cost of its input."""
 
 COPIES = 0.10
 """Share of the window above which data movement is reported."""
@@ -98,18 +98,19 @@ def _input(content: Content) -> Finding | None:
     at_work = min(1.0, (row["thread_used_processor"] or 0.0) / max(had, 0.05))
     if at_work > BUSY:
         evidence = (
-            f"the training process makes them itself (its thread was at work for {at_work:.0%} of that time)"
+            f"the training process makes the batches itself (its thread was busy for {at_work:.0%} of that "
+            "time)"
         )
         if workers == 0:
-            next_step = f"data.workers=1 is expected to save at most {share:.0%}, with a processor to spare"
+            next_step = f"set data.workers=1, which saves at most {share:.0%} if a core is free"
         else:
-            next_step = "let other processes make the batches"
+            next_step = "move the preparation of batches to loader processes"
     else:
         evidence = f"the training thread slept for {1 - at_work:.0%} of that time"
         next_step = (
-            "look at what the loader waits for: files, locks, sleep"
+            "check where the loader waits: files, locks, sleep"
             if not workers
-            else f"more than data.workers={workers} processes, or faster storage"
+            else f"use more than data.workers={workers} processes, or faster storage"
         )
     return _found("input", share, "waits {share:.0%} for data", evidence, next_step)
 
@@ -132,27 +133,30 @@ def _straggler(content: Content) -> Finding | None:
     evidence = f"rank {slow['rank']} on {slow['host']} is last in {slow['last']:.0%} of the steps"
     of_others = max((row["thread_used_processor"] or 0.0 for row in rows if row is not slow), default=0.0)
     if used is not None and used < STARVED * of_others:
-        evidence += f", and had a processor for {used:.0%} of the time that it computed"
-        next_step = "give it processors of its own (launcher.threads_per_rank, other programs on that host)"
+        evidence += f", and had a CPU for {used:.0%} of its computing time"
+        next_step = "give it CPUs of its own (launcher.threads_per_rank, other programs on that host)"
     else:
         others = [row for row in rows if row is not slow]
         more = slow["input_seconds"] - max(row["input_seconds"] for row in others)
-        place = "its input" if more > slow["late_seconds"] / 2 else "its passes"
-        evidence += f", by {slow['late_seconds'] * 1000:.1f} ms, and it is {place} that takes longer"
-        next_step = "see what that rank has otherwise than the rest"
+        place = "its input" if more > slow["late_seconds"] / 2 else "its forward and backward pass"
+        evidence += f", by {slow['late_seconds'] * 1000:.1f} ms, because {place} takes longer"
+        next_step = "compare the hardware and load of that rank with the others"
     return _found("straggler", share, "waits {share:.0%} for its slowest rank", evidence, next_step)
 
 
 def _communication(content: Content) -> Finding | None:
     share = _of(content, "communication")
     overlap = content["overlap"]
-    told = "" if overlap is None else f"; of DDP's own, {overlap['overlapped']:.0%} is hidden"
+    hidden = "" if overlap is None else f"; DDP hides {overlap['overlapped']:.0%} of its own"
     return _found(
         "communication",
         share,
-        "spends {share:.0%} on communication that nothing hides",
-        f"collectives that the training thread waits for besides waiting for ranks{told}",
-        "reduce gradients while the backward pass goes on, or less often (larger batches, accumulation)",
+        "spends {share:.0%} on exposed communication",
+        f"the training thread waits for collectives, not counting waits for slower ranks{hidden}",
+        (
+            "overlap the gradient reduction with the backward pass, or reduce less often (larger batches, "
+            "accumulation)"
+        ),
     )
 
 
@@ -161,8 +165,8 @@ def _own_work(content: Content) -> Finding | None:
         "own work",
         _of(content, "own"),
         "spends {share:.0%} on work of its own between steps",
-        "what it infers there (self-play) and does with it",
-        "more ranks share it; a step is not where to look",
+        "inference between steps (self-play) and the processing of its results",
+        "use more ranks, which share this work; optimizing the step does not help",
         least=CRITICAL,
     )
 
@@ -173,7 +177,7 @@ def _evaluation(content: Content) -> Finding | None:
         _of(content, "evaluation"),
         "spends {share:.0%} on evaluations",
         f"each takes {content['window']['evaluation_seconds']:.3g} s",
-        "a larger evaluation batch, or more ranks in it",
+        "use a larger evaluation batch, or more ranks",
         least=CRITICAL,
     )
 
@@ -188,7 +192,7 @@ def _double(content: Content) -> Finding | None:
     return _found(
         "double precision",
         share,
-        "computes {share:.0%} of its time in double precision",
+        "spends {share:.0%} on modules in double precision",
         f"{dearest['name']} ({dearest['type']}) has tensors of float64 in a job of {content['precision']}",
         "cast its weights and inputs",
     )
@@ -212,7 +216,7 @@ def _copies(content: Content) -> Finding | None:
         share,
         "spends {share:.0%} on copying tensors",
         f"{dearest['name']}, {dearest['calls']:.0f} times a step in the {dearest['phase']} pass{where}",
-        "keep one memory layout and precision, and do not copy what is only read",
+        "keep one memory layout and precision, and avoid copies of tensors that are only read",
         least=COPIES,
     )
 
@@ -241,9 +245,9 @@ def _synchronisation(content: Content) -> Finding | None:
         name="synchronisation",
         share=None,
         severity=severity(seconds / content["window"]["seconds"]),
-        what=f"asks {sum(often.values()):.0f} times a step for a number of a tensor",
-        evidence=f"aten::item in the {phase} pass, at which the host waits until a device has computed all before",
-        next_step="keep the number on the device, and look at it after the block",
+        what=f"reads a number from a tensor {sum(often.values()):.0f} times a step",
+        evidence=f"aten::item in the {phase} pass, where the host waits for all enqueued work of the device",
+        next_step="keep the number on the device, and read it after the block",
     )
 
 
@@ -253,8 +257,8 @@ def _gaps(content: Content) -> Finding | None:
         "framework",
         share,
         "spends {share:.0%} between operators",
-        "Python and the framework, while nothing is computed",
-        "a larger batch for each rank, or compile=true",
+        "time of Python and the framework without compute",
+        "use a larger batch per rank, or compile=true",
         least=WARNING,
     )
 
@@ -265,14 +269,15 @@ def _computing(content: Content) -> str:
     for row in rows:
         totals[row["class"]] += row["seconds"]
     if not totals:
-        return "takes no step in its window, so there is nothing to say of one."
+        return "has no step in its window, so there is no breakdown of a step."
     kind = max(totals, key=totals.__getitem__)
     peak = content["compute"]["share_of_peak"]
     dearest = max(content["layers"], key=_seconds_of)
     return (
-        f"computes: {sum(totals.values()) / content['window']['seconds']:.0%} of the window is operators, most of them "
-        f"{kind} ({totals[kind] / content['window']['seconds']:.0%}), at {peak:.1%} of the peak; the dearest module is "
-        f"{dearest['name']}, and nothing beside computing takes {DEADBAND:.0%} that could be saved."
+        f"is compute-bound: {sum(totals.values()) / content['window']['seconds']:.0%} of the window is "
+        f"operators, most of them {kind} ({totals[kind] / content['window']['seconds']:.0%}), at "
+        f"{peak:.1%} of the peak; the most expensive module is {dearest['name']}, and no other cost "
+        f"reaches {DEADBAND:.0%}."
     )
 
 

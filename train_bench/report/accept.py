@@ -16,26 +16,26 @@ HEADINGS = ("node", "seconds", "longer than usual", "waited", "clock ahead, s", 
 
 SUMMARY = {
     "good": "All nodes are good.",
-    "sick": "Something is wrong with this fleet.",
-    "cannot tell": "Nothing wrong was found, but not everything can be told.",
+    "sick": "The fleet has faults.",
+    "cannot tell": "Undecided: no faults were found, but some checks are inconclusive.",
 }
 
 
-def show(told: Mapping[str, Any], console: Console) -> None:
-    """One row for each node in the order of the command line, then defects, undecidable questions and remarks."""
+def show(content: Mapping[str, Any], console: Console) -> None:
+    """One row for each node in the order of the command line, then faults, undecided checks and notes."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in HEADINGS:
         table.add_column(
             heading, no_wrap=True, justify="left" if heading in ("node", "weights", "") else "right"
         )
-    for node in told["nodes"]:
+    for node in content["nodes"]:
         table.add_row(*(Text(cell) for cell in row(node)))
     console.print(table)
-    for one in (*told["findings"], *told["undecided"]):
+    for one in (*content["findings"], *content["undecided"]):
         say(console, one["sentence"])
-    for note in told["notes"]:
+    for note in content["notes"]:
         say(console, note)
-    say(console, SUMMARY[told["verdict"]])
+    say(console, SUMMARY[content["verdict"]])
 
 
 def row(node: Mapping[str, Any]) -> list[str]:

@@ -1,5 +1,5 @@
-"""Certainty of reference convergence points, for a terminal. Takes the object that `rcp --certainty --json` prints,
-computes nothing."""
+"""Statistical power of reference convergence points, for a terminal. Takes the object that `rcp --certainty
+--json` prints, computes nothing."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ def show(described: Mapping[str, Any], console: Console) -> None:
     )
     console.print(_table(points, unit, less))
     for line in (
-        "false alarm: probability that a submission equal to the reference fails; in brackets with infinitely many "
-        "reference runs",
-        "catches: smallest share of training that a submission can omit and still fail with a probability of 80 %; "
-        "in brackets with infinitely many reference runs",
-        f"{less} less fails: how probable it is that a submission fails that leaves out {less} of the training",
-        "more runs: further reference runs that bring the false alarm to 1 %, and that failing to 80 %",
+        "false alarm: probability that a submission equal to the reference fails (type I error); in "
+        "brackets the limit of infinitely many reference runs",
+        "catches: smallest omitted share of training that is detected with a power of 80 %; in brackets "
+        "the limit of infinitely many reference runs",
+        (
+            f"{less} less fails: power, the probability that a submission fails that omits {less} of the "
+            "training"
+        ),
+        "more runs: further reference runs that bring the false alarm to 1 %, and the power to 80 %",
     ):
         _say(console, line)
     for line in (*_limits(described, less), *_law(described), *_published(described)):
@@ -37,9 +40,10 @@ def show(described: Mapping[str, Any], console: Console) -> None:
 def sentence(point: Mapping[str, Any], benchmark: str) -> str:
     """Main result on a measured point, as a sentence."""
     return (
-        f"Against it, a submission that is equal to the reference fails with a probability of "
-        f"{_percent(point['false_alarm'])}, and one that leaves out {_percent(point['smallest_caught'])} of the "
-        f"training with 80 %; train-bench rcp --certainty benchmark={benchmark} says what further runs would change."
+        "Against this point, a submission equal to the reference fails with a probability of "
+        f"{_percent(point['false_alarm'])}, and one that omits {_percent(point['smallest_caught'])} of the "
+        f"training with 80 %; train-bench rcp --certainty benchmark={benchmark} shows the effect of "
+        "further reference runs."
     )
 
 
@@ -69,7 +73,7 @@ def _table(points: list[Mapping[str, Any]], unit: str, less: str) -> Table:
             _percent(point["power"]),
             _more(point["more_for_false_alarm"], _alarm_reachable(point)),
             _more(point["more_for_power"], _power_reachable(point)),
-            "" if point["used"] else "pruned: its neighbours are compared with",
+            "" if point["used"] else "pruned: the test interpolates its neighbours",
         )
     return table
 
@@ -82,7 +86,10 @@ def _limits(described: Mapping[str, Any], less: str) -> Iterator[str]:
         yield f"batch size {_listed(alarms)}: {few}, no number of reference runs brings the false alarm to 1 %"
     powers = [point for point in described["points"] if not _power_reachable(point)]
     if powers:
-        yield f"batch size {_listed(powers)}: {few}, no number of reference runs catches {less} less training so often"
+        yield (
+            f"batch size {_listed(powers)}: {few}, no number of reference runs detects {less} less "
+            "training with a power of 80 %"
+        )
 
 
 def _alarm_reachable(point: Mapping[str, Any]) -> bool:
@@ -96,33 +103,33 @@ def _power_reachable(point: Mapping[str, Any]) -> bool:
 def _law(described: Mapping[str, Any]) -> list[str]:
     law = described["law"]
     if law is None:
-        return ["law over the batch size: there is one batch size, and it takes two"]
+        return ["law over the batch size: needs points at two batch sizes, there is one"]
     unit = "samples" if law["in_steps"] else f"{described['unit']}s"
     lines = [f"law over the batch size: {law['e_min']:.4g} (1 + B / {law['b_crit']:.4g}) {unit}"]
     off = [point for point in described["against_the_law"] if point["off"]]
     for point in off:
         low, high = point["tolerated"]
         lines.append(
-            f"for review: the point at batch size {point['batch_size']} is {point['ratio']:.3f} times the law of the "
-            f"others; {low:.3f} to {high:.3f} would lie on it (two standard deviations)"
+            f"for review: the point at batch size {point['batch_size']} is {point['ratio']:.3f} times the "
+            f"law of the others, outside {low:.3f} to {high:.3f} (two standard deviations)"
         )
     if described["against_the_law"] and not off:
-        lines.append("every point lies on the law of the others, within two standard deviations")
+        lines.append("every point is within two standard deviations of the law of the others")
     return lines
 
 
 def _published(described: Mapping[str, Any]) -> list[str]:
-    beside = described["published"]
-    if beside is None:
+    published = described["published"]
+    if published is None:
         return []
-    told = (
-        f"{beside['earlier']} of {beside['entries']} published entries of {beside['submitters']} submitter(s) converge "
-        f"earlier than the points; entries need {beside['median']:.3f} times what the points do in the median, "
-        f"{beside['lowest']:.3f} to {beside['highest']:.3f}"
+    text = (
+        f"{published['earlier']} of {published['entries']} published entries of {published['submitters']} "
+        f"submitter(s) converge earlier than the points; entries need {published['median']:.3f} times the "
+        f"training of the points in the median ({published['lowest']:.3f} to {published['highest']:.3f})"
     )
-    if beside["suspicious"]:
-        return [f"SUSPICIOUS: {told}. They need {_percent(1 - beside['median'])} less in the median."]
-    return [told]
+    if published["suspicious"]:
+        return [f"SUSPICIOUS: {text}. Their median is {_percent(1 - published['median'])} less."]
+    return [text]
 
 
 def _more(more: int | None, reachable: bool) -> str:

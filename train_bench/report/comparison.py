@@ -49,28 +49,30 @@ def sentence(compared: Mapping[str, Any]) -> str:
     if high < 1:
         return f"{a} is {_percent(1 / value)} faster than {b}, 95 % confidence interval {_interval(1 / high, 1 / low)}."
     if compared["more_runs"] is None:
-        seen = _percent(max(value, 1 / value))
-        further = f"a difference as small as that seen ({seen}) would take more than 200 more seeds each"
+        observed = _percent(max(value, 1 / value))
+        further = (
+            f"more than 200 more seeds each would be needed to detect the observed difference ({observed})"
+        )
     else:
-        further = f"about {compared['more_runs']} more seeds each would, if they differ by what was seen"
+        further = f"about {compared['more_runs']} more seeds each would detect the observed difference"
     return (
-        f"These runs cannot tell {a} and {b} apart: {b} takes {1 / value:.2g} times as long as {a} (95 % confidence "
-        f"interval {1 / high:.2g} to {1 / low:.2g}); {further}."
+        f"No significant difference between {a} and {b}: {b} takes {1 / value:.2g} times as long as {a} "
+        f"(95 % confidence interval {1 / high:.2g} to {1 / low:.2g}); {further}."
     )
 
 
 def explanation(compared: Mapping[str, Any]) -> list[str]:
     """Method, contributions of throughput and convergence, and caveats."""
     lines = [
-        "Runs with the same seed were compared with each other."
+        "The comparison is paired by seed."
         if compared["paired"]
-        else "The runs were compared as independent ones."
+        else "The runs were compared as independent samples."
     ]
     throughput, convergence = compared["throughput"], compared["convergence"]
     if throughput and convergence:
         lines.append(
-            f"Of the ratio {compared['speedup']['value']:.3f}, throughput makes {_ratio(throughput)} and samples to "
-            f"the target make {_ratio(convergence)}."
+            f"The speedup of {compared['speedup']['value']:.3f} is the product of {_ratio(throughput)} in "
+            f"throughput and {_ratio(convergence)} in samples to the target."
         )
         if convergence["low"] <= 1 <= convergence["high"]:
             lines.append(
@@ -79,10 +81,11 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
     for side in (compared["a"], compared["b"]):
         if side["left_out"]:
             lines.append(
-                f"{side['left_out']} run(s) of {side['label']} did not count or have no partner and are left out."
+                f"{side['left_out']} run(s) of {side['label']} are left out: they do not count, or the "
+                "other side lacks their seed."
             )
         if not side["valid"]:
-            lines.append(f"{side['label']} is no valid result; `train-bench judge` says why.")
+            lines.append(f"{side['label']} is not a valid result; `train-bench judge` lists the reasons.")
     return lines
 
 

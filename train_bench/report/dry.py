@@ -26,10 +26,10 @@ def _lines(dry: Mapping[str, Any]) -> Iterator[str]:
         f"{split}, {dry['precision']}, device={dry['device']}"
     )
     if dry["together"] > 1:
-        yield f"division    {dry['together']} ranks compute the same samples together and divide matrices"
+        yield f"division    {dry['together']} ranks form a tensor-parallel group"
     if dry["divided"]:
-        yield f"division    ranks hold parts of {', '.join(_named(kind) for kind in dry['divided'] if kind != 'copy')}"
-    yield f"parameters  {dry['trainable']:,} trained, {dry['frozen']:,} fixed"
+        yield f"division    sharded: {', '.join(_named(kind) for kind in dry['divided'] if kind != 'copy')}"
+    yield f"parameters  {dry['trainable']:,} trained, {dry['frozen']:,} frozen"
     forward, backward = (sum(part[way] for part in dry["flop"].values()) for way in (0, 1))
     every = short(forward + backward)
     yield f"FLOP        of a sample {short(forward)} forward, {short(backward)} backward, {every} in all"
@@ -42,14 +42,14 @@ def _lines(dry: Mapping[str, Any]) -> Iterator[str]:
     total = sum(dry["peak"].values())
     yield f"peak        {short(total, 'B')} in {PHASES.get(dry['peak_phase'], 'between')}: {_kinds(dry['peak'])}"
     if dry["undivided"]:
-        when = "built" + " and for evaluations" * ("weights" in dry["divided"])
-        yield f"undivided   {short(dry['undivided'], 'B')} where weights are whole on every rank, when they are {when}"
+        when = "at construction" + " and in evaluations" * ("weights" in dry["divided"])
+        yield f"undivided   {short(dry['undivided'], 'B')} while weights are unsharded on every rank: {when}"
     yield f"exchange    {_exchange(dry)}"
     yield from _bound(dry)
     training = dry["training"]
     if training["samples"] is not None:
         minutes = training["minutes"]
-        at_least = "" if minutes is None else f", {minutes:.4g} minutes at least, evaluations left out"
+        at_least = "" if minutes is None else f", {minutes:.4g} minutes at least, without evaluations"
         yield f"training    {training['samples']:,} samples{at_least}"
     yield f"            {training['message']}"
     for note in dry["notes"]:
@@ -66,9 +66,9 @@ def _named(kind: str) -> str:
 
 def _exchange(dry: Mapping[str, Any]) -> str:
     if dry["ranks"] == 1:
-        return "none, of one rank"
-    told = f"all-reduce of {short(dry['reduced'], 'B')} of gradients a step"
-    return told + (f", all-to-all of {short(dry['exchanged'], 'B')}" if dry["exchanged"] else "")
+        return "none, one rank"
+    reduced = f"all-reduce of {short(dry['reduced'], 'B')} of gradients a step"
+    return reduced + (f", all-to-all of {short(dry['exchanged'], 'B')}" if dry["exchanged"] else "")
 
 
 def _bound(dry: Mapping[str, Any]) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _bound(dry: Mapping[str, Any]) -> Iterator[str]:
         if bound["seconds_real"] is None
         else f", compute without padding {1e3 * bound['seconds_real']:.4g}"
     )
-    padding = " (if all padding is computed; see --real-share)" * (dry["padded"] and not real)
+    padding = " (with padding; see --real-share)" * (dry["padded"] and not real)
     least = f"{1e3 * bound['step_seconds']:.4g} ms at least{padding}, of {bound['term']}"
     yield f"bound       a step takes {least} (ms: {each}{real})"
 

@@ -42,9 +42,9 @@ def conclusion(content: Mapping[str, Any]) -> str:
     left = f" Not compared: {', '.join(by['not compared'])}." if by["not compared"] else ""
     if content["verdict"] == "different":
         first = next(rung for rung in content["rungs"] if rung["verdict"] == "different")
-        return f"DIFFERENT: {first['name']} is the first check that differs: {first['where']}.{left}"
+        return f"DIFFERENT: the first difference is in {first['name']}: {first['where']}.{left}"
     if content["verdict"] == "cannot tell":
-        return f"CANNOT TELL: {', '.join(by['cannot tell']) or 'nothing could be compared'}.{left}"
+        return f"UNDECIDED: {', '.join(by['cannot tell']) or 'nothing could be compared'}.{left}"
     if content["rungs"][0]["where"]:  # of campaigns, what was measured
         return f"EQUAL: {content['rungs'][0]['where']}.{left}"
     over = f", over {content['steps']} steps" if content["steps"] else ""

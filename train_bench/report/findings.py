@@ -31,7 +31,7 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
             _show_kinds(entry, console)
         for finding in entry["findings"]:
             say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
-        for line in summary({**entry, **_told_above(entry)}):
+        for line in summary({**entry, **_without_findings(entry)}):
             say(console, line)
         _show_opinions(entry, console)
         if len(entries) > 1:
@@ -45,7 +45,7 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
         say(console, f"{valid} of {len(entries)} entries are valid.")
 
 
-def _told_above(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _without_findings(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Fields that the summary omits because they are among the findings."""
     peers = entry.get("peers")
     return {"warnings": (), "peers": None if peers is None or peers["outlier"] else peers}
@@ -103,7 +103,7 @@ def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:
 def _show_opinions(entry: Mapping[str, Any], console: Console) -> None:
     """Verdicts of the official checkers, if they ran."""
     for opinion in entry.get("official", ()):
-        relation = {True: "agrees", False: "DISAGREES", None: "has no verdict of ours to compare"}[
+        relation = {True: "agrees", False: "DISAGREES", None: "our judge has no verdict to compare"}[
             opinion["agrees"]
         ]
         say(

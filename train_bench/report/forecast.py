@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 LEAST_SURE = {
-    "convergence": "how much training the seeds of these runs need",
-    "pace": "how fast the machine is",
+    "convergence": "the samples to the target",
+    "pace": "the speed of the machine",
 }
 
 
@@ -31,7 +31,7 @@ def in_sentences(forecast: Mapping[str, Any]) -> Iterator[str]:
     yield f"{forecast['benchmark']} at batch size {forecast['batch_size']}{where}: score of {runs} run(s) {score}"
     yield f"one run     {_interval(forecast['run'], 'min')}"
     if runs <= 2 * dropped:
-        yield f"score       the mean of all: {runs} run(s) are too few to leave out {dropped} at either end"
+        yield f"score       mean of all {runs} run(s): too few to drop {dropped} at either end"
     yield (
         f"convergence {_interval(forecast['position'], unit)}, {forecast['evaluations']} evaluation(s); "
         f"{forecast['convergence']['message']}"
@@ -47,7 +47,7 @@ def in_sentences(forecast: Mapping[str, Any]) -> Iterator[str]:
         yield f"cost        of all {runs} run(s) {_interval(forecast['cost'], '')}"
     if forecast["unfinished"] >= 0.005:
         share = forecast["unfinished"] * 100
-        yield f"note        {share:.0f} % of runs do not reach the target before the schedule ends"
+        yield f"note        {share:.0f} % of the runs do not reach the target before the schedule ends"
     for note in forecast["pace"]["notes"]:
         yield f"note        {note}"
 
@@ -85,23 +85,28 @@ def show_advice(advice: Mapping[str, Any], console: Console) -> None:
             ", ".join(_marks(row, advice)),
         )
     console.print(table)
-    for line in _of_the_law(advice):
+    for line in _law_lines(advice):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _of_the_law(advice: Mapping[str, Any]) -> Iterator[str]:
+def _law_lines(advice: Mapping[str, Any]) -> Iterator[str]:
     law, beyond = advice["law"], advice["faster_beyond"]
     yield (
-        f"law: {law['e_min']:.4g} (1 + B / {law['b_crit']:.4g}), from which points deviate by "
-        f"{law['log_residual'] * 100:.1f} %; how a step grows with batch and ranks is learned from published systems"
+        f"law: {law['e_min']:.4g} (1 + B / {law['b_crit']:.4g}), residual of the points "
+        f"{law['log_residual'] * 100:.1f} %; the scaling of a step with batch size and ranks is fitted to "
+        "published systems"
     )
-    yield "+-: of the training by the law; at a reference point: by how much its own runs need more than the law says"
+    yield (
+        '+-: standard deviation of the training by the law; "point": deviation of the reference point\'s '
+        "own runs from the law"
+    )
     if any(row["where"] != "within" for row in advice["rows"]):
         yield "above points, below points: extrapolated"
     if beyond is not None:
         yield (
-            f"extrapolated: batch size {beyond['batch_size']} on {beyond['ranks']} rank(s) would be faster still, "
-            f"{_number(beyond['minutes'])} min, but above the largest reference point no result passes"
+            f"extrapolated: batch size {beyond['batch_size']} on {beyond['ranks']} rank(s) would take "
+            f"{_number(beyond['minutes'])} min, but no result passes the RCP test above the largest "
+            "reference point"
         )
 
 

@@ -21,52 +21,55 @@ def sentence(gate: Mapping[str, Any], a: str, b: str) -> str:
     question = f"{b} is slower than {a} by more than {100 * gate['limit']:g} %"
     bounds = gate["bounds"]
     if bounds is None:
-        return f"These runs cannot tell whether {question}: chance shows from two runs of each on."
+        return f"Undecided whether {question}: fewer than two runs of each show no variance. Run more seeds."
     level = f"one-sided level {100 * max(bounds['low_level'], bounds['high_level']):.2g} %"
-    seen = f"it takes {_time(bounds['value'])}"
+    estimate = _time(bounds["value"])
     if gate["verdict"] == SLOWER:
         low = f"one-sided level {100 * bounds['low_level']:.2g} %"
-        return f"{question}: {seen}, and by its lower bound ({low}) {_time(bounds['low'])}.{_looked(gate)}"
+        return (
+            f"{question}: it takes {estimate}; the lower confidence bound ({low}) is "
+            f"{_time(bounds['low'])}.{_interim(gate)}"
+        )
     if gate["verdict"] == NOT_SLOWER:
         high = f"one-sided level {100 * bounds['high_level']:.2g} %"
         return (
-            f"{b} is not slower than {a} by more than {100 * gate['limit']:g} %: {seen}, and by its upper bound "
-            f"({high}) {_time(bounds['high'])}.{_looked(gate)}"
+            f"{b} is not slower than {a} by more than {100 * gate['limit']:g} %: it takes {estimate}; the "
+            f"upper confidence bound ({high}) is {_time(bounds['high'])}.{_interim(gate)}"
         )
     if gate["without_time"] and bounds["high"] < 1 + gate["limit"]:
         return (
-            f"Whether {question} cannot be told: {seen}, but {gate['without_time']} of its runs ended without a time "
-            f"that counts, more than {a} leads to expect; `train-bench judge` says why.{_looked(gate)}"
+            f"Undecided whether {question}: it takes {estimate}, but {gate['without_time']} of its runs "
+            f"have no valid time, more than of {a}; `train-bench judge` lists the reasons.{_interim(gate)}"
         )
     return (
-        f"These runs cannot tell whether {question}: {seen}, between {_time(bounds['low'])} and "
-        f"{_time(bounds['high'])} ({level} at each end).{_looked(gate)}{_further(gate, a, b)}"
+        f"Undecided whether {question}: it takes {estimate}, confidence bounds {_time(bounds['low'])} and "
+        f"{_time(bounds['high'])} ({level} each).{_interim(gate)}{_further(gate, a, b)}"
     )
 
 
-def _looked(gate: Mapping[str, Any]) -> str:
+def _interim(gate: Mapping[str, Any]) -> str:
     if gate["most_pairs"] is None:
         return ""
     pairs = gate["bounds"]["runs"]
     if gate["verdict"] == CANNOT_TELL:
-        return f" {pairs} of at most {gate['most_pairs']} pairs of runs were looked at."
-    return f" Known after {pairs} of at most {gate['most_pairs']} pairs of runs."
+        return f" Tested after {pairs} of at most {gate['most_pairs']} pairs of runs."
+    return f" Decided after {pairs} of at most {gate['most_pairs']} pairs of runs."
 
 
 def _further(gate: Mapping[str, Any], a: str, b: str) -> str:
     if gate["most_pairs"] is not None and gate["bounds"]["runs"] < gate["most_pairs"]:
-        return " The next pair may tell."
+        return " The next pair may decide."
     if gate["campaigns"]:
         if gate["more_runs"] is None:
             return (
-                " More seeds of it alone would hardly tell; the campaigns of the history differ too much, "
-                "or are too few."
+                " More seeds of {b} alone would hardly decide it: the campaigns of the history vary too "
+                "much, or are too few."
             )
-        return f" About {gate['more_runs']} more seeds of {b} would tell, if it is as slow as was seen."
+        return f" About {gate['more_runs']} more seeds of {b} would decide it, at the observed slow-down."
     if gate["more_runs"] is None:
-        return " It would take more than 200 more seeds each, if it is as slow as was seen."
-    again = " in a comparison of its own" if gate["most_pairs"] is not None else ""
-    return f" About {gate['more_runs']} more seeds each{again} would tell, if it is as slow as was seen."
+        return " More than 200 more seeds each would be needed, at the observed slow-down."
+    again = " in a new comparison" if gate["most_pairs"] is not None else ""
+    return f" About {gate['more_runs']} more seeds each{again} would decide it, at the observed slow-down."
 
 
 def _time(ratio: float) -> str:

@@ -50,8 +50,8 @@ def as_csv(history: Mapping[str, Any]) -> str:
     rows = []
     for line in history["lines"]:
         for point in line["points"]:
-            told = {**line, **point, "reasons": " ".join(point["reasons"])}
-            rows.append([told[name] for name in COLUMNS])
+            row = {**line, **point, "reasons": " ".join(point["reasons"])}
+            rows.append([row[name] for name in COLUMNS])
     return rows_as_csv(COLUMNS, rows)
 
 
@@ -68,12 +68,12 @@ def show(history: Mapping[str, Any], console: Console) -> None:
     """The last points of the first lines, for a terminal."""
     lines = history["lines"]
     if not lines:
-        _say(console, [f"{history['store']} has no such result."])
+        _say(console, [f"{history['store']} has no result for these filters."])
         return
     for line in lines[:LINES]:
         _say(console, [title(line), *_points(line["points"]), ""])
     if len(lines) > LINES:
-        _say(console, [f"{len(lines) - LINES} other lines; give filters, or --csv or --json for all."])
+        _say(console, [f"{len(lines) - LINES} more lines; give filters, or --csv or --json for all."])
 
 
 def show_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], console: Console) -> None:
@@ -97,7 +97,7 @@ def system(line: Mapping[str, Any]) -> str:
 
 
 def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [["began (UTC)", "round", "revision", "runs", "minutes", "95 % interval", ""]]
+    rows = [["began (UTC)", "round", "revision", "runs", "minutes", "95 % confidence interval", ""]]
     if all(point["ruleset"] == points[0]["ruleset"] for point in points):
         rows[0][1] = ""
     for point in points[-POINTS:]:
@@ -114,23 +114,23 @@ def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
                 _remark(point),
             ]
         )
-    earlier = [f"  {len(points) - POINTS} earlier ones (--csv has all)"] if len(points) > POINTS else []
+    earlier = [f"  {len(points) - POINTS} earlier results (--csv has all)"] if len(points) > POINTS else []
     return [*earlier, *(f"  {row}" for row in _aligned(rows))]
 
 
 def _remark(point: Mapping[str, Any]) -> str:
     remarks = [] if point["valid"] else ["NOT VALID: " + " ".join(point["reasons"])]
     if point["copy_of"] is not None:
-        remarks.append(f"COPY: it has a log of {point['copy_of']}")
+        remarks.append(f"COPY of a log of {point['copy_of']}")
     if point["other_versions"]:
         remarks.append(", ".join(point["other_versions"]))
     return "; ".join(remarks)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    told = [[plain(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*told, strict=True)]
-    shown = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width] for row in told]
+    cells = [[plain(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    shown = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width] for row in cells]
     return ["  ".join(row).rstrip() for row in shown]
 
 

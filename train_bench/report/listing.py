@@ -18,7 +18,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
     end of a line, which nobody has to type."""
     benchmarks = sorted(content["benchmarks"], key=lambda one: (one["reference"], _scale(one), one["name"]))
     rows = [
-        ("benchmark=", "", "scale", "a run takes about", "data", "point=", "about"),
+        ("benchmark=", "", "scale", "time of a run", "data", "point=", "about"),
         *map(_benchmark, benchmarks),
     ]
     _say(console, rows)
@@ -40,7 +40,7 @@ def _benchmark(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _time(one: Mapping[str, Any]) -> str:
     if one["time_of_a_run"]:
-        return f"{one['time_of_a_run']}, as in results/"
+        return f"{one['time_of_a_run']}, measured in results/"
     said = DURATION.search(one["about"])
     return f"{said.group(1)} on two cores" if said else ""
 

@@ -34,9 +34,9 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if shared["command"] is not None:
         yield "command", f"{shlex.join(shared['command']['argv'])} in {shared['command']['cwd']}"
     if shared["stop_when"] is not None:
-        yield "budget", f"a run is ended, and has not converged, where {shared['stop_when']}"
+        yield "budget", f"a run stops as not converged when {shared['stop_when']}"
     if shared["checkpoint_seconds"] is not None:
-        killed = f", and faults strike: {shared['faults']}" if shared["faults"] else ""
+        killed = f", and injected faults: {shared['faults']}" if shared["faults"] else ""
         yield "checkpoints", f"every {shared['checkpoint_seconds']:g} s or more, after an evaluation{killed}"
     yield "data", plan["data"]
     yield "time", plan["time"]
@@ -47,7 +47,7 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _seeds(plan: Mapping[str, Any]) -> str:
     if plan["seeds"] == "entropy":
-        return "drawn from the operating system's entropy when it is run"
+        return "drawn from the operating system's entropy at the start of the campaign"
     return f"from seed={plan['request']['seed']}: {', '.join(str(job['seed']) for job in plan['jobs'])}"
 
 
@@ -56,7 +56,7 @@ def _training(shared: Mapping[str, Any]) -> str:
     together = shared["launcher_config"].get("tensor_parallel", 1)
     batch, parts = hyperparameters["global_batch_size"], hyperparameters["gradient_accumulation_steps"]
     if shared["command"] is not None:
-        return f"global batch {batch}, divided as the command does it"
+        return f"global batch {batch}, divided by the command"
     accumulated = f" x {parts} micro-batches" if parts > 1 else ""
     samples = shared["schedule"]["samples_per_unit"]
     epoch = f"; an epoch is {samples} samples, {samples / batch:.4g} steps" if samples > 1 else ""

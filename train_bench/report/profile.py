@@ -17,12 +17,12 @@ def show(content: Content, console: Console) -> None:
 
 def show_logs(content: Content, console: Console) -> None:
     """The verdict, then a line for each entry."""
-    _print(_of_logs(content), console)
+    _print(_log_lines(content), console)
 
 
 def show_difference(content: Content, console: Console) -> None:
     """The verdict, then the largest changes."""
-    _print(_of_difference(content), console)
+    _print(_difference_lines(content), console)
 
 
 def show_several(content: Content, console: Console) -> None:
@@ -32,7 +32,7 @@ def show_several(content: Content, console: Console) -> None:
 
 def show_prediction(content: Content, console: Console) -> None:
     """The prediction, then its parts."""
-    _print(_of_prediction(content), console)
+    _print(_prediction_lines(content), console)
 
 
 def _print(lines: Iterator[str], console: Console) -> None:
@@ -47,17 +47,17 @@ def in_sentences(content: Content) -> Iterator[str]:
         yield f"also        it {finding['sentence']}"
     window, step = content["window"], content["step"]
     yield (
-        f"window      {window['seconds']:.4g} s from one evaluation to the next: {window['steps']:g} step(s) of "
-        f"{step['seconds'] * 1000:.4g} ms (95 % of them within {_ms(step['p95'])}), "
-        f"{step['samples_per_second'] or 0.0:.4g} samples/s"
+        f"window      {window['seconds']:.4g} s, one stretch of training and its evaluation: "
+        f"{window['steps']:g} step(s) of {step['seconds'] * 1000:.4g} ms (95 % of them within "
+        f"{_ms(step['p95'])}), {step['samples_per_second'] or 0.0:.4g} samples/s"
     )
     for row in content["waterfall"]:
         if row["share"] >= 0.0005:
             yield f"  {row['share'] * 100:5.1f} %   {row['seconds']:9.4g} s   {row['name']}"
-    yield from _of_bound(content["bound"])
-    yield f"peak        {content['compute']['denominator']}; {_of_peak(content['compute'])}"
+    yield from _bound_lines(content["bound"])
+    yield f"peak        {content['compute']['denominator']}; {_share_of_peak(content['compute'])}"
     if content["processor_use"] is not None:
-        yield f"processor   {content['processor_use']:.0%} of what a rank's threads could use"
+        yield f"processor   {content['processor_use']:.0%} of the CPU time available to a rank's threads"
     memory = ", ".join(
         f"{kind.replace('_', ' ')} {value / 2**20:,.1f} MiB"
         for kind, value in content["memory"].items()
@@ -75,7 +75,7 @@ def in_sentences(content: Content) -> Iterator[str]:
         yield f"note        {note}"
 
 
-def _of_bound(bound: Content | None) -> Iterator[str]:
+def _bound_lines(bound: Content | None) -> Iterator[str]:
     if bound is None:
         return
     yield (
@@ -84,13 +84,13 @@ def _of_bound(bound: Content | None) -> Iterator[str]:
         f"{bound['unique']} unique operators of {bound['calls']:,.0f} calls"
     )
     if (parallel := bound.get("parallel_seconds")) is not None:  # older profiles have none
-        yield f"  {_ms(parallel)} at least if all operators that do not need each other ran at once"
+        yield f"  {_ms(parallel)} at least if all independent operators ran concurrently (critical path)"
     for row in bound["phases"]:
         if row["measured_seconds"]:
             ratio = row["seconds"] / row["measured_seconds"]
             yield f"  {row['name']}: {_ms(row['seconds'])} of {_ms(row['measured_seconds'])} ({ratio:.0%})"
     if len(bound["as_if"]) > 1:
-        yield "  each of these alone; they overlap, so they must not be added:"
+        yield "  each computed alone; they overlap and must not be added:"
     for row in bound["as_if"]:
         minutes = row["saved_minutes"]
         score = (
@@ -101,11 +101,11 @@ def _of_bound(bound: Content | None) -> Iterator[str]:
         yield f"  as if {row['what']}: {-row['saved_seconds'] * 1000:+.3g} ms a step{score}"
 
 
-def _of_peak(compute: Content) -> str:
+def _share_of_peak(compute: Content) -> str:
     if compute["share_of_peak"] is None:
-        return "no step was taken"
+        return "no step was trained"
     if compute["mfu"] is None:
-        return f"{compute['share_of_peak']:.1%} of it is computed, padding included, so there is no MFU"
+        return f"{compute['share_of_peak']:.1%} of it is used, padding included, so there is no MFU"
     return f"MFU {compute['mfu']:.1%}"
 
 
@@ -113,7 +113,7 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1000:.4g} ms"
 
 
-def _of_logs(content: Content) -> Iterator[str]:
+def _log_lines(content: Content) -> Iterator[str]:
     yield content["answer"]["sentence"]
     for entry in content["entries"]:
         shares = ", ".join(f"{part} {share:.1%}" for part, share in entry["shares"].items())
@@ -125,7 +125,7 @@ def _of_logs(content: Content) -> Iterator[str]:
         )
 
 
-def _of_difference(content: Content) -> Iterator[str]:
+def _difference_lines(content: Content) -> Iterator[str]:
     yield content["answer"]["sentence"]
     for difference in content["differ"]:
         yield f"note        the profiles differ in {difference}"
@@ -148,36 +148,36 @@ def profiles_in_sentences(content: Content) -> Iterator[str]:
         yield (
             f"  {row['name']}: {row['step_seconds'] * 1000:.4g} ms a step; {len(held)} of {len(row['dominance'])} "
             f"{types} 90 % ({first}, ...); nearest is {row['nearest']['name']} "
-            f"({row['nearest']['distance']:.2g}); {_of_thirds(row['thirds'])}"
+            f"({row['nearest']['distance']:.2g}); {_stationarity(row['thirds'])}"
         )
-    yield "alike       by the cosine distance of the classes' shares, groups by the mean of their members"
+    yield "similarity  average linkage of the cosine distance between the shares of operator classes"
     for join in content["joins"]:
         yield f"  {join['distance']:9.2g}   {' + '.join(join['of'])}"
     for row in content["threads"]:
         classes = ", ".join(f"{one['name']} {one['times']:.2f}" for one in row["classes"])
         fewest, most = row["threads"]
         yield (
-            f"threads     {row['benchmark']}, {row['ranks']} rank(s), times faster with {most} than with {fewest}: "
+            f"threads     {row['benchmark']}, {row['ranks']} rank(s), speedup of {most} over {fewest}: "
             f"{classes}"
         )
 
 
-def _of_thirds(thirds: Sequence[Content] | None) -> str:
+def _stationarity(thirds: Sequence[Content] | None) -> str:
     if not thirds:
-        return "too few steps to tell whether they change"
+        return "too few steps to test stationarity"
     moved = [f"{one['phase']} {one['first']:.0%} to {one['last']:.0%}" for one in thirds if one["changes"]]
-    return f"steps change: {', '.join(moved)}" if moved else "steps stay the same"
+    return f"steps change: {', '.join(moved)}" if moved else "steps are stationary"
 
 
-def _of_prediction(content: Content) -> Iterator[str]:
+def _prediction_lines(content: Content) -> Iterator[str]:
     yield content["answer"]["sentence"]
     for row in content["phases"]:
         yield f"  {row['seconds'] / content['step_seconds'] * 100:5.1f} %   {_ms(row['seconds'])}   {row['name']}"
     yield (
-        f"bricks      {content['unique']}, of which {content['reused']} were known; memory of a rank at most "
-        f"{content['memory_bytes'] / 2**20:,.0f} MiB"
+        f"operators   {content['unique']} unique, {content['reused']} of them cached; memory of a rank at "
+        f"most {content['memory_bytes'] / 2**20:,.0f} MiB"
     )
     for row in content["dearest"][:8]:
         yield f"  {_ms(row['seconds'])}   {row['calls']:g} x {row['brick'][:140]}"
     if content["not_measured"]:
-        yield f"note        not measured alone, and left out: {', '.join(content['not_measured'])}"
+        yield f"note        not measurable alone, and left out: {', '.join(content['not_measured'])}"

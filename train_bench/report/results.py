@@ -152,7 +152,9 @@ def _below(results: Mapping[str, Any]) -> list[str]:
     lines += [f"Skipped: {what}" for what in results.get("skipped", ())]
     summary = results.get("summary")
     if summary is not None:
-        value = "none, an entry has no score" if summary["value"] is None else f"{summary['value']:.6g}"
+        value = (
+            "none, because an entry has no score" if summary["value"] is None else f"{summary['value']:.6g}"
+        )
         lines.append(f"custom summary (weighted geometric mean of {summary['of']}): {value}")
     return lines
 

@@ -12,21 +12,21 @@ from rich.text import Text
 
 from train_bench.report.table import say
 
-NOT_ASKED = (
-    "Not checked, because the facts are missing: idle and highest power of systems, precisions that an "
-    "accelerator has, software that "
-    "logs do not tell. A file of configuration is looked for only where the source lies beside the results."
+NOT_CHECKED = (
+    "Not checked for lack of data: idle and peak power of systems, the precisions that an accelerator "
+    "supports, software that is not logged. Configuration files are checked only where the source "
+    "accompanies the results."
 )
 
 
-def show(told: Mapping[str, Any], console: Console) -> None:
+def show(content: Mapping[str, Any], console: Console) -> None:
     """One row for each entry in the order of the folders, then each kind of question once."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     table.add_column("entry", overflow="fold", min_width=20)
     for heading in ("round", "", "minutes"):
         table.add_column(heading, no_wrap=True)
     table.add_column("questions (of logs)", overflow="fold", min_width=20)
-    for entry in told["entries"]:
+    for entry in content["entries"]:
         minutes = entry["score_minutes"]
         table.add_row(
             Text(entry["name"]),
@@ -36,20 +36,20 @@ def show(told: Mapping[str, Any], console: Console) -> None:
             Text(", ".join(map(kind, entry["questions"])) or "none"),
         )
     console.print(table)
-    for one in told["kinds"]:
+    for one in content["kinds"]:
         say(
             console,
             f"[{one['check']}] {one['findings']} in {one['entries']} entries, first {one['first']}: {one['message']}",
         )
-    for one in told["points"]:
+    for one in content["points"]:
         say(console, f"[points, {one['ruleset']}] {one['message']}")
-    for reason in told["unjudged"]:
+    for reason in content["unjudged"]:
         say(console, f"Not judged: {reason}")
-    for what in told["skipped"]:
+    for what in content["skipped"]:
         say(console, f"Skipped: {what}")
-    without = sum(not entry["questions"] for entry in told["entries"])
-    say(console, f"{without} of {len(told['entries'])} entries have no question.")
-    say(console, NOT_ASKED)
+    without = sum(not entry["questions"] for entry in content["entries"])
+    say(console, f"{without} of {len(content['entries'])} entries have no question.")
+    say(console, NOT_CHECKED)
 
 
 def kind(question: Mapping[str, Any]) -> str:

@@ -23,21 +23,21 @@ def show(described: Mapping[str, Any], console: Console) -> None:
         f"seeds: {'fixed ones are allowed' if described['fixed_seeds_allowed'] else 'from entropy only'}",
     ):
         _say(console, line)
-    console.print(_keys(described, beside="\n" if console.is_terminal else " "))
+    console.print(_keys(described, separator="\n" if console.is_terminal else " "))
     if described["reference_points"]:
         console.print(_points(described))
     for erratum in described["errata"]:
         _say(console, f"erratum {erratum['id']}: {erratum['why']}")
 
 
-def _keys(described: Mapping[str, Any], *, beside: str) -> Table:
-    """Keys without line breaks; `beside` stands between a key and the choice that its rule depends on."""
+def _keys(described: Mapping[str, Any], *, separator: str) -> Table:
+    """Keys without line breaks; `separator` stands between a key and the choice that its rule depends on."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in ("key", "occurs", "allowed", "reference"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "key")
     for key in described["keys"]:
         allowed = "; ".join(key["constraints"]) or "anything"
-        name = f"{key['key']}{beside}({key['when']})" if key["when"] else key["key"]
+        name = f"{key['key']}{separator}({key['when']})" if key["when"] else key["key"]
         table.add_row(name, key["occurs"], allowed, _shown(key["reference"]))
     return table
 

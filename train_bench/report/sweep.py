@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 DISTURBED = (
-    "the jobs run at the same time on this machine and slow each other down; their times say nothing of what each "
-    "takes alone"
+    "the jobs run concurrently on this machine and slow each other down; their times are not those of a "
+    "job alone"
 )
 
 
@@ -66,14 +66,15 @@ def _below(jobs: Sequence[Mapping[str, Any]], *, together: bool) -> Iterator[str
     """Definition of the minutes, and the faster job if they are comparable."""
     timed = [(minutes, job) for job in jobs if (minutes := time_of(job)) is not None]
     if any(job["score"]["score_minutes"] is None for _, job in timed):
-        yield "minutes: the score, or the mean of the runs that reached the target where there is no score"
+        yield "minutes: the score, else the mean of the runs that reached the target"
     tasks = {(job["score"]["benchmark"], job["score"]["target"]) for _, job in timed}
     if len(timed) > 1 and len(tasks) == 1:
         timed.sort(key=lambda one: one[0])
         (fastest, first), (slowest, last) = timed[0], timed[-1]
         yield (
             f"job {first['number']} was the fastest: {fastest:.4f} min; job {last['number']} took "
-            f"{slowest / fastest:.2f} times as long. train-bench compare tells whether that is more than luck."
+            f"{slowest / fastest:.2f} times as long. train-bench compare tests whether the difference is "
+            "significant."
         )
     if together and timed:
         yield f"Note: {DISTURBED}."

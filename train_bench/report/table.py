@@ -100,7 +100,10 @@ def runs_needed(score: Mapping[str, Any], percent: float) -> str:
     """Number of seeds for a confidence interval of +- so many per cent."""
     needed, there = score["runs_for_half_width"], sum(run["converged"] for run in score["runs"])
     if there < 2:
-        return f"Seeds for a confidence interval of +-{percent:g} %: unknown, {there} run(s) converged, 2 are needed."
+        return (
+            f"Seeds for a confidence interval of +-{percent:g} %: unknown, because {there} run(s) "
+            "converged; at least 2 are needed."
+        )
     if needed is None:
         return f"A 95 % confidence interval of +-{percent:g} % needs more than {MOST_RUNS} seeds with this spread."
     more = (
@@ -113,7 +116,7 @@ def runs_needed(score: Mapping[str, Any], percent: float) -> str:
 
 def _verdict(score: Mapping[str, Any]) -> str:
     """VALID, and what it does not cover: convergence and machine."""
-    review = ["slower than the reference convergence points allow"] if score["rcp"]["slower"] else []
+    review = ["slower convergence than the reference"] if score["rcp"]["slower"] else []
     review += ["disturbed machine"] if score["disturbed"] is not None else []
     if review:
         return f"VALID; for review: {', '.join(review)}"
@@ -138,7 +141,7 @@ def _energy(energy: Mapping[str, Any]) -> str:
     """Joules to the target; of campaigns with counters of their own, their sources."""
     above = "" if energy["above_idle"] is None else f", above idle {energy['above_idle']:.1f} J"
     sources = plain("; ".join(energy["sources"]))
-    read = f"; read from {sources}, not a measurement of MLPerf power" if sources else ""
+    read = f"; read from {sources}, not an MLPerf power measurement" if sources else ""
     return f"energy to the target {energy['joules']:.1f} J{above}, mean of the kept runs{read}"
 
 

@@ -98,7 +98,7 @@ def put_all(
         entries=len(folders),
         logs=logs,
         changed=tuple(changed),
-        gone=tuple(f"{folder} has no log any more; what is known of it {what}." for folder in gone),
+        gone=tuple(f"{folder} has no log any more; its entry {what}." for folder in gone),
     )
 
 
@@ -116,9 +116,9 @@ def _put(connection: sqlite3.Connection, judgement: Judgement) -> list[str]:
     return [
         f"{folder}/{file} "
         + (
-            "is no longer there; it was when it was indexed."
+            "was indexed, but no longer exists."
             if file not in now
-            else f"changed since it was indexed (sha256 {now[file][:12]}, and was {digest[:12]})."
+            else f"changed since it was indexed (sha256 {now[file][:12]}, was {digest[:12]})."
         )
         for file, digest in known.items()
         if now.get(file) != digest
@@ -285,8 +285,8 @@ def _hyperparameters(plan: Mapping[str, Any], job: Mapping[str, Any]) -> str | N
 
 def _versions(plan: Mapping[str, Any]) -> dict[str, str]:
     software = mapping(plan.get("software"))
-    told = {"python": software.get("python"), **mapping(software.get("packages"))}
-    return {str(name): str(version) for name, version in told.items() if version is not None}
+    versions = {"python": software.get("python"), **mapping(software.get("packages"))}
+    return {str(name): str(version) for name, version in versions.items() if version is not None}
 
 
 def _began(judgement: Judgement) -> str | None:

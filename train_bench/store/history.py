@@ -124,11 +124,11 @@ def select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...
             rows = [tuple(map(_plain_value, row)) for row in cursor]
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             raise RequestError(
-                f"The store cannot answer that: {plain(str(error))}. Give one SELECT; its tables are entries and logs "
-                f"(SELECT sql FROM sqlite_master names their columns)."
+                f"Invalid SQL: {plain(str(error))}. Give one SELECT; the tables are entries and logs "
+                "(SELECT sql FROM sqlite_master prints their columns)."
             ) from error
     if cursor.description is None:
-        raise RequestError("That is no SELECT; the tables of the store are entries and logs.")
+        raise RequestError("The statement is not a SELECT; give one SELECT on the tables entries and logs.")
     return tuple(column[0] for column in cursor.description), rows
 
 
@@ -209,11 +209,13 @@ def _conditions(filters: Iterable[str]) -> tuple[list[str], list[str]]:
     for text in filters:
         name, equals, value = text.partition("=")
         if not equals:
-            raise RequestError(f"'{plain(text)}' is no filter; write NAME=VALUE, for example benchmark=NAME.")
+            raise RequestError(
+                f"'{plain(text)}' is not a filter; write NAME=VALUE, for example benchmark=NAME."
+            )
         if name not in FILTERS:
             raise UnknownName(what="filter", name=plain(name), known=FILTERS)
         if name == "valid" and value not in ("true", "false"):
-            raise RequestError(f"valid is '{plain(value)}'; it is true or false.")
+            raise RequestError(f"valid is '{plain(value)}'; it may be true or false.")
         if name in ("since", "until") and not re.match(r"\d{4}(-\d\d){0,2}(T|$)", value):
             raise RequestError(f"{name} is '{plain(value)}'; write a date such as 2026-11-22.")
         values.append(value.encode("utf-8", errors="backslashreplace").decode())

@@ -114,7 +114,7 @@ def to_write(path: Path) -> Iterator[sqlite3.Connection]:
             _refuse_others(path, connection)
             yield connection
     except sqlite3.DatabaseError as error:
-        raise _told(path, error, "written") from error
+        raise _store_error(path, error, "written") from error
     except OSError as error:
         raise WriteError(f"The store {path} cannot be written: {error.strerror}.") from error
 
@@ -137,7 +137,8 @@ def to_read(path: Path) -> Iterator[sqlite3.Connection]:
     """Open the store read-only. Raises `RequestError` if there is none."""
     if not path.exists():
         raise RequestError(
-            f"There is no store {path}; `train-bench index DIR ... --store {path}` makes one, run store=FILE, too."
+            f"There is no store {path}; make one by `train-bench index DIR ... --store {path}`, or by run "
+            "store=FILE."
         )
     _require_file(path)
     try:
@@ -147,32 +148,30 @@ def to_read(path: Path) -> Iterator[sqlite3.Connection]:
             _refuse_others(path, connection)
             yield connection
     except sqlite3.DatabaseError as error:
-        raise _told(path, error, "read") from error
+        raise _store_error(path, error, "read") from error
 
 
 def _require_file(path: Path) -> None:
     if path.exists() and not path.is_file():
-        raise RequestError(
-            f"{path} is not a file; give the name of one for the store, for example results.db."
-        )
+        raise RequestError(f"{path} is not a file; give a file name for the store, for example results.db.")
 
 
 def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
-        raise RequestError(f"{path} is no store of train_bench; give another file.")
+        raise RequestError(f"{path} is not a store of train_bench; give another file.")
     if version != VERSION:
         raise RequestError(
-            f"{path} is a store of another version of train_bench ({version}, this one has {VERSION}); remove it and "
-            f"index the logs anew."
+            f"{path} is a store of another version of train_bench ({version}; this version reads "
+            f"{VERSION}); remove it and index the logs again."
         )
 
 
-def _told(path: Path, error: sqlite3.DatabaseError, done: str) -> RequestError | WriteError:
+def _store_error(path: Path, error: sqlite3.DatabaseError, done: str) -> RequestError | WriteError:
     code = getattr(error, "sqlite_errorcode", None)
     if code == sqlite3.SQLITE_NOTADB:
-        return RequestError(f"{path} is no store of train_bench; give another file.")
+        return RequestError(f"{path} is not a store of train_bench; give another file.")
     if code == sqlite3.SQLITE_CORRUPT:
-        return RequestError(f"The store {path} is damaged ({error}); remove it and index the logs anew.")
+        return RequestError(f"The store {path} is damaged ({error}); remove it and index the logs again.")
     return WriteError(f"The store {path} cannot be {done}: {plain(str(error))}.")

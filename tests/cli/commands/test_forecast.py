@@ -107,7 +107,7 @@ def test_a_probe_runs_as_many_blocks_as_it_is_told_and_its_folder_can_be_asked_a
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["benchmark=resnet", "--throughput", "0"], "throughput stated is 0"),
+        (["benchmark=resnet", "--throughput", "0"], "The throughput is 0"),
         (["benchmark=bert_wikitext", "--throughput", "9"], "has no reference convergence points"),
         (["benchmark=minigo_mini", "--throughput", "9"], "counts generations"),
         (["launcher=slurm", "benchmark=resnet_mini"], "add launcher.wait=true"),

@@ -94,7 +94,7 @@ def test_three_profiles_stand_beside_each_other_in_the_terminal_and_on_a_page(tm
     for path in paths:
         path.write_text(json.dumps(of_ranks(rank())))
     assert profile.main([*map(str, paths), "--to", str(tmp_path / "page.html")]) == 0
-    assert "most alike are fake 1x1 and fake 1x1 #2" in capsys.readouterr().out
+    assert "most similar are fake 1x1 and fake 1x1 #2" in capsys.readouterr().out
     assert (tmp_path / "page.html").stat().st_size > 100_000
     profile.main([*map(str, paths), "--json"])
     assert json.loads(capsys.readouterr().out)["of"] == "several"
@@ -117,7 +117,7 @@ def test_a_damaged_profile_is_refused_in_a_sentence(damage, field, number, tmp_p
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(content))
     assert guarded(lambda: profile.main([str(path)] * number)) != 0
-    assert f"is damaged: its field {field} is missing or of another type." in capsys.readouterr().err
+    assert f"is damaged: its field {field} is missing or has the wrong type." in capsys.readouterr().err
 
 
 def test_a_prediction_is_shown_again_and_not_compared(tmp_path, capsys):
@@ -131,7 +131,7 @@ def test_a_prediction_is_shown_again_and_not_compared(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("fake will take 2 s for a step")
     assert guarded(lambda: profile.main([str(tmp_path)] * 2)) != 0
     assert (
-        "is a prediction of --bricks, and only profiles of trained steps are compared"
+        "is a prediction (--bricks), but only profiles of trained steps can be compared"
         in capsys.readouterr().err
     )
     del content["phases"]
@@ -146,7 +146,7 @@ def test_a_step_is_predicted_without_data_and_what_its_bricks_take_is_kept(tmp_p
     words = ("profile", "benchmark=resnet_mini", "--bricks", "output=made", "data_dir=nowhere")
     ran = train_bench(*words, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("resnet_mini will take ")
+    assert ran.stdout.startswith("Predicted time of a step of resnet_mini")
     assert json.loads((tmp_path / "made" / "profile.json").read_text())["of"] == "bricks"
     (kept,) = (tmp_path / "cache" / "train_bench" / "bricks").iterdir()
     assert len(json.loads(kept.read_text())["bricks"]) > 50

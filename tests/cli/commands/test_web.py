@@ -171,7 +171,7 @@ def test_what_cannot_be_judged_is_a_sentence(results, tmp_path):
         (path,) = (path for path in links(server) if path.startswith("/campaign"))
         answer, content = ask(server, path)
     assert answer.status == 500
-    assert "Nothing says which rules" in content
+    assert "is unknown (no plan.json" in content
 
 
 def test_it_ends_with_ctrl_c_and_leaves_the_port_free(results):

@@ -55,7 +55,10 @@ def test_a_run_that_the_plan_does_not_have_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"jobs": [*jobs()[:4], {**jobs()[4], "precision": "bf16"}]}, "differ in more than their seeds"),
+        (
+            {"jobs": [*jobs()[:4], {**jobs()[4], "precision": "bf16"}]},
+            "differ in more values than their seeds",
+        ),
         ({"jobs": [job | {"nodes": 1, "nproc_per_node": 4} for job in jobs()]}, "its runs have 4 ranks"),
         ({"shared": {"launcher_config": {"nodes": 2, "nproc_per_node": 4}}}, "its runs have 8 ranks"),
         ({"shared": {"launcher_config": {"name": "horovod"}}}, "its runs have 'horovod'"),

@@ -59,8 +59,8 @@ def test_rules_that_changed_since_are_named_with_the_target_that_runs_ended_at(f
     judgement = judged(folder)
     ((grade, message),) = findings_of(judgement, "ruleset_digest")
     assert grade == "review"
-    assert "changed since this was planned" in message
-    assert f"(target {MINI.target}, and was top1 0.9)" in message
+    assert "changed after the campaign was planned" in message
+    assert f"(target {MINI.target}; planned with top1 0.9)" in message
     assert judgement.score.warnings == (message,)
 
 
@@ -76,7 +76,7 @@ def test_points_that_changed_since_are_named(folder):
     judgement = judged(folder, rcp_folders=[folder / "rcp"])
     ((grade, message),) = findings_of(judgement, "points_digest")
     assert grade == "review"
-    assert "points of resnet_mini changed since this was planned" in message
+    assert "points of resnet_mini changed after the campaign was planned" in message
     assert judgement.score.points_digest != planned
     assert message in judgement.score.warnings
 
@@ -105,7 +105,7 @@ def test_a_plan_from_changed_files_is_named(folder):
         ({"software": SOFTWARE | {"packages": {"torch": "2.7.0"}}}, "torch 2.7.0 instead of 2.6.0"),
         ({"software": SOFTWARE | {"packages": {}}}, "torch None instead of 2.6.0"),
         ({"software": SOFTWARE | {"python": "3.12.1"}}, "python 3.12.1 instead of 3.11.7"),
-        ({"ruleset_digest": "other"}, "other rules than were planned"),
+        ({"ruleset_digest": "other"}, "other rules than planned"),
         ({"software": 3}, "other source (None"),
     ],
 )
@@ -128,7 +128,7 @@ def test_the_number_of_attempts_and_their_ends_are_told(folder):
     ((grade, message),) = findings_of(judgement, "attempts")
     assert grade == "review"
     assert message == (
-        "This run was tried 4 times: attempt 1 died (rank 0 killed by SIGKILL); attempt 2 was interrupted; "
+        "This run had 4 attempts: attempt 1 died (rank 0 killed by SIGKILL); attempt 2 was interrupted; "
         "attempt 3 was killed with its campaign. The last one is the result."
     )
     assert judgement.score.valid
@@ -140,7 +140,7 @@ def test_a_run_that_was_repeated_after_it_had_finished_is_no_result_in_a_strict_
     judgement = judged(folder)
     assert (
         "breaks",
-        "This run had finished, its result was taken away, and it was run again.",
+        "This run was repeated after it had finished, and its first result was removed.",
     ) in findings_of(judgement, "attempts")
     assert not judgement.score.valid
 
@@ -158,7 +158,7 @@ def test_logs_that_an_older_campaign_put_aside_are_counted(tmp_path):
     (tmp_path / "failed" / "result_2_1.txt").touch()
     judgement = judged(tmp_path)
     assert findings_of(judgement, "attempts") == [
-        ("review", "This run was tried 2 times; the logs before the last are in failed/.")
+        ("review", "This run had 2 attempts; the earlier logs are in failed/.")
     ]
 
 
@@ -183,10 +183,10 @@ def test_what_is_defined_otherwise_here_is_no_result_though_the_plan_names_no_ch
 
     score = judged(folder, changes).score
     assert calls[0] == (MINI.name, config, 2)
-    assert [reason for reason in score.reasons if "defined here: benchmark.model.widths=[8,8,8];" in reason]
+    assert [reason for reason in score.reasons if "local one: benchmark.model.widths=[8,8,8]." in reason]
     plan(folder, **PLANNED | {"changes": ["benchmark.model.widths=[8,8,8]"]}, jobs=jobs)
     assert judged(folder, changes).score.reasons == (
-        "Not the benchmark as it is defined: benchmark.model.widths=[8,8,8].",
+        "Changed definition of the benchmark: benchmark.model.widths=[8,8,8].",
     )
 
 
@@ -195,7 +195,7 @@ def test_what_is_defined_otherwise_here_is_no_result_though_the_plan_names_no_ch
     [
         (
             {"stop_when": "minutes > 30"},
-            ["Runs had a time limit, minutes > 30; it ended none of them."],
+            ["Runs had a time limit, minutes > 30; it stopped none of them."],
         ),
         ({"stop_when": None}, []),
         ({"stop_when": ["minutes > 30"]}, []),
@@ -230,7 +230,7 @@ def test_a_verified_quality_is_told_with_the_score_for_the_very_log_that_was_ver
     verified(folder, 3, tolerance="wide")
     verified(folder, 4, tolerance=10**400)
     assert judged(folder).score.verified == (
-        "quality verified: 2 of 5 runs, by evaluating their kept weights again (within 1e-05)"
+        "quality verified: 2 of 5 runs, by re-evaluating their kept weights (tolerance 1e-05)"
     )
 
 
@@ -240,5 +240,5 @@ def test_weights_that_have_another_quality_make_no_result_in_a_strict_round(fold
     judgement = judged(folder)
     ((grade, message),) = findings_of(judgement, "verified")
     assert grade == "breaks"
-    assert "{'top1': 0.5} instead of {'top1': 0.9}" in message
+    assert "{'top1': 0.5}, the log has {'top1': 0.9}" in message
     assert judgement.score.verified is None and not judgement.score.valid

@@ -205,13 +205,13 @@ def test_a_plan_that_names_no_jobs_is_none(copied):
 
 def test_without_a_record_the_judge_says_what_cannot_be_known(copied):
     (copied / "record_3.json").unlink()
-    assert "Missing: record_3.json; edits of the log" in said(judge(copied))
+    assert "Missing records: record_3.json;" in said(judge(copied))
 
 
 def test_without_its_digest_of_the_plan_a_log_does_not_say_which_plan_it_was_given(copied):
     edit_log(copied / "result_0.txt", lambda one: None if one["key"] == "plan_digest" else one)
     write_records_anew(copied)
-    assert "so it cannot be verified that its run used the plan" in said(judge(copied))
+    assert "so it cannot be verified that the run used plan.json" in said(judge(copied))
 
 
 def test_who_writes_logs_and_records_anew_alike_is_not_found_without_a_signature(copied):

@@ -48,8 +48,8 @@ def test_a_run_that_begins_with_the_full_rate_breaks_the_warm_up_that_its_log_na
     ((check, grade, message),) = findings_of(tmp_path, {"first": 0.2, "highest": 0.2})
     assert (check, grade) == (RATES, "breaks")
     assert message == (
-        "The first learning rate of the run was 0.2, no less than the base rate of 0.2, and "
-        "opt_learning_rate_warmup_epochs says 2; a run with a warm-up begins below the base rate."
+        "The run announces a warm-up (opt_learning_rate_warmup_epochs 2), but its first learning rate was "
+        "0.2, not below the base rate of 0.2."
     )
 
 
@@ -57,7 +57,8 @@ def test_a_rate_above_all_that_the_log_names_is_no_result(tmp_path):
     ((check, grade, message),) = findings_of(tmp_path, {"first": 0.0, "highest": 0.21})
     assert (check, grade) == (RATES, "breaks")
     assert (
-        message == "The highest learning rate of the run was 0.21; no rate that the log names is above 0.2."
+        message
+        == "The highest learning rate of the run was 0.21; the highest one announced in the log is 0.2."
     )
 
 
@@ -96,7 +97,7 @@ def test_a_run_that_was_continued_and_does_not_know_its_first_rate_is_judged_by_
 def test_a_damaged_line_is_told_in_a_sentence(tmp_path, value):
     ((check, grade, message),) = findings_of(tmp_path, value)
     assert (check, grade) == (RATES, "breaks")
-    assert message.startswith("learning_rates is not what a run tells: ") and len(message) < 130
+    assert message.startswith("learning_rates has an invalid value: ") and len(message) < 130
 
 
 def test_rates_that_were_rounded_are_the_same(tmp_path):

@@ -41,7 +41,7 @@ def test_a_difference_is_told_with_the_files():
     wrong = replace(judgement, score=replace(judgement.score, runs=tuple(runs)))
     compliance = cross_check.compare(wrong)[0]
     assert compliance["agrees"] is False
-    assert compliance["message"].endswith("we differ on result_0.txt")
+    assert compliance["message"].endswith("our official verdict differs on result_0.txt")
 
 
 def test_a_round_of_ours_is_unknown_to_the_tools(tmp_path):

@@ -177,8 +177,8 @@ def test_what_has_no_score_or_is_no_submission_is_left_out_with_its_reason(entry
     (loose / "result_0.txt").write_text(log_of("resnet", batch=1, evaluations=[]))
     left_out = derive.derive([tmp_path], None).left_out
     assert sorted(left_out) == [
-        f"{folder} has no score: 0 of 5 runs reached the target, of 5 that are due.",
-        f"{loose} is not SUBMITTER/results/SYSTEM/BENCHMARK, as published results are.",
+        f"{folder} has no score: 0 of 5 runs reached the target; the round requires 5.",
+        f"{loose} does not have the layout SUBMITTER/results/SYSTEM/BENCHMARK of published results.",
     ]
 
 
@@ -186,7 +186,7 @@ def test_one_round_given_twice_is_read_once_and_a_copy_of_it_is_refused(entry, t
     made = entry("resnet", batch=1, evaluations=[("epoch_num", 36, True)])
     assert derive.derive([tmp_path, tmp_path / "v1.1"], None).entries == (made,)
     shutil.copytree(tmp_path / "v1.1", tmp_path / "copy" / "v1.1")
-    with pytest.raises(RequestError, match=r"v1\.1 Somebody box resnet lies in two of the folders"):
+    with pytest.raises(RequestError, match=r"v1\.1 Somebody box resnet is in two of the folders"):
         derive.derive([tmp_path], None)
 
 
@@ -205,7 +205,7 @@ def test_the_command_writes_the_same_table_every_time(entry, tmp_path, capsys):
     with pytest.raises(RequestError, match="give the name of a file"):
         index(["published", str(tmp_path), "--to", str(tmp_path)])
     (tmp_path / "none").mkdir()
-    with pytest.raises(LogError, match=r"holds no result_\*\.txt yet"):
+    with pytest.raises(LogError, match=r"has no result_\*\.txt yet"):
         index(["published", str(tmp_path / "none"), "--to", str(table)])
 
 

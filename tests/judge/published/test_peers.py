@@ -92,7 +92,7 @@ def test_only_four_peers_and_three_tenths_more_time_make_a_question(minutes, ask
     found = peers.find_peers(OURS, others(*minutes))
     assert (found.question is not None) is asked
     assert found.as_json()["outlier"] is asked
-    assert not asked or found.question.endswith("4 of them took less. What made this one slower?")
+    assert not asked or found.question.endswith("4 of them took less. Why is this one slower?")
 
 
 def test_where_its_round_has_too_few_entries_of_earlier_rounds_join_them_and_are_named():

@@ -73,12 +73,12 @@ def test_an_empty_table_and_empty_lines_are_no_rows(read):
 @pytest.mark.parametrize(
     ("column", "value", "why"),
     [
-        ("round", "seven", "no round such as v1.1"),
+        ("round", "seven", "not a round such as v1.1"),
         ("submitter", "", "no name"),
         ("benchmark", "  ", "no name"),
         ("division", "half", "neither closed nor open"),
         ("accelerators", "-8", "not between 0 and 1e+18"),
-        ("accelerators", "8.5", "no whole number"),
+        ("accelerators", "8.5", "not a whole number"),
         ("global_batch", "0", "not more than 0"),
         ("minutes", "soon", "no number"),
         ("minutes", "nan", "not between 0 and 1e+18"),
@@ -108,10 +108,10 @@ def test_a_row_with_a_column_too_few_or_too_many_is_refused(read):
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        ((), "names no column round, submitter, system, benchmark"),
-        (("round,submitter,system",), "names no column benchmark"),
-        ((HEADING + ",minutes",), "line 1: the column minutes is named twice"),
-        ((HEADING, '"never closed'), "line 2: this is no row of a table"),
+        ((), "has no column round, submitter, system, benchmark"),
+        (("round,submitter,system",), "has no column benchmark"),
+        ((HEADING + ",minutes",), "line 1: the column minutes occurs twice"),
+        ((HEADING, '"never closed'), "line 2: this is not a row of a table"),
     ],
 )
 def test_what_is_no_table_is_refused_in_a_sentence(lines, why, read):
@@ -123,7 +123,7 @@ def test_what_is_no_file_or_no_text_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(RequestError, match="cannot be read as a table of published entries: No such file"):
         published_entries.read(tmp_path / "none.csv")
     (tmp_path / "bytes.csv").write_bytes(b"round\xff")
-    with pytest.raises(RequestError, match="not text in UTF-8"):
+    with pytest.raises(RequestError, match="not UTF-8 text"):
         published_entries.read(tmp_path / "bytes.csv")
 
 

@@ -24,10 +24,10 @@ from train_bench.logs.record import SUCCESS, RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
 CLOCKS_MS = 60_000
-"""The clock of the host that planned and those of the hosts that ran may differ by so much."""
+"""Largest tolerated difference between the clock of the planning host and those of the training hosts."""
 
 OUTLIER = 3.0
-"""Speeds of one campaign that differ by this factor are odd; on a machine without other work they agree within a
+"""Factor from the median beyond which a run's speed is an outlier; on an idle machine speeds agree within a
 few hundredths."""
 
 
@@ -40,7 +40,10 @@ def check_run_against_plan(case: LogCase) -> Iterator[Finding]:
         return
     job = planned.jobs.get(record.index)
     if job is None:
-        message = f"The plan beside this log has no run {record.index}; it has {len(planned.jobs)}."
+        message = (
+            f"plan.json next to this log has no run {record.index}; it has {len(planned.jobs)} runs, "
+            "counted from 0."
+        )
         yield finding(record, rules, "plan", message, value=record.index)
         return
     yield from _values(job, record, log, rules)
@@ -48,8 +51,8 @@ def check_run_against_plan(case: LogCase) -> Iterator[Finding]:
     started = log.events[0].time_ms
     if planned.created_ms is not None and started < planned.created_ms - CLOCKS_MS:
         message = (
-            f"The run began {(planned.created_ms - started) / 1000:.0f} s before its plan was made; what is "
-            f"planned is decided first."
+            f"The run began {(planned.created_ms - started) / 1000:.0f} s before its plan was written; a "
+            "plan is written before the first run."
         )
         yield finding(record, rules, "plan", message, line=log.events[0].line, value=started)
 
@@ -63,7 +66,8 @@ def _values(job: Mapping[str, Any], record: RunRecord, log: Log, rules: Benchmar
         due = decided.get(event.key)
         if due is not None and event.value != due:
             message = (
-                f"{event.key} is {_short(event.value)} in this log, and {_short(due)} in the plan of the run."
+                f"{event.key} is {_short(event.value)} in this log and {_short(due)} in the plan of the "
+                "run; they have to be equal."
             )
             yield finding(record, rules, "plan", message, line=event.line, key=event.key, value=event.value)
 
@@ -73,11 +77,14 @@ def _digest(planned: Planned, record: RunRecord, log: Log, rules: BenchmarkRules
     logged = [event for event in log.events if event.key == PLAN_DIGEST]
     if not logged and not planned.jobs[record.index].get("command"):
         message = (
-            f"The log has no {PLAN_DIGEST}, so it cannot be verified that its run used the plan beside it."
+            f"The log has no {PLAN_DIGEST}, so it cannot be verified that the run used plan.json next to it."
         )
         yield finding(record, rules, "plan", message, key=PLAN_DIGEST, grade=REVIEW)
     elif logged and logged[0].value != planned.digest:
-        message = "The plan beside this log is not the one that its run used: one of the two was edited."
+        message = (
+            "plan.json next to this log is not the plan of its run: their digests differ, so one of the "
+            "two files was edited."
+        )
         line, value = logged[0].line, logged[0].value
         yield finding(record, rules, "plan", message, line=line, key=PLAN_DIGEST, value=value)
 
@@ -92,23 +99,23 @@ def _record(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     except LogError:
         stated = None
     if not isinstance(stated, str):
-        message = f"{path.name} has no digest of this log, so edits after its run cannot be excluded."
+        message = f"{path.name} has no sha256 of this log, so edits after the run cannot be excluded."
         yield finding(record, rules, "record", message, grade=REVIEW)
     elif stated != record.sha256:
-        message = f"The log is not as its run left it: {path.name} has another digest (sha256) of it."
+        message = f"The log was edited after its run: its sha256 is not the one in {path.name}."
         yield finding(record, rules, "record", message, value=record.sha256)
 
 
 def check_entry_against_plan(case: EntryCase) -> Iterator[Finding]:
-    """The plan by itself, and facts unknown without plan or records. Official rounds know neither."""
+    """The plan by itself, and facts unverifiable without plan or records. Official rounds have neither."""
     location, planned, records, rules = case.location, case.planned, case.records, case.rules
     grade = BREAKS if rules.strict else REVIEW
     plan = location.folder / "plan.json"
     if planned is None:
         if rules.strict and not location.alone:
             message = (
-                "No plan.json beside these logs, so it cannot be verified that they are all runs that were made, "
-                "with the seeds and values planned before the first."
+                "There is no plan.json next to these logs, so it cannot be verified that they are all "
+                "runs of the campaign, with the seeds and values planned before the first run."
             )
             yield _of_file(plan, "plan", message, REVIEW)
         return
@@ -118,7 +125,9 @@ def check_entry_against_plan(case: EntryCase) -> Iterator[Finding]:
     missing = [name for name in names if not (location.folder / name).is_file()]
     if missing:
         listed = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more"
-        message = f"Missing: {listed}; edits of the log of the same number after its run cannot be excluded."
+        message = (
+            f"Missing records: {listed}; edits of the corresponding logs after their runs cannot be excluded."
+        )
         yield _of_file(location.folder, "record", message, REVIEW)
 
 
@@ -126,7 +135,7 @@ def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkR
     """Contradictions within a plan."""
     jobs = list(planned.jobs.values())
     if len({_without(job, OF_ONE_JOB) for job in jobs}) > 1:
-        yield "its runs differ in more than their seeds"
+        yield "its runs differ in more values than their seeds"
     request = mapping(plan.get("request"))
     launcher = mapping(jobs[0].get("launcher_config"))
     for options in (jobs[0], launcher):
@@ -182,11 +191,15 @@ def _alike(record: RunRecord, first: dict[str, RunRecord], rules: BenchmarkRules
     same_qualities = first.setdefault(f"qualities {qualities}", record)
     if len(evaluations) > 1 and same_times.sha256 != record.sha256:
         name = Path(same_times.file).name
-        message = f"Every evaluation and the end lie at the same milliseconds as in {name}; no two runs do."
+        message = (
+            f"All evaluations and run_stop have the same times, to the millisecond, as those of {name}; "
+            "times of two runs differ."
+        )
         yield finding(record, rules, "equal_times", message)
     elif len(evaluations) > 3 and record.status == SUCCESS and same_qualities.sha256 != record.sha256:
         message = (
-            f"All {len(evaluations)} evaluations have the same values as in {Path(same_qualities.file).name}."
+            f"All {len(evaluations)} evaluations have the same values as those of "
+            f"{Path(same_qualities.file).name}."
         )
         yield finding(record, rules, "equal_qualities", message, grade=REVIEW)
 
@@ -210,14 +223,17 @@ def _overlapping(records: Sequence[RunRecord]) -> dict[int, int]:
 def _at_once(record: RunRecord, other: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     if record.sha256 != other.sha256:
         name = Path(other.file).name
-        message = f"The run began while that of {name} went on; runs of a campaign follow each other."
+        message = f"The run began before that of {name} had ended; runs of a campaign are sequential."
         yield finding(record, rules, "overlap", message, grade=REVIEW)
 
 
 def _outlier(record: RunRecord, usual: float | None, rules: BenchmarkRules) -> Iterator[Finding]:
     speed = record.samples_per_second
     if usual and speed and not 1 / OUTLIER < speed / usual < OUTLIER:
-        message = f"The run trained {speed:.4g} samples per second; the median of the runs is {usual:.4g}."
+        message = (
+            f"The speed of the run is an outlier: {speed:.4g} samples/s, where the median of the runs is "
+            f"{usual:.4g}."
+        )
         yield finding(record, rules, "speed", message, value=speed, grade=REVIEW)
 
 

@@ -49,11 +49,11 @@ def _repeated(
 ) -> list[Finding]:
     """First run of the entry with the same log, and that with the same seed, if it is an earlier one."""
     if same_log is not record and record.sha256 != NO_CONTENT:
-        message = f"This log is a copy of {Path(same_log.file).name}; a run counts once."
+        message = f"This log is a copy of {Path(same_log.file).name}; each run counts once."
         return [finding(record, rules, "duplicate", message)]
     if same_seed is not record and record.seed is not None:
         name = Path(same_seed.file).name
-        message = f"Seed {record.seed} was used by {name} already; every run has its own."
+        message = f"Seed {record.seed} was already used by {name}; every run needs its own seed."
         return [finding(record, rules, "seed", message, key="seed", value=record.seed)]
     return []
 
@@ -68,5 +68,5 @@ def _unusual(
     """Value that differs from that of most other runs of the entry."""
     if value is None or value == usual:
         return []
-    message = f"{key} is {value}, that of the other runs {usual}."
+    message = f"{key} is {value}, but {usual} in most runs of the entry."
     return [finding(record, rules, key, message, key=key, value=value)]

@@ -23,7 +23,7 @@ from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
 FINISHED, DIED, INTERRUPTED = "finished", "died", "interrupted"
-"""Outcomes of an attempt; None is one that was killed together with its campaign."""
+"""Outcomes of an attempt; None: killed together with its campaign."""
 
 BUDGET_MARKS = ("(max_minutes=", "(stop_when=")
 """In the reason of a run that its time limit ended, of today and of older versions."""
@@ -45,20 +45,20 @@ def check_attempts(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
         for difference in differences(plan, attempts[-1]):
             yield finding(record, rules, "software", f"The run had {difference}.")
     elif "software" in plan:
-        message = "Nothing is recorded of how this run was made; a campaign leaves that in attempts/."
+        message = "There is no record of this run in attempts/, where a campaign records every attempt."
         yield finding(record, rules, "attempts", message)
     elif earlier := _count(location.folder / "failed", f"result_{record.index}_*.txt"):
-        message = f"This run was tried {earlier + 1} times; the logs before the last are in failed/."
+        message = f"This run had {earlier + 1} attempts; the earlier logs are in failed/."
         yield finding(record, rules, "attempts", message, value=earlier + 1, grade=REVIEW)
 
 
 def check_kept_weights(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
     """Kept weights whose quality differs when they are evaluated again."""
-    told = verified.found(record)
-    if told and not told["agree"]:
+    result = verified.found(record)
+    if result and not result["agree"]:
         message = (
-            f"The kept weights have another quality than this log says: {told.get('found')} instead of "
-            f"{told.get('logged')} (train-bench verify)."
+            "The kept weights do not have the logged quality: train-bench verify measured "
+            f"{result.get('found')}, the log has {result.get('logged')}."
         )
         yield finding(record, case.rules, "verified", message)
 
@@ -70,20 +70,20 @@ def check_changes_since_plan(case: EntryCase) -> Iterator[Finding]:
     then = plan.get("ruleset_digest")
     if isinstance(then, str) and then != rules.digest:
         message = (
-            f"The rules of {rules.name} in {rules.ruleset} changed since this was planned; it is judged by "
-            f"today's{_other_target(plan, rules)}."
+            f"The rules of {rules.name} in {rules.ruleset} changed after the campaign was planned; the "
+            f"current rules apply{_other_target(plan, rules)}."
         )
         yield _of_plan(location, "ruleset_digest", message, then)
     if "points_digest" in plan and plan["points_digest"] != points_digest:
         message = (
-            f"The reference convergence points of {rules.name} changed since this was planned; it is compared with "
-            f"today's."
+            f"The reference convergence points of {rules.name} changed after the campaign was planned; the "
+            "current points apply."
         )
         yield _of_plan(location, "points_digest", message, plan["points_digest"])
     revision = plan.get("revision")
     if isinstance(revision, str) and revision.endswith("+changes"):
         message = (
-            f"It was planned with files that differ from their revision ({revision}); nobody else has them."
+            f"The campaign was planned from uncommitted source ({revision}); others cannot check it out."
         )
         yield _of_plan(location, "revision", message, revision)
 
@@ -102,10 +102,10 @@ def check_budget(case: EntryCase) -> Iterator[Finding]:
             for record in records
             if any(mark in death for death in record.deaths for mark in BUDGET_MARKS)
         ]
-        message = f"Runs had a time limit, {budget}"
+        message = f"Runs had a time limit, stop_when='{budget}'"
         if location.plan:  # a package does not say how runs ended
             listed = f"{len(ended)} of them (index {', '.join(ended)}), counted as not converged"
-            message += f"; it ended {listed if ended else 'none of them'}"
+            message += f"; it stopped {listed if ended else 'none of them'}"
         message += "."
         yield _of_plan(location, "stop_when", message, budget)
 
@@ -114,15 +114,18 @@ def check_injected_faults(case: EntryCase) -> Iterator[Finding]:
     """Planned fault injection, which the closed division does not allow, injected or not."""
     location = case.location
     stated = [mapping(location.plan_or_package.get("request")), *jobs_of(location.plan)]
-    asked = [one.get("faults") for one in stated if one.get("faults") is not None]
-    if asked:
-        message = f"Fault injection was planned, inject_faults={asked[0]!r:.80}; the closed division does not allow it."
-        yield _of_plan(location, "faults", message, asked[0], grade=BREAKS if case.closed else REVIEW)
+    requested = [one.get("faults") for one in stated if one.get("faults") is not None]
+    if requested:
+        message = (
+            f"The plan has fault injection, inject_faults={requested[0]!r:.80}; the closed division does not "
+            "allow it."
+        )
+        yield _of_plan(location, "faults", message, requested[0], grade=BREAKS if case.closed else REVIEW)
 
 
 def redefined_values(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
-    """Values of the planned configurations that differ from the benchmark, but that the plan does not call changed.
-    Such a plan was made where the benchmark is defined otherwise, or was edited."""
+    """Values of the planned configurations that differ from the benchmark, and that the plan does not list as
+    changes. Such a plan was made with another definition of the benchmark, or was edited."""
     plan = location.plan_or_package
     ranks, named = plan.get("world_size"), plan.get("changes")
     if changes is None or not isinstance(ranks, int):
@@ -160,18 +163,18 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     software, other = (mapping(state.get("software")) for state in (then, now))
     if software.get("sources") != other.get("sources"):
         sentences.append(
-            f"other source ({other.get('sources')}, revision {now.get('revision')}) than was planned "
+            f"other source ({other.get('sources')}, revision {now.get('revision')}) than planned "
             f"({software.get('sources')}, revision {then.get('revision')})"
         )
     reference, another = (mapping(state.get("reference")) for state in (software, other))
     if reference.get("digest") != another.get("digest"):
         sentences.append(
-            f"other source of the reference ({another.get('digest')}, revision {another.get('revision')}) than was "
-            f"planned ({reference.get('digest')}, revision {reference.get('revision')})"
+            f"other source of the reference ({another.get('digest')}, revision {another.get('revision')}) "
+            f"than planned ({reference.get('digest')}, revision {reference.get('revision')})"
         )
     sentences += _other_program(*(mapping(state.get("program")) for state in (software, other)))
     if then.get("ruleset_digest") != now.get("ruleset_digest"):
-        sentences.append("other rules than were planned")
+        sentences.append("other rules than planned")
     versions = {"python": software.get("python")} | mapping(software.get("packages"))
     others = {"python": other.get("python")} | mapping(other.get("packages"))
     for name in sorted({*versions, *others}):
@@ -186,9 +189,9 @@ def _other_program(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
     digests, others = mapping(then.get("files")), mapping(now.get("files"))
     changed = sorted(name for name in {*digests, *others} if digests.get(name) != others.get(name))
     if changed:
-        yield f"other content of {', '.join(changed)} than was planned"
+        yield f"other content of {', '.join(changed)} than planned"
     for name, what in (("revision", "revision of the program"), ("interpreter", "interpreter")):
-        before, after = (str(told.get(name)).removesuffix("+changes") for told in (then, now))
+        before, after = (str(state.get(name)).removesuffix("+changes") for state in (then, now))
         if before != after:
             yield f"{what} {after} instead of {before}"
 
@@ -199,10 +202,10 @@ def _tried(attempts: Sequence[Attempt], record: RunRecord, rules: BenchmarkRules
         ends = "; ".join(
             f"attempt {number} {_end(attempt)}" for number, attempt in enumerate(earlier, start=1)
         )
-        message = f"This run was tried {len(attempts)} times: {ends}. The last one is the result."
+        message = f"This run had {len(attempts)} attempts: {ends}. The last one is the result."
         yield finding(record, rules, "attempts", message, value=len(attempts), grade=REVIEW)
     if any(attempt.get("outcome") == FINISHED for attempt in earlier):
-        message = "This run had finished, its result was taken away, and it was run again."
+        message = "This run was repeated after it had finished, and its first result was removed."
         yield finding(record, rules, "attempts", message, value=len(attempts))
 
 
@@ -218,7 +221,7 @@ def _end(attempt: Attempt) -> str:
 
 
 def _other_target(plan: Mapping[str, Any], rules: BenchmarkRules) -> str:
-    """Target that runs ended at, if it is another than today's."""
+    """Target of the runs, if the current one differs."""
     try:
         thresholds = jobs_of(plan)[0]["target"]["thresholds"]
         then = [(one["metric"], one["value"]) for one in thresholds]
@@ -227,7 +230,7 @@ def _other_target(plan: Mapping[str, Any], rules: BenchmarkRules) -> str:
     if then == [(one.metric, one.value) for one in rules.target.thresholds]:
         return ""
     planned = " and ".join(f"{metric} {value}" for metric, value in then)
-    return f" (target {rules.target}, and was {planned})"
+    return f" (target {rules.target}; planned with {planned})"
 
 
 def _count(folder: Path, pattern: str) -> int:

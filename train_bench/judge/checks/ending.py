@@ -14,7 +14,7 @@ def check_end(case: LogCase) -> list[Finding]:
         message = f"The run's processes died: {'; '.join(record.deaths).removesuffix('.')}."
         return [finding(record, rules, "died", message, grade=SLOW)]
     if record.status == DIED:
-        message = "There is no run_stop: the run was cut off, it counts as not converged."
+        message = "There is no run_stop: the log was cut off, and the run counts as not converged."
         return [finding(record, rules, "died", message, key="run_stop", grade=SLOW)]
     return []
 

@@ -11,13 +11,13 @@ from train_bench.rules.allowed import OPEN
 def check_interruptions(case: LogCase) -> list[Finding]:
     """Restarts of a run, in every round: the closed division takes runs that were not interrupted."""
     record, log, rules = case.record, case.log, case.rules
-    told = [event for event in log.events if event.key in (FAILED, RESTORED)]
-    if not told:
+    lines = [event for event in log.events if event.key in (FAILED, RESTORED)]
+    if not lines:
         return []
-    first, times = told[0], sum(event.key == RESTORED for event in told)
+    first, times = lines[0], sum(event.key == RESTORED for event in lines)
     message = (
-        f"The processes of this run died and it was started again, {times} time(s); the closed division takes runs "
-        f"that were not interrupted."
+        f"This run was restarted {times} time(s) after its processes had died; the closed division does "
+        "not allow restarts."
     )
     grade = REVIEW if record.division == OPEN else BREAKS
     return [

@@ -1,4 +1,4 @@
-"""The plan beside the logs of a campaign, as far as checks read it."""
+"""The plan next to the logs of a campaign, as far as checks read it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Planned:
 
 
 def planned_of(location: Location) -> Planned | None:
-    """Plan beside the logs; None without one that names its jobs."""
+    """Plan next to the logs; None without one that has jobs."""
     by_index = {job["index"]: job for job in jobs_of(location.plan) if isinstance(job.get("index"), int)}
     if not by_index:
         return None

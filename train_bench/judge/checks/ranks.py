@@ -16,10 +16,12 @@ from train_bench.rules.ruleset import BenchmarkRules
 REPLICAS = "replicas"
 
 SPEED_BOUND = 1.5
-"""Ratio of the fastest run's samples per second to the slowest's above which a machine counts as disturbed."""
+"""Ratio of the fastest run's samples per second to the slowest's above which the score reports a disturbed
+machine."""
 
 LOST_BOUND = 0.05
-"""Share of the wanted processor time above which a machine counts as disturbed: see decision 0083."""
+"""Share of the ranks' CPU demand that other processes took, above which a machine counts as disturbed
+(decision 0083)."""
 
 
 def check_ranks(case: LogCase) -> Iterator[Finding]:
@@ -28,8 +30,8 @@ def check_ranks(case: LogCase) -> Iterator[Finding]:
     record, log, rules = case.record, case.log, case.rules
     world_size, of_command = case.world_size, case.of_command
     yield from _different_models(record, log, rules)
-    told = any(event.key == REPLICAS for event in log.events)
-    if record.status == SUCCESS and world_size is not None and (told or not of_command):
+    logged = any(event.key == REPLICAS for event in log.events)
+    if record.status == SUCCESS and world_size is not None and (logged or not of_command):
         yield from _not_compared(record, log, rules, world_size)
     yield from _disturbed(record, log, rules, planned=world_size is not None and not of_command)
 
@@ -39,9 +41,9 @@ def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Ite
         compared = event.value if isinstance(event.value, Mapping) else {}
         if compared.get("equal") is not True:
             message = (
-                f"When the run was over its ranks held different models: {compared.get('differing')} of "
-                f"{compared.get('tensors')} tensors differ, the first is {compared.get('first')!r}, by up to "
-                f"{_number(compared.get('largest_difference'))}."
+                f"The ranks held different models after the run: {compared.get('differing')} of "
+                f"{compared.get('tensors')} tensors differ by up to "
+                f"{_number(compared.get('largest_difference'))}, the first is {compared.get('first')!r}."
             )
             yield finding(
                 record, rules, REPLICAS, message, line=event.line, key=REPLICAS, value=compared.get("first")
@@ -57,9 +59,9 @@ def _not_compared(record: RunRecord, log: Log, rules: BenchmarkRules, world_size
     if world_size == 1 or sizes == [world_size]:
         return
     message = (
-        f"Equal models on all {world_size} ranks at the end of the run cannot be verified (the log needs one line "
-        f"{REPLICAS} of {world_size} ranks after run_stop)"
-        + ("; it counts as not converged." if rules.strict else ".")
+        f"It cannot be verified that all {world_size} ranks held the same model (the log needs one "
+        f"{REPLICAS} line of {world_size} ranks after run_stop)"
+        + ("; the run counts as not converged." if rules.strict else ".")
     )
     yield finding(record, rules, REPLICAS, message, key=REPLICAS, grade=SLOW if rules.strict else REVIEW)
 
@@ -68,7 +70,7 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
     lines = [event for event in log.events if event.key == PROCESSOR_WAIT]
     if not any(isinstance(event.value, Mapping) for event in lines):
         if lines or (planned and rules.strict and record.status == SUCCESS):
-            message = "How long ranks waited for a processor is not recorded (Linux counts it)."
+            message = "The log does not have the ranks' wait for CPUs (processor_wait; available on Linux)."
             yield finding(record, rules, PROCESSOR_WAIT, message, key=PROCESSOR_WAIT, grade=REVIEW)
         return
     lost = record.processor_lost
@@ -81,9 +83,10 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
         if waited.get(field) != 0
     )
     message = (
-        f"A disturbed machine: {_percent(lost)} of the processor time that ranks wanted went to others "
-        f"({LOST_BOUND:.0%} may). In {_number(waited.get('seconds'))} s they ran {_number(waited.get('ran'))} s and "
-        f"waited {_number(waited.get('waited'))} s; others ran {_number(waited.get('others'))} s{took}."
+        f"Disturbed machine: other processes took {_percent(lost)} of the ranks' CPU demand (limit "
+        f"{LOST_BOUND:.0%}). In {_number(waited.get('seconds'))} s the ranks ran "
+        f"{_number(waited.get('ran'))} s and waited {_number(waited.get('waited'))} s; others ran "
+        f"{_number(waited.get('others'))} s{took}."
     )
     line = lines[0].line
     yield finding(
@@ -92,8 +95,8 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
 
 
 def disturbance(records: Sequence[RunRecord]) -> str | None:
-    """One sentence for the score: processor time that other processes had, else runs that trained at very different
-    speeds; None if neither is beyond its bound."""
+    """Sentence for the score on CPU time that other processes took, else on runs of very different speeds;
+    None if both are within their bounds."""
     lost = {
         record.index: record.processor_lost
         for record in records
@@ -102,8 +105,8 @@ def disturbance(records: Sequence[RunRecord]) -> str | None:
     if lost:
         runs = ", ".join(map(str, lost))
         return (
-            f"Disturbed: up to {max(lost.values()):.1%} of the processor time that ranks wanted went to others (runs "
-            f"{runs})."
+            f"Disturbed: other processes took up to {max(lost.values()):.1%} of the ranks' CPU demand "
+            f"(runs {runs})."
         )
     speeds = {record.index: record.samples_per_second for record in records if record.samples_per_second}
     slowest, fastest = min(speeds.values(), default=0.0), max(speeds.values(), default=0.0)
@@ -111,8 +114,8 @@ def disturbance(records: Sequence[RunRecord]) -> str | None:
         return None
     run = min(speeds, key=lambda index: speeds[index])
     return (
-        f"Disturbed: run {run} trained at {slowest:.5g} samples/s and the fastest at {fastest:.5g}, "
-        f"{fastest / slowest:.1f} times as fast."
+        f"Disturbed: run {run} trained at {slowest:.5g} samples/s, the fastest run at {fastest:.5g} "
+        f"({fastest / slowest:.1f} times as fast)."
     )
 
 

@@ -17,7 +17,7 @@ NEAR = 1e-6
 """Relative difference below which two rates are the same: those of another precision are rounded."""
 
 LARGEST = 1e300
-"""Numbers beyond, which nobody means, are none here; nor is what is no number (NaN)."""
+"""Larger numbers, and NaN, do not count as numbers."""
 
 BASE, INITIAL = "base_learning_rate", "initial_learning_rate"
 NAMED = ("learning_rate", "learning_rate_min")
@@ -26,7 +26,7 @@ STEPS, EPOCHS, SAMPLES = "warmup_steps", "warmup_epochs", "warmup_samples"
 
 
 def check_rates(case: LogCase) -> Iterator[Finding]:
-    """Learning rates of the run against those that the log names; none if it has no rates, or no base rate."""
+    """Learning rates of the run against those announced in the log; no check without rates or a base rate."""
     record, log, rules = case.record, case.log, case.rules
     event = next((event for event in log.events if event.key == RATES), None)
     if event is None or event.value is None:
@@ -34,7 +34,7 @@ def check_rates(case: LogCase) -> Iterator[Finding]:
     try:
         messages = list(_judged(event.value, _Named(log)))
     except (KeyError, TypeError, ValueError):
-        messages = [f"{RATES} is not what a run tells: {event.value!r:.80}."]
+        messages = [f"{RATES} has an invalid value: {event.value!r:.80}."]
     for message in messages:
         yield finding(record, rules, RATES, message, line=event.line, key=RATES)
 
@@ -50,14 +50,15 @@ def _judged(value: Any, named: _Named) -> Iterator[str]:
     largest = max(named.of(*NAMED).values())
     if highest > largest * (1 + NEAR) and all(factor <= 1 for factor in named.of(*FACTORS).values()):
         yield (
-            f"The highest learning rate of the run was {highest:g}; no rate that the log names is above {largest:g}."
+            f"The highest learning rate of the run was {highest:g}; the highest one announced in the log "
+            f"is {largest:g}."
         )
     base = max(bases.values())
     if first is not None and first >= base * (1 - NEAR) and (warm_up := named.warm_up(base)):
         key, length = warm_up
         yield (
-            f"The first learning rate of the run was {first:g}, no less than the base rate of {base:g}, and {key} says "
-            f"{length:g}; a run with a warm-up begins below the base rate."
+            f"The run announces a warm-up ({key} {length:g}), but its first learning rate was {first:g}, "
+            f"not below the base rate of {base:g}."
         )
 
 

@@ -48,7 +48,9 @@ def review(case: LogCase) -> list[Finding]:
 
 def _another_benchmark(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     if record.benchmark not in (rules.name, None):
-        message = f"This is a log of {record.benchmark}, judged among those of {rules.name}; take it out of the folder."
+        message = (
+            f"This log is of {record.benchmark}, but the entry is of {rules.name}; move it out of the folder."
+        )
         key = "submission_benchmark"
         yield finding(record, rules, "benchmark", message, key=key, value=record.benchmark)
 
@@ -102,7 +104,7 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
     if trained and not any(start_ms <= time_ms <= stop_ms for time_ms in trained):
         message = (
             f"No block, epoch or evaluation ends in the {record.minutes:.6f} minutes between run_start and "
-            f"run_stop; the timed interval holds no training."
+            "run_stop; the timed interval has no training."
         )
         yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
     elif record.minutes < SHORTEST_MINUTES:
@@ -126,7 +128,9 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
             continue
         reported.add(when)
         early = record.started_ms - event.time_ms > APART_MS
-        message = f"{event.key} has a time {when}; training and evaluation are inside the timed run."
+        message = (
+            f"{event.key} has a time {when}; training and evaluation lie between run_start and run_stop."
+        )
         yield finding(
             record,
             rules,
@@ -152,8 +156,8 @@ def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Find
         starts, stops = counts[f"{kind}_start"], counts[f"{kind}_stop"]
         if not 0 <= starts - stops <= 1:
             message = (
-                f"{starts} {kind}_start and {stops} {kind}_stop lines do not pair up; every one that starts also "
-                f"stops, but for the one in which the run ends."
+                f"There are {starts} {kind}_start and {stops} {kind}_stop lines; they have to pair up, "
+                "except where the run ends."
             )
             yield finding(record, rules, kind, message, key=f"{kind}_stop", value=stops)
     yield from _gaps(record, rules, [event for event in log.events if event.key == "block_start"])
@@ -166,9 +170,7 @@ def _gaps(record: RunRecord, rules: BenchmarkRules, starts: Sequence[Event]) -> 
         if first is None or count is None:
             return
         if due is not None and abs(first - due) > 1e-6:
-            message = (
-                f"This block starts at epoch {first:g}; after the block before it the next one is {due:g}."
-            )
+            message = f"This block starts at epoch {first:g}; the previous block ends before epoch {due:g}."
             yield finding(record, rules, "block", message, line=event.line, key=event.key, value=first)
             return
         due = first + count
@@ -183,11 +185,11 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     """Evaluation schedule: every evaluation at its point, none missing, none extra (rules, evaluation frequency).
     Logs that count samples in `train_samples` and say epoch 1 at every evaluation cannot be checked."""
     rule = rules.schedule_at(record.global_batch_size)
-    seen = [evaluated.position for evaluated in record.evaluations]
+    positions = [evaluated.position for evaluated in record.evaluations]
     in_samples = record.counted == TRAIN_SAMPLES
-    if not seen or rule is None or (in_samples and set(seen) == {1}):
+    if not positions or rule is None or (in_samples and set(positions) == {1}):
         return
-    first = seen[0]
+    first = positions[0]
     refused = rule.refuse(first, rule.period)
     if first is None or refused:
         message = f"First evaluation: {refused or 'without a position'}"
@@ -195,7 +197,7 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         yield finding(record, rules, "schedule", message, line=line, key="eval_accuracy", value=first)
         return
     start = min(rule.first, key=lambda due: abs(due - first))
-    until = start + rule.period * (len(seen) - 1)
+    until = start + rule.period * (len(positions) - 1)
     expected = EvalSchedule(first=start, period=rule.period, until=until).points()
     for position, (evaluated, due) in enumerate(zip(record.evaluations, expected, strict=True), start=1):
         number = evaluated.position
@@ -209,8 +211,8 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
             return
     if in_samples and abs((record.train_samples or 0) - expected[-1]) > rule.slack:
         message = (
-            f"{TRAIN_SAMPLES} says that training took {record.train_samples} samples; its last evaluation was "
-            f"due at {expected[-1]:g}."
+            f"{TRAIN_SAMPLES} is {record.train_samples}, but the last evaluation was due at "
+            f"{expected[-1]:g} samples."
         )
         yield finding(record, rules, "schedule", message, key=TRAIN_SAMPLES, value=record.train_samples)
 
@@ -221,20 +223,20 @@ def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     cut_off = record.status == DIED or bool(record.deaths)
     if record.announced.get("submission_division") == OPEN:
         if record.status != SUCCESS and not cut_off:
-            yield finding(record, rules, "target", "run_stop says that the run failed.", grade=SLOW)
+            yield finding(record, rules, "target", "run_stop has the status aborted.", grade=SLOW)
         return
     reached = [rules.target.reached(rules.target.quality_of(item.value)) for item in record.evaluations]
     if record.status == SUCCESS and not any(reached):
-        message = f"run_stop says success, but no evaluation reached the target ({rules.target})."
+        message = f"run_stop has the status success, but no evaluation reached the target ({rules.target})."
         yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
     if any(reached[:-1]):
         message = (
-            f"Evaluation {reached.index(True) + 1} reached the target, but the run went on; it ends at the first "
-            f"that does."
+            f"Evaluation {reached.index(True) + 1} reached the target, but the run went on; a run ends at "
+            "the first such evaluation."
         )
         yield finding(record, rules, "stop", message, key="run_stop")
     if record.status != SUCCESS and reached and reached[-1] and not cut_off:
-        message = "The last evaluation reached the target, but run_stop says aborted."
+        message = "The last evaluation reached the target, but run_stop has the status aborted."
         yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
     if not any(reached) and not cut_off:
         last = _last_quality(record.quality, rules.target) if reached else "there was no evaluation"

@@ -21,7 +21,7 @@ COMMON_BOUND = 0.02
 thousand generated texts, 23 of 16,281 people of a census): see decision 0084."""
 
 BY_CHANCE = 3
-"""Common samples that tell nothing where a part of the sets was compared."""
+"""Common samples that are tolerated where only a part of the sets was compared."""
 
 
 def check_samples(case: LogCase) -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def check_samples(case: LogCase) -> Iterator[Finding]:
             try:
                 messages = list(judged(record, rules, event.value, events))
             except (KeyError, TypeError, ValueError):
-                messages = [f"{key} is not what a run tells: {event.value!r:.80}."]
+                messages = [f"{key} has an invalid value: {event.value!r:.80}."]
             for message in messages:
                 yield finding(record, rules, key, message, line=event.line, key=key)
 
@@ -50,12 +50,15 @@ def _missing(record: RunRecord, rules: BenchmarkRules, events: Mapping[str, Even
     """Missing sample lines. A run whose ranks ended behind `run_stop` is one that failed, not one that broke a rule."""
     sized = record.train_samples is not None or "eval_samples" in events
     if DATA not in events or (sized and events[DATA].value is None):
-        message = f"Disjoint training and evaluation data cannot be verified (the log needs a line {DATA})."
+        message = (
+            f"It cannot be verified that training and evaluation data are disjoint (the log needs a {DATA} "
+            "line)."
+        )
         yield finding(record, rules, DATA, message, key=DATA)
     if ORDER not in events or events[ORDER].value is None:
         message = (
-            f"The sample order of the ranks cannot be verified (it needs a line {ORDER} after run_stop); it counts "
-            f"as not converged."
+            f"The sample order of the ranks cannot be verified (the log needs an {ORDER} line after "
+            "run_stop); the run counts as not converged."
         )
         yield finding(record, rules, ORDER, message, key=ORDER, grade=SLOW)
 
@@ -68,20 +71,20 @@ def _data(record: RunRecord, rules: BenchmarkRules, value: Any, events: Mapping[
     common, files = _count(value, "samples_in_common"), _count(value, "files_in_common")
     if files or common > COMMON_BOUND * expected + (0 if whole else BY_CHANCE):
         yield (
-            f"Evaluation and training read the same data: {files} files in common, and {common} of {compared} compared "
-            f"evaluation samples are training samples ({COMMON_BOUND:.0%} may be)."
+            f"Training and evaluation data overlap: {files} common files, and {common} of {compared} "
+            f"compared evaluation samples are training samples (limit {COMMON_BOUND:.0%})."
         )
     due = events["eval_samples"].value if "eval_samples" in events else None
     size = _count(evaluation, "samples") + _count(evaluation, "left_out")
     if due not in (None, size):
-        yield f"The evaluation set has {size} samples, eval_samples says {due}."
+        yield f"The evaluation set has {size} samples, but eval_samples is {due}."
     if record.train_samples is None or rules.unit is Unit.SAMPLE:
         return
     spare = _count(train, "samples") - record.train_samples
     if not 0 <= spare < max(1, record.global_batch_size or 0):
         yield (
-            f"The training set has {_count(train, 'samples')} samples, train_samples says {record.train_samples} "
-            f"(less at most what fills no batch)."
+            f"The training set has {_count(train, 'samples')} samples, but train_samples is "
+            f"{record.train_samples}; the difference may be at most an incomplete batch."
         )
 
 
@@ -91,27 +94,27 @@ def _order(
     compared, ranks = _count(value, "compared"), _count(value, "ranks")
     if repeated := _count(value, "repeated"):
         yield (
-            f"{repeated} of the first {compared} samples that {ranks} ranks trained on had been trained on in the same "
-            f"epoch already; ranks share an epoch, each sample comes once."
+            f"{repeated} of the first {compared} training samples of {ranks} ranks repeat a sample of the "
+            "same epoch; over all ranks, each sample occurs once per epoch."
         )
     if "contradicting" in value and (others := _count(value, "contradicting")):
         yield (
-            f"{others} rank(s) took other samples than those that they computed together with; ranks that divide "
-            f"matrices among them take the same."
+            f"{others} rank(s) trained on other samples than the rest of their tensor-parallel group; "
+            "ranks of a group take the same samples."
         )
     data = events[DATA].value if DATA in events else None
     if isinstance(data, Mapping):
         evaluated, due = _count(value, "evaluated"), _count(data["evaluation"], "samples")
         if evaluated != due:
-            yield f"An evaluation took {evaluated} samples, the evaluation set has {due}."
+            yield f"An evaluation took {evaluated} samples, but the evaluation set has {due}."
         elif again := _count(value, "evaluated_again"):
-            yield f"The last evaluation took {again} samples twice; each comes once."
+            yield f"The last evaluation took {again} samples twice; each occurs once."
     if record.samples is not None:
         before = _count(events[RESTORED].value, "samples") if RESTORED in events else 0
         trained = before + _count(value, "trained")
         slack = (record.global_batch_size or 0) + 0.001 * (record.train_samples or 0)
         if abs(trained - record.samples) > slack:
-            yield f"Training took {trained} samples, the last evaluation says {record.samples:.0f}."
+            yield f"Training took {trained} samples, but the last evaluation logs {record.samples:.0f}."
 
 
 def _count(counts: Any, name: str) -> int:

@@ -18,7 +18,7 @@ def check_seed(case: LogCase) -> list[Finding]:
     ):
         return []
     erratum = next((erratum for erratum in rules.errata if erratum.seeds_for_review), None)
-    message = "The log has no seed; log the one of this run."
+    message = "The log has no seed; log the seed of this run."
     if erratum is not None:
         message += f" For review only ({erratum.id}): {erratum.why}"
     return [finding(record, rules, "seed", message, key="seed", grade=BREAKS if erratum is None else REVIEW)]

@@ -1,4 +1,4 @@
-"""Files of a submission beside its logs: the description of the system, and `scaling.json`."""
+"""Files of a submission next to its logs: the description of the system, and `scaling.json`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _other_round(location: Location) -> Iterator[Finding]:
     named = round_of(location.folder)
     if location.plan and named not in (None, location.ruleset):
         message = (
-            f"The plan names the ruleset {location.ruleset}, and the folder that it lies in is of {named}; judge it "
-            f"elsewhere, or leave the plan away to be judged as {named}."
+            f"plan.json has the ruleset {location.ruleset}, but lies in a folder of {named}; move the "
+            f"campaign elsewhere, or remove plan.json to judge it by {named}."
         )
         grade = REVIEW if location.submitter is None else BREAKS
         yield _finding(location.folder / "plan.json", "round", message, value=location.ruleset, grade=grade)
@@ -61,10 +61,10 @@ def _unreadable_description(location: Location) -> Iterator[Finding]:
     try:
         read = files.read_json(location.system_file)
     except LogError as error:
-        yield _finding(location.system_file, "system", f"The description of the system is missing: {error}")
+        yield _finding(location.system_file, "system", f"The system description cannot be read: {error}")
         return
     if not isinstance(read, dict):
-        yield _finding(location.system_file, "system", "The description of the system is no JSON object.")
+        yield _finding(location.system_file, "system", "The system description is not a JSON object.")
 
 
 def _contradictions(
@@ -84,10 +84,10 @@ def _contradictions(
         differing = [value for value in logged if _plain(value) not in meant]
         if differing and location.system_file is not None:
             message = (
-                f"{field} is {stated!r} in the system's description, and {key} {differing[0]!r} in a log."
+                f"{field} is {stated!r} in the system description, but {key} is {differing[0]!r} in a log."
             )
             if field == "division":
-                message += " The stricter of the two holds."
+                message += " The stricter of the two applies."
             grade = BREAKS if rules.strict and field == "division" else REVIEW
             yield _finding(location.system_file, "system", message, key=key, value=stated, grade=grade)
 
@@ -102,11 +102,11 @@ def check_scaling(case: EntryCase, rcp: RcpVerdict) -> Iterator[Finding]:
         stated = content["scaling_factor"]
         stated = math.nan if isinstance(stated, bool) else float(stated)
     except (LogError, TypeError, KeyError, ValueError, OverflowError) as error:
-        yield _finding(path, "scaling", f"No scaling_factor can be read: {error!r}.")
+        yield _finding(path, "scaling", f"scaling.json has no readable scaling_factor: {error!r}.")
         return
     due = rcp.factor if rcp.verdict == PASS and rcp.factor is not None else 1.0
     if not math.isclose(stated, due, rel_tol=1e-6):
-        message = f"scaling_factor is {stated:.6f}; the logs give {due:.6f} (RCP {rcp.verdict})."
+        message = f"scaling_factor is {stated:.6f}, but {due:.6f} follows from the logs (RCP {rcp.verdict})."
         yield _finding(path, "scaling", message, value=stated)
 
 

@@ -13,12 +13,12 @@ from train_bench.logs.log import Log
 from train_bench.logs.record import PROCESSOR_WAIT
 
 MEANING = {
-    DATA: "whether evaluation and training read different data",
-    ORDER: "which samples it trained on, and in which order",
-    REPLICAS: "whether its ranks held the same model",
-    PROCESSOR_WAIT: "how long it waited for processors",
+    DATA: "disjoint training and evaluation data",
+    ORDER: "the training samples and their order",
+    REPLICAS: "equal models on all ranks",
+    PROCESSOR_WAIT: "its wait for CPUs",
 }
-"""Keys of a log, and what is not known without them."""
+"""Keys of a log, and the fact that is unverifiable without each."""
 
 DATA_BEFORE_RUN_START = "data_before_run_start"
 LARGEST_DELAY_MS = "largest_delay_ms"
@@ -47,24 +47,25 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
     for event in log.events:
         if event.key == "init_stop" and started is not None and event.time_ms == started.time_ms:
             message = (
-                "init_start and init_stop have the same time: nothing was built between them, so that how long the "
-                "initialisation took is not known. init_start comes before the model."
+                "init_start and init_stop have the same time, so the duration of the initialisation is "
+                "unknown; log init_start before the model is built."
             )
             yield finding(
                 record, rules, "initialisation", message, line=event.line, key=event.key, grade=REVIEW
             )
         elif event.key == DATA_BEFORE_RUN_START and mapping(event.value).get("files"):
-            seen = mapping(event.value)
-            names = ", ".join(map(str, seen["first"])) if isinstance(seen.get("first"), list) else ""
+            opened = mapping(event.value)
+            names = ", ".join(map(str, opened["first"])) if isinstance(opened.get("first"), list) else ""
             message = (
-                f"{seen['files']} file(s) of {seen.get('folder')} were opened before run_start, the first of them "
-                f"{names}. No sample of the data may be read before the clock starts; sizes and names may."
+                f"{opened['files']} file(s) of {opened.get('folder')} were opened before run_start, the "
+                f"first of them {names}. Before the clock starts, sizes and names of the data may be read, "
+                "but no samples."
             )
             yield finding(record, rules, "data", message, line=event.line, key=event.key, grade=REVIEW)
         elif event.key == LARGEST_DELAY_MS and _number(event.value) > DELAY_BOUND_MS:
             message = (
-                f"A call of the program was sent {_number(event.value):.0f} ms before or after it arrived; the times "
-                f"in this log are those of arriving, and up to {DELAY_BOUND_MS} ms count as the same."
+                f"A call of the program was sent {_number(event.value):.0f} ms before or after it arrived "
+                f"(limit {DELAY_BOUND_MS} ms); the log has the times of arrival."
             )
             yield finding(record, rules, "delay", message, line=event.line, key=event.key, grade=REVIEW)
 
@@ -78,10 +79,10 @@ def check_program_keys(case: EntryCase) -> Iterator[Finding]:
     lacking = [MEANING[key] for key in due if not all(key in one for one in logs)]
     owner = OWNER if all(WRITTEN_BY in one for one in logs) else NO_OWNER
     watched = all(DATA_BEFORE_RUN_START in one for one in logs)
-    seen = "; which files of its data were opened before run_start was watched" if watched else ""
-    unknown = [*([] if watched else ["whether it read data before run_start"]), *lacking]
-    message = f"A program of the user's own has trained. Known: what its logs say; {owner}{seen}. Not known: "
-    message += f"{'; '.join(unknown)}." if unknown else "nothing that a reference tells."
+    recorded = "; the data files opened before run_start were recorded" if watched else ""
+    unknown = [*([] if watched else ["no data access before run_start"]), *lacking]
+    message = f"The training program is the user's own. Verified: {owner}{recorded}. Not verifiable: "
+    message += f"{'; '.join(unknown)}." if unknown else "nothing that a reference logs."
     yield Finding(check="program", grade=REVIEW, file=str(folder), line=0, key=None, message=message)
 
 

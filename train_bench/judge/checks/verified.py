@@ -1,4 +1,4 @@
-"""Results of `train-bench verify` beside a log: the weights of a run, evaluated again, have its quality.
+"""Results of `train-bench verify` next to a log: the re-evaluated weights of a run have its logged quality.
 
 A result counts only for the log that it names; that log has the digests of the weights.
 """
@@ -15,7 +15,7 @@ from train_bench.logs.record import LARGEST, RunRecord
 
 
 def path_of(log: Path) -> Path:
-    """`verified_N.json` beside `result_N.txt`."""
+    """`verified_N.json` next to `result_N.txt`."""
     return log.with_name(f"verified_{log.stem.removeprefix('result_')}.json")
 
 
@@ -23,22 +23,22 @@ def found(record: RunRecord) -> Mapping[str, Any]:
     """Result for this very run, empty if it was not verified: whether both qualities `agree`, and within which
     `tolerance`."""
     try:
-        told = files.read_json(path_of(Path(record.file)))
+        result = files.read_json(path_of(Path(record.file)))
     except LogError:
         return {}
-    if not isinstance(told, Mapping) or told.get("log") != record.sha256:
+    if not isinstance(result, Mapping) or result.get("log") != record.sha256:
         return {}
-    tolerance = told.get("tolerance")
+    tolerance = result.get("tolerance")
     known = isinstance(tolerance, (int, float)) and 0 <= tolerance < LARGEST
-    return told if known and isinstance(told.get("agree"), bool) else {}
+    return result if known and isinstance(result.get("agree"), bool) else {}
 
 
 def in_a_sentence(records: Sequence[RunRecord]) -> str | None:
     """Number of runs with verified quality, as a sentence; None without any."""
-    agreeing = [told["tolerance"] for told in map(found, records) if told and told["agree"]]
+    agreeing = [result["tolerance"] for result in map(found, records) if result and result["agree"]]
     if not agreeing:
         return None
     return (
-        f"quality verified: {len(agreeing)} of {len(records)} runs, by evaluating their kept weights again (within "
-        f"{max(agreeing):g})"
+        f"quality verified: {len(agreeing)} of {len(records)} runs, by re-evaluating their kept weights "
+        f"(tolerance {max(agreeing):g})"
     )

@@ -64,7 +64,7 @@ def _compliance(judgement: Judgement, number: str, usage: str) -> CrossCheck:
     )
     message = f"{accepted} of {len(said)} files accepted{refused}"
     if differing:
-        message += f"; we differ on {', '.join(differing)}"
+        message += f"; our official verdict differs on {', '.join(differing)}"
     return CrossCheck(checker="compliance", verdict=worst, message=message, agrees=not differing)
 
 

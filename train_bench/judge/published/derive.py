@@ -65,12 +65,13 @@ def _row_or_why_not(location: Location) -> Entry | str:
 def _row(location: Location) -> Entry:
     if location.submitter is None or location.system is None:
         raise LogError(
-            f"{location.folder} is not SUBMITTER/results/SYSTEM/BENCHMARK, as published results are."
+            f"{location.folder} does not have the layout SUBMITTER/results/SYSTEM/BENCHMARK of published "
+            "results."
         )
     rounds = ruleset.load(location.ruleset)
     rules = rounds.benchmark(benchmark_of(location, rounds))
     if rules.strict:
-        raise LogError(f"{location.folder} is of {rules.ruleset}, which is no published round.")
+        raise LogError(f"{location.folder} is of {rules.ruleset}, which is not a published round.")
     records: list[RunRecord] = []
     shares: list[float] = []
     for file in location.files:
@@ -83,8 +84,8 @@ def _row(location: Location) -> Entry:
     minutes = published_entries.minutes_of(records, rules)
     if minutes is None:
         raise LogError(
-            f"{location.folder} has no score: {len(converged)} of {len(records)} runs reached the target, of "
-            f"{rules.runs} that are due."
+            f"{location.folder} has no score: {len(converged)} of {len(records)} runs reached the target; "
+            f"the round requires {rules.runs}."
         )
     batch_size = common_batch_size(records, rules)
     accelerators, accelerator = accelerators_of(location)
@@ -104,7 +105,7 @@ def _row(location: Location) -> Entry:
         init_minutes=_median(record.init_minutes for record in records),
         runs=len(records),
     )
-    return published_entries.as_told(row)
+    return published_entries.rounded(row)
 
 
 def samples_to_target(records: Iterable[RunRecord], rules: BenchmarkRules) -> float | None:
@@ -144,4 +145,4 @@ def _refuse_copies(entries: Sequence[Entry]) -> None:
     counts = Counter((entry.round, entry.submitter, entry.system, entry.benchmark) for entry in entries)
     twice = [" ".join(name) for name, count in counts.items() if count > 1]
     if twice:
-        raise RequestError(f"{twice[0]} lies in two of the folders; give each round once.")
+        raise RequestError(f"{twice[0]} is in two of the folders; give each round once.")

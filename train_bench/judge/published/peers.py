@@ -38,7 +38,7 @@ NO_MODEL = frozenset(
         *("hopper", "blackwell", "ultra", "hbm2e", "hbm3", "hbm3e", "cts", "hl", "205"),
     ]
 )
-"""Words without information beside a model name; an HL-205 is the first Gaudi."""
+"""Words of an accelerator's name without information; an HL-205 is the first Gaudi."""
 
 IN_SEVERAL_SIZES = frozenset({"v100", "a100", "h100"})
 """Models whose name includes the memory; others have one size, and some submitters write it down."""
@@ -70,7 +70,7 @@ class Peers:
         """Question for review, if the entry is much slower than enough peers."""
         if self.count < ENOUGH or self.ratio <= MUCH_SLOWER:
             return None
-        return f"{self}. What made this one slower?"
+        return f"{self}. Why is this one slower?"
 
     def __str__(self) -> str:
         taken = f"{self.median:.4g} min"
@@ -90,7 +90,7 @@ class Peers:
 
 def find_peers(entry: Entry, table: Iterable[Entry]) -> Peers | None:
     """Peers of an entry in a table that may contain it; None without peers, or if the entry's key is unknown."""
-    return _beside(entry, _by_kind(table))
+    return _compared(entry, _by_kind(table))
 
 
 def find_peers_of_each(entries: Sequence[Entry | None], table: Iterable[Entry]) -> list[Peers | None]:
@@ -100,7 +100,7 @@ def find_peers_of_each(entries: Sequence[Entry | None], table: Iterable[Entry]) 
         return [None] * len(entries)
     by_name = {_name(entry): entry for entry in (*table, *filter(None, entries))}
     by_kind = _by_kind(by_name.values())
-    return [None if entry is None else _beside(entry, by_kind) for entry in entries]
+    return [None if entry is None else _compared(entry, by_kind) for entry in entries]
 
 
 def entry_of(
@@ -170,7 +170,7 @@ def _kind(entry: Entry) -> tuple[str, str, int] | None:
     return entry.benchmark, model_of(entry.accelerator), entry.accelerators
 
 
-def _beside(entry: Entry, kinds: Kinds) -> Peers | None:
+def _compared(entry: Entry, kinds: Kinds) -> Peers | None:
     kind = _kind(entry)
     if kind is None or entry.minutes is None:
         return None

@@ -104,7 +104,7 @@ def read(path: Path) -> tuple[Entry, ...]:
         ) from error
     except UnicodeDecodeError as error:
         raise RequestError(
-            f"{path} is no table of published entries: it is not text in UTF-8 ({error.reason})."
+            f"{path} is not a table of published entries: it is not UTF-8 text ({error.reason})."
         ) from error
     return tuple(_rows(path, text))
 
@@ -117,23 +117,23 @@ def write(path: Path, entries: Iterable[Entry]) -> None:
     for entry in sorted(
         entries, key=lambda entry: (entry.round, entry.submitter, entry.system, entry.benchmark)
     ):
-        writer.writerow([_told(name, getattr(entry, name)) for name in COLUMNS])
+        writer.writerow([_cell(name, getattr(entry, name)) for name in COLUMNS])
     files.write(path, text.getvalue())
 
 
-def as_told(entry: Entry) -> Entry:
-    """The entry as written to a table: with so many digits, and None for values that no row may have. Raises `LogError`
-    for an invalid name."""
-    told: dict[str, Any] = {}
+def rounded(entry: Entry) -> Entry:
+    """The entry as a table holds it: rounded, and None for values that no row may have. Raises `LogError` for
+    an invalid name."""
+    values: dict[str, Any] = {}
     for name, convert in COLUMNS.items():
-        text = _told(name, getattr(entry, name)).strip()
+        text = _cell(name, getattr(entry, name)).strip()
         try:
-            told[name] = convert(text) if text or name in REQUIRED else None
+            values[name] = convert(text) if text or name in REQUIRED else None
         except ValueError as error:
             if name in REQUIRED:
                 raise LogError(f"The {name} of an entry is {text[:80]!r}, which is {error}.") from error
-            told[name] = None
-    return Entry(**told)
+            values[name] = None
+    return Entry(**values)
 
 
 def _rows(path: Path, text: str) -> Iterable[Entry]:
@@ -146,7 +146,7 @@ def _rows(path: Path, text: str) -> Iterable[Entry]:
                 yield _entry(path, reader.line_num, heading, row)
     except csv.Error as error:
         raise RequestError(
-            f"{path}, line {reader.line_num}: this is no row of a table ({plain(str(error))})."
+            f"{path}, line {reader.line_num}: this is not a row of a table ({plain(str(error))})."
         ) from error
 
 
@@ -154,11 +154,11 @@ def _refuse_heading(path: Path, heading: list[str]) -> None:
     missing = [name for name in REQUIRED if name not in heading]
     if missing:
         raise RequestError(
-            f"{path} is no table of published entries: its first line names no column {', '.join(missing)}."
+            f"{path} is not a table of published entries: its first line has no column {', '.join(missing)}."
         )
     twice = sorted({name for name in COLUMNS if heading.count(name) > 1})
     if twice:
-        raise RequestError(f"{path}, line 1: the column {twice[0]} is named twice.")
+        raise RequestError(f"{path}, line 1: the column {twice[0]} occurs twice.")
 
 
 def _entry(path: Path, line: int, heading: list[str], row: list[str]) -> Entry:
@@ -167,20 +167,20 @@ def _entry(path: Path, line: int, heading: list[str], row: list[str]) -> Entry:
             f"{path}, line {line}: there are {len(row)} columns where line 1 names {len(heading)} "
             f"(from {plain(heading[min(len(row), len(heading) - 1)])} on they do not fit)."
         )
-    told = {name: value.strip() for name, value in zip(heading, row, strict=True)}
+    cells = {name: value.strip() for name, value in zip(heading, row, strict=True)}
     values: dict[str, Any] = {}
     for name, convert in COLUMNS.items():
-        value = told.get(name, "")
+        value = cells.get(name, "")
         try:
             values[name] = convert(value) if value or name in REQUIRED else None
         except ValueError as error:
             raise RequestError(
                 f"{path}, line {line}, column {name}: {plain(value)[:80]!r} is {error}."
             ) from error
-    return Entry(**_as_meant(values))
+    return Entry(**_in_samples(values))
 
 
-def _as_meant(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _in_samples(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Convert samples to units by the `below` of the table of units."""
     samples = values["samples_to_target"]
     for unit in _units() if samples is not None else ():
@@ -237,7 +237,7 @@ def _name(value: str) -> str:
 def _round(value: str) -> str:
     match = ROUND.fullmatch(value)
     if not match:
-        raise ValueError("no round such as v1.1")
+        raise ValueError("not a round such as v1.1")
     return f"v{match[1]}"
 
 
@@ -268,7 +268,7 @@ def _whole(value: str) -> int:
     """Whole number; some write 256.0."""
     number = _number(value, 0, 1e18)
     if number != int(number):
-        raise ValueError("no whole number")
+        raise ValueError("not a whole number")
     return int(number)
 
 
@@ -303,7 +303,7 @@ assert tuple(COLUMNS) == tuple(field.name for field in fields(Entry))
 DIGITS = {"samples_to_target": 0, "minutes": 4, "eval_share": 4, "init_minutes": 2}
 
 
-def _told(name: str, value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     """CSV cell of a value: short times keep as many digits as long ones."""
     if value is None:
         return ""

@@ -1,5 +1,6 @@
-"""Review questions on an entry beyond the rules: power logs, the named configuration file, the system description, and
-the same system in the previous round. All findings are for review; a question with a missing fact is not asked."""
+"""Review questions on an entry beyond the rules: power logs, the named configuration file, the system
+description, and the same system in the previous round. All findings are for review; a check whose facts are
+missing is skipped."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from train_bench.logs.log import Log
 from train_bench.logs.record import RunRecord
 
 SLOWEST_RATE_S = 1.5
-"""Median interval between two readings of power in seconds; the rules ask for one a second."""
+"""Largest median interval between two power readings, in seconds; the rules require one reading per
+second."""
 
 LONGEST_GAP_S = 3.0
 FEWEST_READINGS = 60
@@ -55,8 +57,8 @@ SETTING = re.compile(
     re.MULTILINE,
 )
 LARGEST_CONFIGURATION = 1_000_000
-MOST_TOLD = 4
-"""Changed settings listed of an entry."""
+MOST_CHANGES = 4
+"""Largest number of changed settings that a finding lists."""
 
 LONGEST_TOLD = 80
 """Length limit of a log's text in a sentence."""
@@ -100,7 +102,7 @@ def judge_closely(
     location: Location, *, rcp_folders: Sequence[Path], changes: Changes | None = None
 ) -> Judgement:
     """Judge like `judge_entry`, with the review questions on one entry."""
-    judgement = judge_entry(location, rcp_folders=rcp_folders, changes=changes, look=summarize_log)
+    judgement = judge_entry(location, rcp_folders=rcp_folders, changes=changes, summarize=summarize_log)
     questions = tuple(_of_entry(judgement))
     return replace(judgement, findings=(*judgement.findings, *questions))
 
@@ -109,16 +111,18 @@ def compare_with_previous_round(judgements: Sequence[Judgement]) -> list[Judgeme
     """The judgements of `judge_closely`, with a question where the same submitter has the same system and benchmark in
     an earlier round among them, the settings have changed, and the minutes differ."""
     earlier: dict[tuple[str | None, ...], Judgement] = {}
-    asked = {}
+    changed = {}
     for judgement in sorted(judgements, key=lambda one: _number(one.location.ruleset)):
         score = judgement.score
         name = (judgement.location.submitter, judgement.location.system, score.benchmark, score.division)
         before = earlier.get(name)
         if before is not None and before.location.ruleset != judgement.location.ruleset:
-            asked[judgement.location.folder] = tuple(_changed(before, judgement))
+            changed[judgement.location.folder] = tuple(_changed(before, judgement))
         if None not in name:
             earlier[name] = judgement
-    return [replace(one, findings=(*one.findings, *asked.get(one.location.folder, ()))) for one in judgements]
+    return [
+        replace(one, findings=(*one.findings, *changed.get(one.location.folder, ()))) for one in judgements
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +138,8 @@ class Question:
         """Plain data for strict JSON; a file of the entry's `folder` is named as it is called there."""
         file = Path(self.first.file)
         place = str(file.relative_to(folder)) if file.is_relative_to(folder) and file != folder else str(file)
-        told = self.first.as_json()
-        named = {name: told[name] for name in ("check", "key", "line", "message", "value")}
+        content = self.first.as_json()
+        named = {name: content[name] for name in ("check", "key", "line", "message", "value")}
         return named | {"findings": self.findings, "files": self.files, "file": place}
 
 
@@ -153,31 +157,31 @@ def questions(judgement: Judgement) -> tuple[Question, ...]:
 
 
 def _of_entry(judgement: Judgement) -> Iterator[Finding]:
-    location, records, looked = judgement.location, judgement.records, judgement.looked
+    location, records, summaries = judgement.location, judgement.records, judgement.summaries
     described = description_of(location)
-    for record, one in zip(records, looked, strict=True):
+    for record, one in zip(records, summaries, strict=True):
         yield from _text_for_truth(record, one)
-    yield from _runs_differ(records, looked)
-    yield from _batch(location, records, looked)
-    yield from _precision(location, described, records, looked)
-    yield from _configuration(location, records, looked)
+    yield from _runs_differ(records, summaries)
+    yield from _batch(location, records, summaries)
+    yield from _precision(location, described, records, summaries)
+    yield from _configuration(location, records, summaries)
     yield from _power(location, records, count_of(described, "number_of_nodes"))
 
 
-def _text_for_truth(record: RunRecord, looked: LogSummary) -> Iterator[Finding]:
-    for key, value, line in looked.texts:
+def _text_for_truth(record: RunRecord, summary: LogSummary) -> Iterator[Finding]:
+    for key, value, line in summary.texts:
         message = (
-            f"{key} is the text {value!r}, where true or false belongs; a program may take any text for true."
+            f"{key} is the text {value!r} instead of true or false; some programs take any text as true."
         )
         yield _finding(record.file, "text_for_truth", message, line=line, key=key, value=value)
 
 
-def _runs_differ(records: Sequence[RunRecord], looked: Sequence[LogSummary]) -> Iterator[Finding]:
+def _runs_differ(records: Sequence[RunRecord], summaries: Sequence[LogSummary]) -> Iterator[Finding]:
     """Runs of one entry are made by one program with one configuration."""
-    sources = [one.source for one in looked]
+    sources = [one.source for one in summaries]
     for key, values in (
         ("run_start", sources),
-        *((key, [one.values.get(key) for one in looked]) for key in OF_THE_PROGRAM),
+        *((key, [one.values.get(key) for one in summaries]) for key in OF_THE_PROGRAM),
     ):
         counted = Counter(value for value in values if value is not None)
         if len(counted) < 2:
@@ -186,25 +190,27 @@ def _runs_differ(records: Sequence[RunRecord], looked: Sequence[LogSummary]) -> 
         at = next(at for at, value in enumerate(values) if value not in (None, usual))
         what = "run_start is logged by" if key == "run_start" else f"{key} is"
         here, elsewhere = _short(values[at]), _short(usual)
-        message = f"{what} {here} here and {elsewhere} in most runs of the entry; was it the same program?"
+        message = (
+            f"{what} {here} here and {elsewhere} in most runs of the entry; did the same program train them?"
+        )
         yield _finding(records[at].file, "runs_differ", message, key=key, value=values[at])
 
 
 def _batch(
-    location: Location, records: Sequence[RunRecord], looked: Sequence[LogSummary]
+    location: Location, records: Sequence[RunRecord], summaries: Sequence[LogSummary]
 ) -> Iterator[Finding]:
     """Compare parallelism and batch size with the number of accelerators in the description."""
     accelerators, _ = accelerators_of(location)
-    if not accelerators or not looked:
+    if not accelerators or not summaries:
         return
-    file, values, batch_size = records[0].file, looked[0].values, records[0].global_batch_size
+    file, values, batch_size = records[0].file, summaries[0].values, records[0].global_batch_size
     degrees = {key: degree for key in PARALLELISM if (degree := _whole(values.get(key)))}
     of_a_copy = 1
     for degree in degrees.values():
         of_a_copy *= degree
     if accelerators % of_a_copy:
         named = " times ".join(f"{key} {degree}" for key, degree in degrees.items())
-        message = f"{named} does not divide the {accelerators} accelerators of the system's description."
+        message = f"{named} does not divide the {accelerators} accelerators of the system description."
         yield _finding(file, "parallelism", message, key=next(iter(degrees)), value=of_a_copy)
         return
     steps = _whole(values.get("gradient_accumulation_steps")) or 1
@@ -223,8 +229,8 @@ def _batch(
         shares = (batch_size / local, batch_size / local / steps)
         if not any(share >= 0.5 and _divides(share, accelerators) for share in shares):
             message = (
-                f"{key} is {local:g} and global_batch_size {batch_size}, which makes {shares[0]:g} parts; the system's "
-                f"description has {accelerators} accelerators."
+                f"{key} is {local:g} and global_batch_size {batch_size}, which makes {shares[0]:g} parts; "
+                f"the system description has {accelerators} accelerators."
             )
             yield _finding(file, "parallelism", message, key=key, value=local)
 
@@ -233,19 +239,21 @@ def _precision(
     location: Location,
     described: Mapping[str, Any],
     records: Sequence[RunRecord],
-    looked: Sequence[LogSummary],
+    summaries: Sequence[LogSummary],
 ) -> Iterator[Finding]:
     """Find a description whose precisions do not include the logged one."""
     texts = [value for key, value in described.items() if "memor" not in key and isinstance(value, str)]
     named = {_plain_precision(word) for word in PRECISIONS.findall(" ".join(texts).casefold())}
-    logged = looked[0].values.get(PRECISION[0]) if looked else None
+    logged = summaries[0].values.get(PRECISION[0]) if summaries else None
     if named and isinstance(logged, str) and _plain_precision(logged) not in named:
-        message = f"{PRECISION[0]} is {_short(logged)!r}; the system's description names {', '.join(sorted(named))}."
+        message = (
+            f"{PRECISION[0]} is {_short(logged)!r}; the system description lists {', '.join(sorted(named))}."
+        )
         yield _finding(records[0].file, "precision", message, key=PRECISION[0], value=logged)
 
 
 def _configuration(
-    location: Location, records: Sequence[RunRecord], looked: Sequence[LogSummary]
+    location: Location, records: Sequence[RunRecord], summaries: Sequence[LogSummary]
 ) -> Iterator[Finding]:
     """Check the configuration file that the logs name: it has to be in the submission and agree with them. A tree of
     results without source raises no question."""
@@ -254,19 +262,19 @@ def _configuration(
     source = location.folder.parents[2] / "benchmarks"
     if not source.is_dir():
         return
-    for record, one in zip(records, looked, strict=True):
+    for record, one in zip(records, summaries, strict=True):
         name = one.values.get(CONFIGURATION)
         if not isinstance(name, str):
             continue
         found = _files_below(source).get(name.replace("\\", "/").rpartition("/")[2], ())
         if not found:
-            message = f"No file below {source.name}/ of the submission has the name {_short(name)!r}."
+            message = f"The submission has no file {_short(name)!r} below {source.name}/."
             yield _finding(record.file, "configuration", message, key=CONFIGURATION, value=name)
             continue
         contradictions = [_contradiction(path, one.values) for path in found]
         if all(contradictions):
             key, logged, stated = contradictions[0] or ("", None, None)
-            message = f"{_short(name)} sets {key} to {stated:g}; the log has {logged:g}."
+            message = f"{_short(name)} sets {key} to {stated:g}, but the log has {logged:g}."
             yield _finding(record.file, "configuration", message, key=key, value=logged)
 
 
@@ -312,13 +320,13 @@ def _power(location: Location, records: Sequence[RunRecord], nodes: int | None) 
         named = {Path(file).stem for file in logs}
         others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in named)
         message = f"{len(without)} of {len(records)} runs have no power/result_N/node_K.txt"
-        message += f"; {plain(others[0])} is the name of none." if others else "."
+        message += f"; {plain(others[0])} belongs to no run." if others else "."
         yield _finding(without[0], "power_missing", message, value=len(without))
     for record in records:
         measured = logs[record.file]
         if measured and nodes is not None and len(measured) != nodes:
             message = (
-                f"There are power logs of {len(measured)} node(s); the system's description has {nodes}."
+                f"There are power logs of {len(measured)} node(s), but the system description has {nodes}."
             )
             yield _finding(str(measured[0].parent), "power_nodes", message, value=len(measured))
         for path in measured:
@@ -333,7 +341,7 @@ def _of_node(path: Path, record: RunRecord) -> Iterator[Finding]:
         if event.key == "power_reading" and (watts := plain_number(event.value)) is not None
     )
     if not readings:
-        yield _finding(str(path), "power_few", "There is no reading of power.", value=0)
+        yield _finding(str(path), "power_few", "The power log has no readings.", value=0)
         return
     times = [seconds for seconds, _ in readings]
     marks = {event.key: event.time_ms / 1000 for event in read.events}
@@ -342,18 +350,22 @@ def _of_node(path: Path, record: RunRecord) -> Iterator[Finding]:
     between = [after - before for before, after in itertools.pairwise(times)]
     if len(readings) < FEWEST_READINGS:
         message = (
-            f"There are {len(readings)} readings of power; with fewer than {FEWEST_READINGS} measure longer."
+            f"The power log has {len(readings)} readings; the rules suggest a longer measurement below "
+            f"{FEWEST_READINGS}."
         )
         yield _finding(str(path), "power_few", message, value=len(readings))
     if between and statistics.median(between) > SLOWEST_RATE_S:
-        message = f"Power is read every {statistics.median(between):.1f} s; the rules ask for every second."
+        message = (
+            f"Power was read every {statistics.median(between):.1f} s; the rules require a reading per "
+            "second."
+        )
         yield _finding(str(path), "power_rate", message, value=statistics.median(between))
     gaps = [*between, times[0] - begun, ended - times[-1]]
     if max(gaps) > LONGEST_GAP_S:
-        message = f"For {max(gaps):.1f} s there is no reading of power."
+        message = f"The power log has a gap of {max(gaps):.1f} s."
         yield _finding(str(path), "power_gap", message, value=max(gaps))
     if len(readings) >= CONSTANT and len({watts for _, watts in readings}) == 1:
-        message = f"All {len(readings)} readings are {readings[0][1]:g} W; a meter's differ."
+        message = f"All {len(readings)} readings are {readings[0][1]:g} W; readings of a power meter vary."
         yield _finding(str(path), "power_constant", message, value=readings[0][1])
     if record.started_ms is None or record.minutes is None:
         return
@@ -362,7 +374,7 @@ def _of_node(path: Path, record: RunRecord) -> Iterator[Finding]:
         late, early = max(0.0, begun - started), max(0.0, stopped - ended)
         message = f"Power was measured from {late:.1f} s after run_start to {early:.1f} s before run_stop."
         if begun > stopped or ended < started:
-            message = "Power was measured at another time than the run; do the clocks differ?"
+            message = "The power log does not overlap the run; check the clocks."
         yield _finding(str(path), "power_window", message, value=[late, early])
 
 
@@ -370,7 +382,7 @@ def _changed(before: Judgement, after: Judgement) -> Iterator[Finding]:
     old, new = before.score.olympic_minutes, after.score.olympic_minutes
     if not old or not new or max(old, new) / min(old, new) <= OTHER_MINUTES:
         return
-    had, has = _usual(before.looked), _usual(after.looked)
+    had, has = _usual(before.summaries), _usual(after.summaries)
     changes = [
         f"{key} {_short(had[key])} -> {_short(has[key])}"
         for key in sorted(had.keys() & has.keys())
@@ -378,19 +390,19 @@ def _changed(before: Judgement, after: Judgement) -> Iterator[Finding]:
     ]
     if not changes:
         return
-    more = f" and {len(changes) - MOST_TOLD} other settings" if len(changes) > MOST_TOLD else ""
+    more = f" and {len(changes) - MOST_CHANGES} other settings" if len(changes) > MOST_CHANGES else ""
     message = (
-        f"It took {new:.4g} min, in {before.location.ruleset} {old:.4g} min by the same name of the system. Changed: "
-        f"{', '.join(changes[:MOST_TOLD])}{more}."
+        f"It took {new:.4g} min, in {before.location.ruleset} {old:.4g} min for a system of the same name. "
+        f"Changed: {', '.join(changes[:MOST_CHANGES])}{more}."
     )
     yield _finding(str(after.location.folder), "round_before", message, value=round(new / old, 4))
 
 
-def _usual(looked: Iterable[LogSummary]) -> dict[str, Any]:
+def _usual(summaries: Iterable[LogSummary]) -> dict[str, Any]:
     """Settings of the majority of runs; measured values differ between runs and are no settings."""
     counted: dict[str, Counter[Any]] = {}
     runs = 0
-    for one in looked:
+    for one in summaries:
         runs += 1
         for key, value in one.values.items():
             counted.setdefault(key, Counter())[value] += 1

@@ -18,7 +18,7 @@ def figure(entry: Entry) -> Figure | None:
     traces = [
         _curve(used, "mean", "reference mean", "solid"),
         _curve(used, "bound", "lowest accepted mean", "dot"),
-        _curve(points, "upper_bound", "highest mean that is not too slow", "dashdot"),
+        _curve(points, "upper_bound", "highest accepted mean", "dashdot"),
         *_pruned([point for point in points if not point["used"]]),
         *_runs(result),
         *_verdict(result),
@@ -27,9 +27,9 @@ def figure(entry: Entry) -> Figure | None:
     return Figure(
         name="convergence",
         title=f"{unit.capitalize()} to converge against the reference",
-        about=f"{unit.capitalize()} to the target over the global batch size. Between two points the reference is "
-        f"interpolated. A submission whose mean lies below the lower bound converges too fast; above the upper one it "
-        f"converges too slowly, which is for review. RCP "
+        about=f"{unit.capitalize()} to the target over the global batch size. Between two points the "
+        "reference is interpolated. A submission whose mean is below the lower bound converges too "
+        "fast and fails; above the upper bound it converges too slowly, which is for review. RCP "
         f"{result['rcp']['verdict']}: {result['rcp']['message']}.",
         traces=traces,
         layout={
@@ -94,7 +94,7 @@ def _verdict(result: Mapping[str, Any]) -> list[Trace]:
     rcp = result["rcp"]
     marks = (
         ("mean of the runs", "submission_mean", "diamond"),
-        ("bound that was used", "bound", "line-ew-open"),
+        ("applied bound", "bound", "line-ew-open"),
     )
     return [
         {

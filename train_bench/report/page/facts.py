@@ -116,7 +116,7 @@ class Hyperparameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry: `result` is its object of `judge --json`, run by run beside `timelines` and `curves`.
+    """One entry: `result` is its object of `judge --json`, run by run as in `timelines` and `curves`.
 
     `apart` is the folder if another entry of the round has the same name, else empty. `size` is the number of
     accelerators of the system: from its description, else the ranks of a campaign; None if unknown. `cost` is in the
@@ -236,8 +236,8 @@ def entry_of(
     )
 
 
-def told_apart(entries: Sequence[Entry]) -> list[Entry]:
-    """Entries with their folders where names are ambiguous: the last part if that is unique."""
+def with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:
+    """Entries with their folders where names are ambiguous: the last part if it is unique."""
     alike = Counter((entry.name, entry.round) for entry in entries)
     folders = Counter((entry.name, entry.round, Path(entry.folder).name) for entry in entries)
     apart = []

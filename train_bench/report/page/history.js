@@ -24,7 +24,7 @@ function element(name, content = "", set = {}) {
 }
 const number = (value, text) => element("data", text, { value: String(value) });
 
-let lines, points, told;
+let lines, points, stored;
 
 function pointsOf(columns) {
   const names = Object.keys(columns);
@@ -39,9 +39,9 @@ function pointsOf(columns) {
 }
 
 function remark(point) {
-  const said = point.valid ? [] : [`NOT VALID: ${told.texts[point.reasons]}`];
+  const said = point.valid ? [] : [`NOT VALID: ${stored.texts[point.reasons]}`];
   if (point.copy_of !== null) said.push(`COPY: it has a log of ${point.copy_of}`);
-  if (told.texts[point.versions]) said.push(told.texts[point.versions]);
+  if (stored.texts[point.versions]) said.push(stored.texts[point.versions]);
   return said.join("; ");
 }
 
@@ -156,8 +156,8 @@ function drawFactors(kept) {
   });
   const missing = unique([across, up]).filter((name) => all.some((point) => !known(valueOf(point, name)))).map((name) => {
     const count = all.filter((point) => !known(valueOf(point, name))).length;
-    const why = { joules: " (no power logs)", cost: told.priced ? " (no price for the system)" : " (no --price-per-hour was given)" }[name] ?? "";
-    return `${NAMES[name]} of ${count} of ${all.length} is not known${why}`;
+    const why = { joules: " (no power logs)", cost: stored.priced ? " (no price for the system)" : " (no --price-per-hour was given)" }[name] ?? "";
+    return `${NAMES[name]} of ${count} of ${all.length} is unknown${why}`;
   });
   field("factors-note").textContent = missing.length ? `${missing.join("; ")}. These are not drawn.` : "";
 }
@@ -209,7 +209,7 @@ function drawResults(kept) {
   const latest = [...kept].sort((one, other) => by((point) => point.began)(other, one)).slice(0, MOST.results);
   table(
     "results",
-    ["Verdict", "Began (UTC)", "Line", "Round", "Revision", "Runs", "Score, min", "95 % interval", "Remarks"],
+    ["Verdict", "Began (UTC)", "Line", "Round", "Revision", "Runs", "Score, min", "95 % confidence interval", "Remarks"],
     latest.map((point) => [
       element("td", element("span", point.copy_of !== null ? "COPY" : point.valid ? "VALID" : "NOT VALID", { className: `badge ${point.joined ? "good" : "bad"}` })),
       element("td", date(point.began)),
@@ -230,15 +230,15 @@ function show(at) {
   const facts = [
     ["Result", `${point.copy_of !== null ? "COPY" : point.valid ? "VALID" : "NOT VALID"}, ${known(point.score_minutes) ? `score ${time(point.score_minutes)} min` : "no score"}`],
     ["Line", lines[point.line].title],
-    ["Began (UTC)", date(point.began) || "not known"],
-    ["Revision, host", `${point.revision ?? "not known"}, ${point.host ?? "not known"}`],
-    ["Energy", known(point.joules) ? `${point.joules.toFixed(1)} J, mean of the kept runs` : "not known: no power logs"],
-    ["Cost", known(point.cost) ? point.cost.toFixed(2) : told.priced ? "not known: no price for the system, or no score" : "not known: no price per hour was given"],
+    ["Began (UTC)", date(point.began) || "unknown"],
+    ["Revision, host", `${point.revision ?? "unknown"}, ${point.host ?? "unknown"}`],
+    ["Energy", known(point.joules) ? `${point.joules.toFixed(1)} J, mean of the kept runs` : "unknown: no power logs"],
+    ["Cost", known(point.cost) ? point.cost.toFixed(2) : stored.priced ? "unknown: no price for the system, or no score" : "unknown: no --price-per-hour"],
     ["Remarks", remark(point) || "none"],
     ["Logs in", point.page ? element("a", point.folder, { href: point.page }) : point.folder],
   ];
   const shown = [element("dl", facts.flatMap(([name, text]) => [element("dt", name), element("dd", text)]))];
-  const runs = told.runs[at];
+  const runs = stored.runs[at];
   if (runs) {
     const rows = runs.map(([run, seed, status, minutes, standing, findings, file]) =>
       element("tr", [
@@ -247,14 +247,14 @@ function show(at) {
         element("td", status),
         element("td", time(minutes), { className: "number" }),
         element("td", standing),
-        element("td", told.texts[findings] || "none", { className: "text" }),
+        element("td", stored.texts[findings] || "none", { className: "text" }),
         element("td", `${point.folder}/${file}`, { className: "text" }),
       ]),
     );
     const heads = ["Run", "Seed", "Status", "Minutes", "In the score", "Findings", "Log"].map((text) => element("th", text, { scope: "col" }));
     const inside = element("table", [element("thead", element("tr", heads)), element("tbody", rows)], { id: "runs-of-result" });
     shown.push(element("div", inside, { className: "scroll", tabIndex: 0 }));
-  } else shown.push(element("p", "The runs of this result are not in this page, which has those of the latest results alone.", { className: "note" }));
+  } else shown.push(element("p", "This page has only the runs of the latest results.", { className: "note" }));
   field("runs").replaceChildren(...shown);
   field("result").scrollIntoView({ block: "start" });
   field("result").focus({ preventScroll: true });
@@ -276,9 +276,9 @@ document.addEventListener("click", (event) => {
 });
 
 (async () => {
-  told = JSON.parse(await unpacked("history"));
-  lines = told.lines;
-  points = pointsOf(told.points);
+  stored = JSON.parse(await unpacked("history"));
+  lines = stored.lines;
+  points = pointsOf(stored.points);
   for (const id of ["benchmark", "submitter", "system", "kind"])
     for (const value of unique(lines.map((line) => line[id]).filter(Boolean)).sort()) field(id).append(element("option", value, { value }));
   if (!points.some((point) => lines[point.line].kind !== "published")) field("over").value = "ruleset";

@@ -10,21 +10,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from train_bench.report import history as told
+from train_bench.report import history as history_text
 from train_bench.report.findings import GRADES
 from train_bench.report.page.facts import price_of
 from train_bench.report.page.figure import Figure
 from train_bench.report.page.several import SIZE
 
 MOST_RUNS = 5_000
-"""Largest number of runs on the page: those of the latest results."""
+"""Largest number of runs on the page; those of the latest results are kept."""
 
 SCORES = Figure(
     name="scores",
     title="Scores",
-    about="A line joins valid results of the same task on the same system; of published rounds, entries of the same "
-    "submitter, family and number of accelerators. Bars are 95 % intervals. Crosses are NOT VALID and open diamonds a "
-    "COPY of other logs; both are joined with nothing, and those without a score stand below the axis.",
+    about="A line joins valid results of the same task on the same system; of published rounds, entries of "
+    "the same submitter, family and number of accelerators. Bars are 95 % confidence intervals. "
+    "Crosses are NOT VALID, open diamonds a COPY of other logs; neither is joined to a line, and "
+    "results without a score are below the axis.",
     traces=(),
     layout={"showlegend": True},
     height=440,
@@ -32,8 +33,8 @@ SCORES = Figure(
 FACTORS = Figure(
     name="factors",
     title="Two factors",
-    about="The latest valid result of each line. Over the size, lines join systems of one family of one submitter. "
-    "Between time, cost and energy, the dashed line joins the results of a task that no other is better than in both.",
+    about="The latest valid result of each line. Over the size, lines join systems of one family of one "
+    "submitter. Between time, cost and energy, the dashed line is the Pareto front of a task.",
     traces=(),
     layout={"showlegend": True},
     height=440,
@@ -86,12 +87,12 @@ def _line(line: Mapping[str, Any], families: dict[tuple[Any, ...], int]) -> dict
     of_family = ("kind", "benchmark", "target", "submitter", "division", "launcher", "device", "precision")
     family = (*(line[name] for name in of_family), line["ruleset"] if line["family"] else None, system)
     return {
-        "title": told.title(line),
+        "title": history_text.title(line),
         "kind": line["kind"],
         "benchmark": line["variant"] or line["benchmark"],
         "task": f"{line['benchmark']}, {line['target']}",
         "submitter": line["submitter"],
-        "system": told.system(line) or "not known",
+        "system": history_text.system(line) or "unknown",
         "size": line["accelerators"] or line["ranks"],
         "nodes": line["nodes"],
         "family": families.setdefault(family, len(families)),
@@ -126,5 +127,5 @@ def _run(run: Mapping[str, Any], text: Callable[[Sequence[str]], int]) -> list[A
         f"{GRADES.get(grade, grade)} [{check}] {message}{f' ({count} times)' if count > 1 else ''}"
         for grade, check, count, message in json.loads(run["findings"])
     ]
-    told = (run["run"], run["seed"], run["status"], run["minutes"], standing, text(found), run["file"])
-    return list(told)
+    row = (run["run"], run["seed"], run["status"], run["minutes"], standing, text(found), run["file"])
+    return list(row)

@@ -24,7 +24,7 @@ def _row(job: Job, record: RunRecord | None) -> Mapping[str, Any]:
         return row
     grows = not job.result_file.exists()
     began = record.started_ms
-    state = ("is being trained" if record.status == DIED else "ends") if grows else record.status
+    state = ("is running" if record.status == DIED else "ends") if grows else record.status
     return row | {
         "state": state,
         "minutes": record.minutes,

@@ -41,8 +41,8 @@ def _waterfall(content: Mapping[str, Any]) -> Figure:
     return Figure(
         name="waterfall",
         title="Where the window goes",
-        about="From what computing takes at the measured peaks to the whole window, in percent of it; the parts "
-        "add up to 100.",
+        about="Waterfall from compute at the measured peaks to the whole window, in percent; the parts add "
+        "up to 100.",
         traces=[
             {
                 "type": "bar",
@@ -80,7 +80,10 @@ def _icicle(content: Mapping[str, Any]) -> Figure:
     return Figure(
         name="icicle",
         title="Modules",
-        about="Forward and backward pass by module, as wide as a module and those below it take of the window.",
+        about=(
+            "Forward and backward pass by module; a width is the share of the window of a module with its "
+            "submodules."
+        ),
         traces=[
             {
                 "type": "icicle",

@@ -10,16 +10,18 @@ from train_bench.report.page.figure import ACCENT, MUTED, SERIES, Figure, axis
 MOST_TYPES = 30
 
 
-def figures(told: Mapping[str, Any]) -> list[Figure]:
+def figures(content: Mapping[str, Any]) -> list[Figure]:
     """All figures of the page."""
-    return [_dominance(told), _tree(told), _classes(told)]
+    return [_dominance(content), _tree(content), _classes(content)]
 
 
-def _dominance(told: Mapping[str, Any]) -> Figure:
+def _dominance(content: Mapping[str, Any]) -> Figure:
     return Figure(
         name="dominance",
         title="Types of operators",
-        about="The share of the operators' time that the dearest types hold together, by their number.",
+        about=(
+            "Cumulative share of the operators' time, by number of operator types, the most expensive first."
+        ),
         traces=[
             {
                 "type": "scatter",
@@ -34,7 +36,7 @@ def _dominance(told: Mapping[str, Any]) -> Figure:
                 },
                 "hovertemplate": "%{text}: %{y:.1f} %<extra></extra>",
             }
-            for at, row in enumerate(told["profiles"])
+            for at, row in enumerate(content["profiles"])
         ],
         layout={
             "showlegend": True,
@@ -45,22 +47,22 @@ def _dominance(told: Mapping[str, Any]) -> Figure:
     )
 
 
-def _tree(told: Mapping[str, Any]) -> Figure:
+def _tree(content: Mapping[str, Any]) -> Figure:
     """Dendrogram: an angle for each join, as far right as the distance of its members."""
-    rows = {name: number for number, name in enumerate(told["order"])}
-    places = [(0.0, float(rows[row["name"]])) for row in told["profiles"]]
+    rows = {name: number for number, name in enumerate(content["order"])}
+    places = [(0.0, float(rows[row["name"]])) for row in content["profiles"]]
     xs: list[float | None] = []
     ys: list[float | None] = []
-    for join in told["joins"]:
+    for join in content["joins"]:
         (left, low), (right, high) = places[join["left"]], places[join["right"]]
         xs += [left, join["distance"], join["distance"], right, None]
         ys += [low, low, high, high, None]
         places.append((join["distance"], (low + high) / 2))
     return Figure(
         name="tree",
-        title="Which are alike",
-        about="Profiles and groups of them join at the mean cosine distance between the shares that classes of "
-        "operators have of their time.",
+        title="Similarity",
+        about="Average-linkage clustering by the cosine distance between the shares of operator classes in "
+        "the time.",
         traces=[
             {
                 "type": "scatter",
@@ -79,20 +81,20 @@ def _tree(told: Mapping[str, Any]) -> Figure:
     )
 
 
-def _classes(told: Mapping[str, Any]) -> Figure:
-    kinds = list(told["profiles"][0]["classes"])
-    names = [row["name"] for row in told["profiles"]]
+def _classes(content: Mapping[str, Any]) -> Figure:
+    kinds = list(content["profiles"][0]["classes"])
+    names = [row["name"] for row in content["profiles"]]
     return Figure(
         name="classes",
         title="Classes of operators",
-        about="The share that each class has of the operators' time.",
+        about="Share of each operator class in the operators' time.",
         traces=[
             {
                 "type": "bar",
                 "orientation": "h",
                 "name": kind,
                 "y": names,
-                "x": [row["classes"][kind] * 100 for row in told["profiles"]],
+                "x": [row["classes"][kind] * 100 for row in content["profiles"]],
                 "marker": {"color": SERIES[at] if at < len(SERIES) else MUTED},
                 "hovertemplate": f"%{{y}}, {kind}: %{{x:.1f}} %<extra></extra>",
             }

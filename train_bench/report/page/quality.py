@@ -42,7 +42,7 @@ def _figure(entry: Entry, threshold: Threshold) -> Figure:
         name=f"quality {threshold.metric}",
         title=f"Quality against time: {threshold.metric}",
         about=f"{threshold.metric} at every evaluation of every run, over {entry.unit.name} since run_start. "
-        f"The target is {threshold}. Dotted runs are not in the mean.",
+        f"The target is {threshold}. Dotted runs are not part of the mean.",
         traces=[*traces, _target(threshold, entry.unit.of(longest))],
         layout=_layout(threshold, entry.unit),
     )

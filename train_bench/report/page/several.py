@@ -84,9 +84,9 @@ def scaling(entries: Sequence[Entry]) -> Figure | None:
     return Figure(
         name="scaling",
         title="Scaling over system size",
-        about="Score over the number of accelerators (ranks, where no description says it), of all submitters and "
-        "rounds; crosses are NOT VALID. Lines join the sizes of one system of one submitter and round. Dotted: ideal "
-        "scaling from the smallest system of the benchmark.",
+        about="Score over the number of accelerators (ranks, where there is no system description), of all "
+        "submitters and rounds; crosses are NOT VALID. Lines join the sizes of one system of one "
+        "submitter and round. Dotted: ideal scaling from the smallest system of the benchmark.",
         traces=traces,
         layout={
             "showlegend": True,
@@ -123,7 +123,7 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
     return Figure(
         name="rounds",
         title="Change over rounds",
-        about="The best valid score of each round, by benchmark, whatever the size of the system.",
+        about="The best valid score of each round, by benchmark, over systems of all sizes.",
         traces=traces,
         layout={
             "showlegend": True,
@@ -178,9 +178,13 @@ def pareto(
     return Figure(
         name=f"pareto {name}",
         title=f"Time and {name}",
-        about=f"Score and {title} of each entry; the dashed line joins valid ones that no other of the benchmark is "
-        "better than in both."
-        + (f" Entries that lack one of them, or have no other beside them: {missing}." if missing else ""),
+        about=f"Score and {title} of each entry; the dashed line is the Pareto front of the valid entries of "
+        "a benchmark."
+        + (
+            f" Entries that lack one of them, or are the only one of their benchmark: {missing}."
+            if missing
+            else ""
+        ),
         traces=[trace for trace in traces if trace["x"]],
         layout={
             "showlegend": True,

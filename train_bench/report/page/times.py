@@ -36,7 +36,7 @@ def where(entry: Entry) -> Figure | None:
     return Figure(
         name="phases",
         title="Where the time went",
-        about=f"{unit.name.capitalize()} of each run, by what was going on."
+        about=f"{unit.name.capitalize()} of each run, by phase."
         + (
             ""
             if apart
@@ -82,13 +82,13 @@ def spread(entry: Entry) -> Figure:
         name = f"olympic mean {unit.of(mean):.4g} {unit.symbol}"
         traces.append(_level(ends, mean, unit, name, "solid", ACCENT))
     for bound, what in zip(result["ci95_minutes"] or (), ("lower", "upper"), strict=False):
-        name = f"{what} end of the 95 % interval of the score"
+        name = f"{what} end of the 95 % confidence interval of the score"
         traces.append(_level(ends, bound, unit, name, "dot", MUTED))
     return Figure(
         name="spread",
         title="Spread of the runs",
-        about="Time-to-train of every run. Crosses are left out of the olympic mean, the dotted lines are the "
-        "95 % interval of the score.",
+        about="Time-to-train of every run. Crosses are left out of the olympic mean, the dotted lines are "
+        "the 95 % confidence interval of the score.",
         traces=traces,
         layout={
             "showlegend": True,
@@ -147,8 +147,8 @@ def factors(entry: Entry) -> Figure | None:
     return Figure(
         name="factors",
         title="The two factors of time-to-train",
-        about="How much training a run needed and how fast it went. Runs above the dashed line are faster than "
-        "the olympic mean.",
+        about="Samples to the target and samples per second of each run. Runs above the dashed line are "
+        "faster than the olympic mean.",
         traces=traces,
         layout={
             "showlegend": True,

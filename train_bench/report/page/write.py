@@ -28,10 +28,10 @@ from train_bench.logs.record import RunRecord
 from train_bench.report.accept import HEADINGS, SUMMARY, longer, row
 from train_bench.report.findings import GRADES
 from train_bench.report.page import convergence, history, live, profile, profiles, quality, several, times
-from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_unit, told_apart
+from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_unit, with_distinct_names
 from train_bench.report.page.figure import Figure, not_valid, standing
 from train_bench.report.profile import in_sentences, profiles_in_sentences
-from train_bench.report.review import NOT_ASKED
+from train_bench.report.review import NOT_CHECKED
 
 HERE = Path(__file__).parent
 SEVERAL = "several"
@@ -51,7 +51,7 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
         entry_of(judgement, anchor=f"entry-{number}", options=options, rcp_folders=rcp_folders)
         for number, judgement in enumerate(judgements)
     ]
-    entries = in_one_unit(told_apart(entries))
+    entries = in_one_unit(with_distinct_names(entries))
     figures = {entry.anchor: _figures(entry) for entry in entries}
     figures[SEVERAL] = several.figures(entries) if len(entries) > 1 else []
     return _rendered(
@@ -73,21 +73,21 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
     )
 
 
-def review_page(told: Mapping[str, Any], path: Path) -> str:
+def review_page(content: Mapping[str, Any], path: Path) -> str:
     """The page of a reviewed round, the object that `review --json` prints."""
     script = _script("page.js")
     return _rendered(
         "review.html",
-        told=told,
+        content=content,
         path=str(path),
-        not_asked=NOT_ASKED,
+        not_checked=NOT_CHECKED,
         policy=_policy(script),
         script=script,
     )
 
 
 def history_page(
-    told: Mapping[str, Any],
+    content: Mapping[str, Any],
     runs_of: Callable[[Sequence[str]], Sequence[Sequence[Mapping[str, Any]]]],
     *,
     filters: Sequence[str] = (),
@@ -96,11 +96,11 @@ def history_page(
 ) -> str:
     """The page of a history, the object that `history --json` prints. `runs_of` gives the runs of entries by their
     folders, `pages` the addresses of their own pages if these are served."""
-    data = history.data(told, runs_of, prices or {}, pages or {})
+    data = history.data(content, runs_of, prices or {}, pages or {})
     figures = (history.SCORES, history.FACTORS)
     return _rendered(
         "history.html",
-        store=told["store"],
+        store=content["store"],
         filters=filters,
         lines=len(data["lines"]),
         results=len(data["points"]["line"]),
@@ -127,26 +127,26 @@ def profile_page(content: Mapping[str, Any]) -> str:
     )
 
 
-def profiles_page(told: Mapping[str, Any]) -> str:
+def profiles_page(content: Mapping[str, Any]) -> str:
     """The page of several profiles, the object that `profile A B C --json` prints."""
-    figures = profiles.figures(told)
+    figures = profiles.figures(content)
     return _rendered(
         "profiles.html",
-        told=told,
-        sentences=list(profiles_in_sentences(told))[1:],
+        content=content,
+        sentences=list(profiles_in_sentences(content))[1:],
         figures=figures,
         figures_json=_as_json({"profiles": [figure.as_json() for figure in figures]}),
         **_drawing(),
     )
 
 
-def write_acceptance(told: Mapping[str, Any], to: Path) -> None:
+def write_acceptance(content: Mapping[str, Any], to: Path) -> None:
     """Write the page of an acceptance, the object that `accept --json` prints. It has no script."""
     files.write(
         to,
         _rendered(
             "accept.html",
-            told=told,
+            content=content,
             headings=HEADINGS,
             row=row,
             longer=longer,
@@ -202,8 +202,8 @@ def list_page(
     named: Sequence[tuple[str, Path]], *, total: int, folder: Path | None, store: Path | None
 ) -> str:
     """Index page of `train-bench web`."""
-    told = [(name, str(path)) for name, path in named]
-    return _rendered("list.html", named=told, total=total, folder=folder, store=store, policy=_policy())
+    entries = [(name, str(path)) for name, path in named]
+    return _rendered("list.html", named=entries, total=total, folder=folder, store=store, policy=_policy())
 
 
 def _drawing(own: str | None = None) -> dict[str, Any]:
