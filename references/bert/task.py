@@ -20,7 +20,7 @@ from train_bench.references.bert.quality import count_words
 from train_bench.references.bert.recipe import optimizer_of, schedule_of
 from train_bench.references.bert.weights import load_start_weights
 from train_bench.references.parts import loading, stream
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.task import DataFacts
 
 
@@ -106,7 +106,7 @@ class Task(TrainingTask[Config, data.Batch]):
         """`MLM_accuracy`: the share of all masked words of the evaluation set that the model ranks first; NaN once the
         loss or a logit is NaN or infinite."""
         counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
-        counts[2] = ~torch.isfinite(self._last_loss)
+        counts[2] = non_finite(self._last_loss)
         right, masked, broken = self._reduce_over_eval(self._count, counts).tolist()
         return Quality(metrics={"MLM_accuracy": math.nan if broken else right / masked})
 

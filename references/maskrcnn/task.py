@@ -125,9 +125,9 @@ class Task(TrainingTask[Config, Batch]):
                 rows += results(each, int(annotations.image_ids[number]), size, (height, width))
         for row in rows:
             row["category_id"] = int(annotations.category_ids[row["category_id"] - 1])
-        broken = float(parallel.sum((~torch.isfinite(self._last_loss)).float()))
+        diverged = self._has_diverged()
         every = coco_ap.gathered(parallel, rows)
-        if broken or self._truth is None:
+        if diverged or self._truth is None:
             return Quality(metrics={"BBOX": math.nan, "SEGM": math.nan})
         kinds = {"BBOX": "bbox", "SEGM": "segm"}
         return Quality(

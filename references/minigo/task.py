@@ -22,6 +22,7 @@ from train_bench.references.minigo.quality import Match
 from train_bench.references.minigo.recipe import loss_of, optimizer_of, schedule_of
 from train_bench.references.minigo.selfplay import Infer, Record, SelfPlay, seed_of_generation
 from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.training import non_finite
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 from train_bench.warm_up import without_trace
@@ -233,7 +234,7 @@ class Task:
             derive(self._seed, "match", self._generation),
         )
         self._forward.train()
-        broken = int(not torch.isfinite(self._last_loss))
+        broken = int(non_finite(self._last_loss))
         total, diverged = parallel.sum(torch.tensor([won, broken], device=parallel.device)).tolist()
         return Quality(metrics={"win_rate": math.nan if diverged else total / games})
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from train_bench.references.parts import arrays, loading, stream
@@ -62,8 +61,3 @@ class ArrayTask(TrainingTask[C, Batch]):
     def _total(self, zeros: Tensor) -> Tensor:
         """The sum of `_measure` over the whole evaluation set, of all ranks; `zeros` has its shape and type."""
         return self._reduce_over_eval(self._measure, zeros.to(self._parallel.device))
-
-    def _has_diverged(self) -> bool:
-        """True if the latest loss of any rank is NaN or infinite."""
-        broken = (~torch.isfinite(self._last_loss)).to(torch.int64).view(1)
-        return bool(self._parallel.sum(broken).item())

@@ -57,6 +57,11 @@ C = TypeVar("C", bound=TrainingConfig)
 B = TypeVar("B")
 
 
+def non_finite(*tensors: Tensor) -> Tensor:
+    """() int64: 1 if a value of `tensors` is NaN or infinite, else 0."""
+    return torch.stack([~torch.isfinite(tensor).all() for tensor in tensors]).any().long()
+
+
 class TrainingTask(ABC, Generic[C, B]):
     """Training with configuration `C` on micro-batches of type `B`.
 
@@ -118,7 +123,7 @@ class TrainingTask(ABC, Generic[C, B]):
     @abstractmethod
     def evaluate(self) -> Quality:
         """Metrics of the whole evaluation set, which `self._evaluation()` gives, on rank 0 at least; NaN once
-        `_last_loss` is not finite on any rank."""
+        `self._has_diverged()`."""
 
     # The contract.
 
@@ -299,6 +304,11 @@ class TrainingTask(ABC, Generic[C, B]):
         for batch in self._evaluation():
             total = total + measure(batch)
         return self._parallel.sum(total)
+
+    def _has_diverged(self, *outputs: Tensor) -> bool:
+        """True if the latest loss or a value of `outputs` is NaN or infinite on any rank. One collective; an
+        evaluation that has a sum of its own adds `non_finite` to it."""
+        return bool(self._parallel.sum(non_finite(self._last_loss, *outputs)).item())
 
     def _derived(self, purpose: str, *numbers: int) -> int:
         """A seed for `purpose` that follows from the run's."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from train_bench.quality import Quality
 from train_bench.references.parts import loading, stream
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet, tensor_names
@@ -76,7 +76,7 @@ class Task(TrainingTask[Config, examples.Batch]):
         """`top1` over the whole evaluation set by running batch-norm statistics; NaN once the loss or
         a prediction is not finite."""
         counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
-        counts[2] = ~torch.isfinite(self._last_loss)
+        counts[2] = non_finite(self._last_loss)
         correct, seen, broken = self._reduce_over_eval(self._count, counts).tolist()
         return Quality(metrics={"top1": math.nan if broken else correct / seen})
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from train_bench.quality import Quality
 from train_bench.references.parts import backbone_weights, box_quality, coco_ap, loading, prepared, stream
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.references.retinanet import data
 from train_bench.references.retinanet.anchors import anchors
 from train_bench.references.retinanet.config import Config
@@ -100,17 +100,17 @@ class Task(TrainingTask[Config, data.Batch]):
     def evaluate(self) -> Quality:
         """`mAP` over the whole evaluation set; NaN once the loss or an answer of the network is not finite. Rank 0's
         answer counts."""
-        broken = (~torch.isfinite(self._last_loss)).long()
+        diverged = non_finite(self._last_loss)
         detections = []
         for images, indices in self._evaluation():
             codes, logits = self._infer(self._normalized(images))
-            broken += ~(torch.isfinite(codes).all() & torch.isfinite(logits).all())
+            diverged += non_finite(codes, logits)
             for index, places, kinds in zip(indices, codes, logits, strict=True):
                 if index < len(self._val.images):
                     boxes = detect(places, kinds, self._levels, self.config.model.image_size)
                     number = int(self._val.images[index])
                     detections.append(box_quality.rows(boxes, self._val.annotations, number))
-        if self._parallel.sum(broken).item():
+        if self._parallel.sum(diverged).item():
             return Quality(metrics={"mAP": math.nan})
         precision = box_quality.average_precision(self._truth, detections, self._parallel)
         return Quality(metrics={"mAP": precision})

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from train_bench.parallel import Parallel
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.references.parts.transducer_loss import transducer_loss
 from train_bench.references.rnnt import data
 from train_bench.references.rnnt.config import Config
@@ -117,9 +117,7 @@ class Task(TrainingTask[Config, data.Batch]):
     def evaluate(self) -> Quality:
         """`WER` of the averaged weights over the whole evaluation set; NaN once the loss or an averaged weight
         is not finite."""
-        broken = not all(
-            bool(torch.isfinite(value).all()) for value in (self._last_loss, *self._average.parameters())
-        )
+        broken = int(non_finite(self._last_loss, *self._average.parameters()))
         errors = words = 0
         for features, frame_counts, transcripts in self._evaluation():
             for wanted, symbols in zip(transcripts, self._decoded(features, frame_counts), strict=True):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from train_bench.quality import Quality
 from train_bench.references.parts import backbone_weights, box_quality, coco_ap, loading, prepared, stream
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.references.ssd import data
 from train_bench.references.ssd.config import Config
 from train_bench.references.ssd.detections import detect
@@ -98,17 +98,17 @@ class Task(TrainingTask[Config, data.Batch]):
     def evaluate(self) -> Quality:
         """`mAP` over the whole evaluation set by running batch-norm statistics; NaN once the loss or an
         answer of the network is not finite. Rank 0's answer counts."""
-        broken = (~torch.isfinite(self._last_loss)).long()
+        diverged = non_finite(self._last_loss)
         detections = []
         for images, indices in self._evaluation():
             offsets, logits = self._infer(self._normalized(images))
-            broken += ~(torch.isfinite(offsets).all() & torch.isfinite(logits).all())
+            diverged += non_finite(offsets, logits)
             for index, places, kinds in zip(indices.tolist(), offsets, logits, strict=True):
                 if index < len(self._val.images):
                     boxes = detect(places, kinds, self._prior_there)
                     number = int(self._val.images[index])
                     detections.append(box_quality.rows(boxes, self._val.annotations, number))
-        if self._parallel.sum(broken).item():
+        if self._parallel.sum(diverged).item():
             return Quality(metrics={"mAP": math.nan})
         precision = box_quality.average_precision(self._truth, detections, self._parallel)
         return Quality(metrics={"mAP": precision})

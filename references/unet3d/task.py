@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
 from train_bench.references.parts import loading
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.references.unet3d import data, quality
 from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.loss import dice_and_cross_entropy
@@ -83,12 +83,12 @@ class Task(TrainingTask[Config, data.Batch]):
         """
         device, classes = self._parallel.device, self.config.model.num_classes
         scores = torch.zeros(len(self._eval_set.volumes), classes - 1, dtype=torch.float64, device=device)
-        broken = (~torch.isfinite(self._last_loss)).double()
+        diverged = non_finite(self._last_loss)
         for index, *pair in self._evaluation():
             logits, truth = self._segment(*(part.to(device, non_blocking=True) for part in pair))
             scores[index] = quality.dice_per_class(logits.argmax(dim=0), truth[0], classes)
-            broken += ~torch.isfinite(logits).all()
-        table = self._parallel.sum(torch.cat([scores.flatten(), broken.view(1)])).cpu()
+            diverged += non_finite(logits)
+        table = self._parallel.sum(torch.cat([scores.flatten(), diverged.view(1)])).cpu()
         dice = table[:-1].view_as(scores).mean(dim=0).mean()
         return Quality(metrics={"DICE": math.nan if table[-1] else float(dice)})
 

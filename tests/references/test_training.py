@@ -256,3 +256,11 @@ def test_a_checkpoint_is_mapped_and_copied_to_where_the_weights_are(tmp_path: Pa
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     with pytest.raises(RequestError, match="global_batch_size 4 cannot be divided among 1 ranks with 3"):
         built(steps=3)
+
+
+def test_a_run_has_diverged_once_its_loss_or_an_output_is_not_finite() -> None:
+    task, finite = built(), torch.zeros(3)
+    assert not task._has_diverged() and not task._has_diverged(finite, finite.long())
+    assert task._has_diverged(finite, torch.tensor([0.0, math.inf]))
+    task._last_loss = torch.tensor(math.nan)
+    assert task._has_diverged() and task._has_diverged(finite)

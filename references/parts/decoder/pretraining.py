@@ -22,7 +22,7 @@ from train_bench.references.parts.decoder import data
 from train_bench.references.parts.decoder.config import Config
 from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_of
 from train_bench.references.parts.decoder.weights import load_start_weights
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.task import DataFacts
 
 C = TypeVar("C", bound=Config)
@@ -87,7 +87,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
     def evaluate(self) -> Quality:
         """`log_perplexity`: the mean over all tokens of the evaluation set; NaN once the loss is not finite."""
         start = torch.zeros(2, dtype=torch.float64, device=self._parallel.device)
-        start[0] = torch.where(torch.isfinite(self._last_loss), 0.0, math.nan)
+        start[0] = torch.where(non_finite(self._last_loss) > 0, math.nan, 0.0)
         nats, count = self._reduce_over_eval(self._count, start).tolist()
         return Quality(metrics={"log_perplexity": nats / count})
 

@@ -121,8 +121,7 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
             end = seen + len(batch[0])
             scores[seen:end], labels[seen:end] = self._score(batch), batch[0].bool()
             seen = end
-        broken = ~torch.isfinite(scores).all() | ~torch.isfinite(self._last_loss)
-        if int(self._parallel.sum(broken.long())):
+        if self._has_diverged(scores):
             return Quality(metrics={"AUC": math.nan})
         return Quality(metrics={"AUC": roc_auc(scores.cpu().numpy(), labels.numpy(), self._parallel)})
 
