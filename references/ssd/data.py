@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.parts import (
@@ -114,15 +114,12 @@ class TrainingSet(Dataset):
     def __getitem__(self, item: tuple[int, int]) -> Example:
         index, position = item
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
-        number, owner = int(self.split.images[index]), self._owner(index)
-        annotations = self.split.annotations
-        rows = annotations.rows(owner)
-        height, width = annotations.sizes[owner]
-        boxes = annotations.boxes[rows].astype(np.float64) / [width, height, width, height]
+        number = int(self.split.images[index])
+        boxes, labels = self.split.objects(index, permuted=self.data.permute_labels)
         pixels, kept, boxes = for_training(
             self.split.pixels(number), boxes, self.data, self.side, self.max_samples, rng
         )
-        return pixels, boxes.astype(np.float32), annotations.labels[rows][kept]
+        return pixels, boxes.astype(np.float32), labels[kept]
 
     def collate(self, examples: list[Example]) -> Batch:
         """Stack, match: all images at once."""
@@ -130,10 +127,6 @@ class TrainingSet(Dataset):
         images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)
         every_box, every_label = (torch.from_numpy(np.concatenate(each)) for each in (boxes, labels))
         return images, *match(every_box, every_label, [len(each) for each in labels], self.prior)
-
-    def _owner(self, index: int) -> int:
-        """The image whose boxes an image has: itself, or with `permute_labels` the next one."""
-        return int(self.split.images[(index + self.data.permute_labels) % len(self.split.images)])
 
     @property
     def stored(self) -> Split:
@@ -151,6 +144,11 @@ class EvaluationSet(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         number = int(self.split.images[index % len(self.split.images)])
         return for_evaluation(self.split.pixels(number), self.side), index
+
+    def collate(self, examples: list[tuple[Tensor, int]]) -> list[Tensor]:
+        """Images and their indices, as tensors."""
+        batch: list[Tensor] = default_collate(examples)
+        return batch
 
     @property
     def stored(self) -> Split:
