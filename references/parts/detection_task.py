@@ -1,12 +1,12 @@
 """Detection by one network of two outputs: `class Task(DetectionTask[Config, Batch])` adds the benchmark's part of a
 `TrainingTask`.
 
-    _build_model()          model and optimizer; `place_network(network, unused)` loads and moves it
+    build_model()           model and optimizer; `place_network(network, unused)` loads and moves it
     synthetic(samples)      a synthetic micro-batch
     open_splits()           the images of training and evaluation
     training_set(split)     augmented images with boxes, and `collate`
     evaluation_set(split)   images with their index, and `collate`
-    _train_step(batches)    one iteration
+    train_step(batches)     one iteration
     normalize(images)       what the network is given
     detect(boxes, logits)   the boxes that are found in one image
 """
@@ -75,7 +75,7 @@ class DetectionTask(TrainingTask[C, B]):
     def place_network(self, network: nn.Module, *, unused: tuple[str, ...]) -> None:
         """Load the configured start weights into `network.backbone`, but for those whose names begin with one of
         `unused`, and move the network to this rank's device, in the configured memory layout."""
-        config, device = self.config, self._parallel.device
+        config, device = self.config, self.parallel.device
         self._means, self._deviations = (
             255.0 * torch.tensor(values, device=device).view(1, 3, 1, 1)
             for values in (config.data.means, config.data.deviations)
@@ -86,24 +86,24 @@ class DetectionTask(TrainingTask[C, B]):
             backbone_weights.load(network.get_submodule("backbone"), file, unused=unused)
         network.to(device).to(memory_format=self._layout)
 
-    def _warm_up(self) -> None:
-        self._run_warmup(self.synthetic(self._local_batch_size))
+    def warm_up(self) -> None:
+        self.run_warmup(self.synthetic(self.local_batch_size))
         images = self.synthetic(self.config.data.eval_batch_size)[0]
-        boxes, logits = self._infer(self.normalize(images))
+        boxes, logits = self.infer(self.normalize(images))
         self.detect(boxes[0], logits[0])
 
     def open_data(self) -> DataFacts:
         """Find and check the images, start the loaders; rank 0 reads the truth of the evaluation."""
-        data_config, parallel = self.config.data, self._parallel
+        data_config, parallel = self.config.data, self.parallel
         train, self._val = self.open_splits()
         self._truth: COCO | None = coco_ap.index(self._val.path) if parallel.rank == 0 else None
         train_set, eval_set = self.training_set(train), self.evaluation_set(self._val)
-        order = stream.Shuffled(samples=len(train.images), seed=self._seed)
+        order = stream.Shuffled(samples=len(train.images), seed=self.seed)
         count, every = len(self._val.images), len(self._val.annotations.image_ids)
         mine = stream.evaluation_order(count, data_config.eval_batch_size, parallel.rank, parallel.size)
-        fingerprint = self._use_loaders(
+        fingerprint = self.use_loaders(
             loading.loader(
-                train_set, data_config, parallel.device, self._sampler(order), collate=train_set.collate
+                train_set, data_config, parallel.device, self.sampler(order), collate=train_set.collate
             ),
             loading.loader(
                 eval_set, data_config, parallel.device, mine, collate=eval_set.collate, padding_from=count
@@ -114,21 +114,21 @@ class DetectionTask(TrainingTask[C, B]):
 
     def standardize(self, images: Tensor) -> Tensor:
         """uint8 (n, 3, height, width) images on this rank's device as float32, without mean and of deviation 1."""
-        there = images.to(self._parallel.device, non_blocking=True).float()
+        there = images.to(self.parallel.device, non_blocking=True).float()
         return (there - self._means) / self._deviations
 
     def evaluate(self) -> Quality:
         """`mAP` over the whole evaluation set, with the running statistics of batch norm; NaN once the loss or an
         output of the network is not finite. Rank 0's value counts."""
-        diverged = non_finite(self._last_loss)
+        diverged = non_finite(self.last_loss)
         detections: list[np.ndarray] = []
-        for images, indices in self._evaluation():
-            boxes, logits = self._infer(self.normalize(images))
+        for images, indices in self.evaluation_batches():
+            boxes, logits = self.infer(self.normalize(images))
             diverged += non_finite(boxes, logits)
             detections += self._rows(indices, boxes, logits)
-        if self._parallel.sum(diverged).item():
+        if self.parallel.sum(diverged).item():
             return Quality(metrics={"mAP": math.nan})
-        precision = box_quality.average_precision(self._truth, detections, self._parallel)
+        precision = box_quality.average_precision(self._truth, detections, self.parallel)
         return Quality(metrics={"mAP": precision})
 
     def _rows(self, indices: Sequence[int] | Tensor, boxes: Tensor, logits: Tensor) -> list[np.ndarray]:

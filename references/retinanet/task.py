@@ -22,8 +22,8 @@ from train_bench.references.retinanet.recipe import optimizer_of, schedule_of
 class Task(DetectionTask[Config, data.Batch]):
     """The benchmark `retinanet` and its smaller scale."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        config, parallel = self.config, self._parallel
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        config, parallel = self.config, self.parallel
         self._schedule = schedule_of(config)
         self._levels = [level.to(parallel.device) for level in anchors(config.model)]
         self._anchors = torch.cat(self._levels)
@@ -43,21 +43,24 @@ class Task(DetectionTask[Config, data.Batch]):
         """Images of any size with their boxes."""
         config = self.config
         return data.TrainingSet(
-            split=split, data=config.data, side=config.model.image_size, seed=self._derived("augmentation")
+            split=split,
+            data=config.data,
+            side=config.model.image_size,
+            seed=self.derived_seed("augmentation"),
         )
 
     def evaluation_set(self, split: data.Split) -> data.EvaluationSet:
         """Images of any size."""
         return data.EvaluationSet(split=split)
 
-    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+    def train_step(self, batches: Iterator[data.Batch]) -> None:
         """The loss is the mean over the global batch."""
-        device = self._parallel.device
-        for images, *truth in self._micro_batches(batches):
+        device = self.parallel.device
+        for images, *truth in self.micro_batches(batches):
             boxes, labels = ([each.to(device, non_blocking=True) for each in part] for part in truth)
-            codes, logits = self._forward(self.normalize(images))
-            self._backward(focal_loss(codes.float(), logits.float(), boxes, labels, self._anchors))
-        self._optimizer_step(self._schedule(self._optimizer_steps))
+            codes, logits = self.forward(self.normalize(images))
+            self.backward(focal_loss(codes.float(), logits.float(), boxes, labels, self._anchors))
+        self.step(self._schedule(self.optimizer_steps))
 
     def normalize(self, images: Sequence[Tensor]) -> Tensor:
         """uint8 images on this rank's device as float32, without mean and of deviation 1, then all of one size, by

@@ -21,13 +21,13 @@ from train_bench.references.ssd.recipe import optimizer_of, schedule_of
 class Task(DetectionTask[Config, data.Batch]):
     """The benchmark `ssd` and its smaller scales."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        config, parallel = self.config, self._parallel
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        config, parallel = self.config, self.parallel
         self._schedule = schedule_of(config)
         self._prior = priors(config.model)
         self._prior_there = self._prior.to(parallel.device)
         network = SSD(config.model)
-        self._tensor_names = tensor_names(network)  # 119 for the full model
+        self.tensor_names = tensor_names(network)  # 119 for the full model
         self.place_network(network, unused=UNUSED)
         model = parallel.batch_norm(network, ranks=config.batch_norm_ranks(parallel.size))
         return model, optimizer_of(model, config.hyperparameters)
@@ -48,20 +48,20 @@ class Task(DetectionTask[Config, data.Batch]):
             prior=self._prior,
             side=self.config.model.image_size,
             max_samples=self.config.hyperparameters.max_samples,
-            seed=self._derived("augmentation"),
+            seed=self.derived_seed("augmentation"),
         )
 
     def evaluation_set(self, split: data.Split) -> data.EvaluationSet:
         """Whole images, resized."""
         return data.EvaluationSet(split=split, side=self.config.model.image_size)
 
-    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+    def train_step(self, batches: Iterator[data.Batch]) -> None:
         """The loss is the mean over the global batch."""
-        for images, *truth in self._micro_batches(batches):
-            targets, classes = (part.to(self._parallel.device, non_blocking=True) for part in truth)
-            offsets, logits = self._forward(self.normalize(images))
-            self._backward(multibox_loss(offsets.float(), logits.float(), targets, classes))
-        self._optimizer_step(self._schedule(self._optimizer_steps))
+        for images, *truth in self.micro_batches(batches):
+            targets, classes = (part.to(self.parallel.device, non_blocking=True) for part in truth)
+            offsets, logits = self.forward(self.normalize(images))
+            self.backward(multibox_loss(offsets.float(), logits.float(), targets, classes))
+        self.step(self._schedule(self.optimizer_steps))
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 images on this rank's device as float32, without mean and of deviation 1."""

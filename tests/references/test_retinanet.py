@@ -226,11 +226,11 @@ def test_it_trains_on_openimages_from_start_weights_with_frozen_norms(openimages
     losses = []
     for step in range(1, 51):
         task.train_until(mark(4 * step))
-        losses.append(float(task._last_loss))
+        losses.append(float(task.last_loss))
     assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
     moved = {
         name
-        for name, value in task._model.backbone.state_dict().items()
+        for name, value in task.model.backbone.state_dict().items()
         if not torch.equal(value, start[name])
     }
     frozen = {
