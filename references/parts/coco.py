@@ -453,6 +453,18 @@ class Split:
         return mapped(self.folder / self.annotations.file_names[self.images[index]])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSet:
+    """Samples that are read from a split; a benchmark adds `__getitem__`."""
+
+    split: Split
+
+    @property
+    def stored(self) -> Split:
+        """The stored samples."""
+        return self.split
+
+
 def update_digest(digest: Any, split: Split) -> None:
     """Feed a hash with all pixels and boxes of a split. Refuses images that are missing, corrupt or of another size
     than their annotation file states."""

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.parts import backbone_weights, coco, coco_folder, digit_scenes, prepared
@@ -88,10 +87,9 @@ def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSet(Dataset):
+class TrainingSet(coco.SplitSet):
     """Images with their boxes, by (index, position); the position decides whether one is flipped."""
 
-    split: Split
     data: Data
     side: int
     seed: int
@@ -112,17 +110,10 @@ class TrainingSet(Dataset):
         """See `lists`."""
         return lists(examples)
 
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationSet(Dataset):
+class EvaluationSet(coco.SplitSet):
     """Images with their index; an index beyond the end is padding."""
-
-    split: Split
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         number = int(self.split.images[index % len(self.split.images)])
@@ -131,11 +122,6 @@ class EvaluationSet(Dataset):
     def collate(self, examples: list[tuple[object, ...]]) -> tuple[list[object], ...]:
         """See `lists`."""
         return lists(examples)
-
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
 
 
 def channels_first(pixels: np.ndarray) -> Tensor:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import default_collate
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.parts import (
@@ -100,11 +100,10 @@ def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSet(Dataset):
+class TrainingSet(coco.SplitSet):
     """Augmented images with their boxes, by (index, position); the position decides the augmentation. `collate` gives
     the targets of all prior boxes."""
 
-    split: Split
     data: Data
     prior: Tensor
     side: int
@@ -128,17 +127,11 @@ class TrainingSet(Dataset):
         every_box, every_label = (torch.from_numpy(np.concatenate(each)) for each in (boxes, labels))
         return images, *match(every_box, every_label, [len(each) for each in labels], self.prior)
 
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationSet(Dataset):
+class EvaluationSet(coco.SplitSet):
     """Images with their index; an index beyond the end is padding."""
 
-    split: Split
     side: int
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
@@ -149,11 +142,6 @@ class EvaluationSet(Dataset):
         """Images and their indices, as tensors."""
         batch: list[Tensor] = default_collate(examples)
         return batch
-
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:
