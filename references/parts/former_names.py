@@ -45,11 +45,14 @@ METHODS = {
     "_rate": "rate",
 }
 
+HERE = f"{__package__}."
+
 
 class FormerNames:
     """A class whose subclasses may define methods and attributes, and find them, under former names.
 
-    A method has both names in the class that defines it, so that `super()` works with either.
+    A method has both names in the class that defines it, so that `super()` works with either. Where no class of these
+    parts has a method, its names are the benchmark's own.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -59,18 +62,19 @@ class FormerNames:
                 setattr(cls, name, vars(cls)[former])
                 delattr(cls, former)
         for former, name in METHODS.items():
-            _give_both_names(cls, former, name)
+            if any(name in vars(owner) for owner in cls.__mro__ if owner.__module__.startswith(HERE)):
+                _give_both_names(cls, former, name)
 
 
 def _give_both_names(cls: type, former: str, name: str) -> None:
     """Abstract methods are left with their name alone, or nothing could define them under the other."""
     methods: Mapping[str, Any] = next(
-        (vars(owner) for owner in cls.__mro__ if {former, name} & vars(owner).keys()), {}
+        vars(owner) for owner in cls.__mro__ if {former, name} & vars(owner).keys()
     )
-    if former in methods and name not in methods:
+    if name not in methods:
         setattr(cls, name, methods[former])
-    elif name in methods and not getattr(methods[name], "__isabstractmethod__", False):
-        setattr(cls, former, methods.get(former, methods[name]))
+    elif former not in methods and not getattr(methods[name], "__isabstractmethod__", False):
+        setattr(cls, former, methods[name])
 
 
 def _alias(name: str) -> property:

@@ -117,6 +117,33 @@ def test_a_hook_may_come_from_a_class_that_is_no_task(name: str) -> None:
     assert trained(kind).iterations == 10
 
 
+def test_of_several_classes_the_first_that_has_a_method_gives_it() -> None:
+    class Plain(Task):
+        pass
+
+    class Twice(Task):
+        def backward(self, loss: Tensor) -> None:
+            super().backward(2 * loss)
+
+    both = type("Both", (Plain, Twice), {})
+    assert both.backward is Twice.backward and both._backward is Twice.backward
+
+
+def test_names_that_only_other_parts_have_are_the_benchmarks_own() -> None:
+    class Own(Task):
+        def total(self) -> int:
+            return 1
+
+        def rate(self) -> float:
+            return 0.5
+
+    class Other(Own):
+        def _total(self) -> int:
+            return 2
+
+    assert Other.total is Own.total and not hasattr(Own, "_rate")
+
+
 def in_former_names(text: str) -> str:
     """The source of a task with the names that it would have had before."""
     for former, name in {**ATTRIBUTES, **METHODS}.items():
