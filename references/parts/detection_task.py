@@ -42,10 +42,10 @@ class ImageSet(loading.Samples, Protocol):
 class DetectionTask(TrainingTask[C, B]):
     """Detection whose quality is the COCO AP of boxes, computed on rank 0.
 
-    _val         the evaluation's split
-    _truth       its annotations, on rank 0
-    _layout      memory format of images and network
-    _means, _deviations   (1, 3, 1, 1), in the units of uint8 images
+    layout               memory format of images and network
+    _means, _deviations  (1, 3, 1, 1), in the units of uint8 images
+    _val                 the evaluation's split
+    _truth               its annotations, on rank 0
     """
 
     @abstractmethod
@@ -80,11 +80,11 @@ class DetectionTask(TrainingTask[C, B]):
             255.0 * torch.tensor(values, device=device).view(1, 3, 1, 1)
             for values in (config.data.means, config.data.deviations)
         )
-        self._layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
+        self.layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
         file = config.start_weights_file()
         if file is not None:
             backbone_weights.load(network.get_submodule("backbone"), file, unused=unused)
-        network.to(device).to(memory_format=self._layout)
+        network.to(device).to(memory_format=self.layout)
 
     def warm_up(self) -> None:
         self.run_warmup(self.synthetic(self.local_batch_size))

@@ -74,7 +74,7 @@ class Task(DetectionTask[Config, data.Batch]):
             if there.shape[2:] != side:
                 there = functional.interpolate(there, size=side, mode="bilinear", align_corners=False)
             found.append(there)
-        return torch.cat(found).contiguous(memory_format=self._layout)
+        return torch.cat(found).contiguous(memory_format=self.layout)
 
     def detect(self, boxes: Tensor, logits: Tensor) -> box_quality.Detections:
         """The boxes in one image, from codes of the anchors and logits."""

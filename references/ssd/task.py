@@ -65,7 +65,7 @@ class Task(DetectionTask[Config, data.Batch]):
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 images on this rank's device as float32, without mean and of deviation 1."""
-        return self.standardize(images).contiguous(memory_format=self._layout)
+        return self.standardize(images).contiguous(memory_format=self.layout)
 
     def detect(self, boxes: Tensor, logits: Tensor) -> box_quality.Detections:
         """The boxes in one image, from offsets to the prior boxes and logits."""
