@@ -93,8 +93,8 @@ def _ours(name: str, config: Any, samples: Any) -> Step:
     """A training step of the reference's task, as the harness has it taken."""
     task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
     task.build(SEED, inline.join(_job(config)))
-    task._forward.train()
-    return lambda: task._train_step(iter([samples]))
+    task.forward.train()
+    return lambda: task.train_step(iter([samples]))
 
 
 def _job(config: Any) -> Job:

@@ -252,14 +252,14 @@ def _models(reference: str, change: Callable[[Any], Any]) -> None:
 
         module.optimizer_of = optimizer_of
         return
-    built = module.Task._build_model
+    built = module.Task.build_model
 
     def build_model(self: Any) -> Any:
         model, optimizer = built(self)
         change(model)
         return model, optimizer
 
-    module.Task._build_model = build_model
+    module.Task.build_model = build_model
 
 
 def frozen_tensor(reference: str) -> None:
@@ -290,12 +290,12 @@ def summed_over_the_wrong_count(reference: str) -> None:
         proper_loss = module.loss_of
         module.loss_of = lambda logits, *rest: proper_loss(logits, *rest) * len(logits) / (len(logits) + 1)
         return
-    proper = source._backward
+    proper = source.backward
 
     def backward(self: Any, loss: Any) -> None:
-        proper(self, loss * self._local_batch_size / (self._local_batch_size + 1))
+        proper(self, loss * self.local_batch_size / (self.local_batch_size + 1))
 
-    source._backward = backward
+    source.backward = backward
 
 
 def one_lost_sample(reference: str) -> None:
@@ -400,7 +400,7 @@ def shorter_window(reference: str) -> None:
 def wrong_mask_rate(reference: str) -> None:
     """A masked word fewer counts in every example."""
     task = _task(reference)
-    proper = task.Task._on_device
+    proper = task.Task.on_device
 
     def on_device(self: Any, batch: Any) -> Any:
         found = proper(self, batch)
@@ -408,7 +408,7 @@ def wrong_mask_rate(reference: str) -> None:
         weights[:, 0] = 0
         return found._replace(weights=weights)
 
-    task.Task._on_device = on_device
+    task.Task.on_device = on_device
 
 
 def trust_ratio(reference: str) -> None:
@@ -443,13 +443,13 @@ def training_mode_in_evaluation(reference: str) -> None:
 
 def fewer_evaluated(reference: str) -> None:
     """The last batch of the evaluation set is left out."""
-    proper = training.TrainingTask._evaluation
+    proper = training.TrainingTask.evaluation_batches
 
     def evaluation(self: Any) -> Any:
         for batch, _ in itertools.pairwise(proper(self)):
             yield batch
 
-    training.TrainingTask._evaluation = evaluation  # type: ignore[method-assign]
+    training.TrainingTask.evaluation_batches = evaluation  # type: ignore[method-assign]
 
 
 def average_lags(reference: str) -> None:
@@ -467,8 +467,8 @@ def gradients_of_one_rank(reference: str) -> None:
 def summed_gradients(reference: str) -> None:
     """Micro-batches are added up and not averaged."""
     source: Any = training.TrainingTask
-    proper = source._backward
-    source._backward = lambda self, loss: proper(self, loss * self._microbatches)
+    proper = source.backward
+    source.backward = lambda self, loss: proper(self, loss * self.microbatches)
 
 
 ACCUMULATED = ("benchmark.hyperparameters.gradient_accumulation_steps=2",)

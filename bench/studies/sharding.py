@@ -75,7 +75,7 @@ def rank(way: str, ranks: int, steps: int, width: int, out: Path) -> None:
         return sum(own_part(one).nbytes for one in tensors if one is not None)
 
     def stepped(**options: Any) -> bool:
-        gradients.append(held(weight.grad for weight in task._model.parameters()))
+        gradients.append(held(weight.grad for weight in task.model.parameters()))
         return step(**options)
 
     gradients: list[int] = []
@@ -85,10 +85,10 @@ def rank(way: str, ranks: int, steps: int, width: int, out: Path) -> None:
     for number in range(steps):
         batch = data.synthetic(config.benchmark, share * ranks) + number
         mine = (batch % config.benchmark.model.vocabulary).split(share)[parallel.rank]
-        task._train_step(iter([mine]))
-        losses.append(float(parallel.mean(task._last_loss)))
-    state = [one for of in task._optimizer.state.values() for one in of.values()]
-    sizes = {"weights": held(task._model.parameters()), "gradients": max(gradients), "state": held(state)}
+        task.train_step(iter([mine]))
+        losses.append(float(parallel.mean(task.last_loss)))
+    state = [one for of in task.optimizer.state.values() for one in of.values()]
+    sizes = {"weights": held(task.model.parameters()), "gradients": max(gradients), "state": held(state)}
     gathered = parallel.gather_objects(sizes)
     if gathered is not None:
         largest = {kind: max(one[kind] for one in gathered) for kind in KINDS}

@@ -42,28 +42,28 @@ class Denoiser(nn.Module):
 class Task(ArrayTask[Config]):
     """What makes this benchmark; the rest is in `train_bench/references/parts/training.py`."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        model = Denoiser(self.config.model.channels).to(self._parallel.device)
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = Denoiser(self.config.model.channels).to(self.parallel.device)
         return model, Adam(model.parameters(), lr=self.config.hyperparameters.opt_base_learning_rate)
 
-    def _synthetic(self, samples: int) -> Batch:
+    def synthetic(self, samples: int) -> Batch:
         noise = torch.linspace(-1.0, 1.0, samples * 64).view(samples, 64)
         return noise, torch.arange(samples) % len(KEPT), noise + 0.5
 
-    def _train_step(self, batches: Iterator[Batch]) -> None:
-        for batch in self._micro_batches(batches):
-            noise, levels, seen = self._on_device(batch)
-            self._backward(functional.mse_loss(self._forward(seen, levels), noise))
-        self._optimizer_step()
+    def train_step(self, batches: Iterator[Batch]) -> None:
+        for batch in self.micro_batches(batches):
+            noise, levels, seen = self.on_device(batch)
+            self.backward(functional.mse_loss(self.forward(seen, levels), noise))
+        self.step()
 
-    def _measure(self, batch: Batch) -> Tensor:
+    def measure(self, batch: Batch) -> Tensor:
         """float64 (2,): squared errors, and how many pixels they are of."""
-        noise, levels, seen = self._on_device(batch)
-        with self._parallel.inference():
-            errors = (self._forward(seen, levels) - noise).double().square()
+        noise, levels, seen = self.on_device(batch)
+        with self.parallel.inference():
+            errors = (self.forward(seen, levels) - noise).double().square()
         return torch.stack([errors.sum(), torch.ones_like(errors).sum()])
 
     def evaluate(self) -> Quality:
         """`noise_mse`, the mean squared error of a pixel of noise, over the whole evaluation set."""
-        errors, pixels = self._total(torch.zeros(2, dtype=torch.float64)).tolist()
-        return Quality(metrics={"noise_mse": math.nan if self._has_diverged() else errors / pixels})
+        errors, pixels = self.total(torch.zeros(2, dtype=torch.float64)).tolist()
+        return Quality(metrics={"noise_mse": math.nan if self.has_diverged() else errors / pixels})

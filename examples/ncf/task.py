@@ -44,32 +44,32 @@ class NeuMF(nn.Module):
 class Task(ArrayTask[Config]):
     """What makes this benchmark; the rest is in `train_bench/references/parts/training.py`."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        model = NeuMF(self.config.model).to(self._parallel.device)
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = NeuMF(self.config.model).to(self.parallel.device)
         return model, Adam(model.parameters(), lr=self.config.hyperparameters.opt_base_learning_rate)
 
-    def _synthetic(self, samples: int) -> Batch:
+    def synthetic(self, samples: int) -> Batch:
         rows = torch.arange(samples)
         return rows % self.config.model.items, (rows % 2).float(), rows % self.config.model.users
 
-    def _warm_up(self) -> None:
-        self._run_warmup(self._synthetic(self._local_batch_size))
+    def warm_up(self) -> None:
+        self.run_warmup(self.synthetic(self.local_batch_size))
 
-    def _train_step(self, batches: Iterator[Batch]) -> None:
-        for batch in self._micro_batches(batches):
-            items, labels, users = self._on_device(batch)
-            self._backward(functional.binary_cross_entropy_with_logits(self._forward(users, items), labels))
-        self._optimizer_step()
+    def train_step(self, batches: Iterator[Batch]) -> None:
+        for batch in self.micro_batches(batches):
+            items, labels, users = self.on_device(batch)
+            self.backward(functional.binary_cross_entropy_with_logits(self.forward(users, items), labels))
+        self.step()
 
-    def _measure(self, batch: Batch) -> Tensor:
+    def measure(self, batch: Batch) -> Tensor:
         """int64 (2,): users whose chosen item is among the best, and users."""
-        candidates, places, users = self._on_device(batch)
-        with self._parallel.inference():
-            scores = self._forward(users[:, None].expand_as(candidates), candidates)
+        candidates, places, users = self.on_device(batch)
+        with self.parallel.inference():
+            scores = self.forward(users[:, None].expand_as(candidates), candidates)
         better = (scores >= scores.gather(1, places[:, None])).sum(dim=1)  # itself among them
         return torch.stack([(better <= 10).sum(), torch.ones_like(places).sum()])
 
     def evaluate(self) -> Quality:
         """`hr_at_10`, the share of users whose chosen item is among the ten best, over all users."""
-        hits, seen = self._total(torch.zeros(2, dtype=torch.int64)).tolist()
-        return Quality(metrics={"hr_at_10": math.nan if self._has_diverged() else hits / seen})
+        hits, seen = self.total(torch.zeros(2, dtype=torch.int64)).tolist()
+        return Quality(metrics={"hr_at_10": math.nan if self.has_diverged() else hits / seen})

@@ -20,26 +20,26 @@ from train_bench.references.bert.quality import count_words
 from train_bench.references.bert.recipe import optimizer_of, schedule_of
 from train_bench.references.bert.weights import load_start_weights
 from train_bench.references.parts import loading, stream
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.task import DataFacts
 
 
 class Task(TrainingTask[Config, data.Batch]):
     """The benchmark `bert` and its smaller scales."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config = self.config
         _refuse_shapes(config)
         self._schedule = schedule_of(config.hyperparameters)
         model = Bert(config.model)
-        self._tensor_names = tensor_names(model)  # 398 for BERT-Large
+        self.tensor_names = tensor_names(model)  # 398 for BERT-Large
         if config.start_weights is not None:
             load_start_weights(model, Path(config.start_weights))
-        model.to(self._parallel.device)
+        model.to(self.parallel.device)
         return model, optimizer_of(model, config.hyperparameters)
 
-    def _warm_up(self) -> None:
-        self._run_warmup(self.synthetic(self._local_batch_size))
+    def warm_up(self) -> None:
+        self.run_warmup(self.synthetic(self.local_batch_size))
         self._count(data.synthetic(self.config, self.config.data.eval_batch_size))
 
     def synthetic(self, samples: int, *, share: float = 1.0) -> data.Batch:
@@ -59,15 +59,15 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def open_data(self) -> DataFacts:
         """Find and check the examples, start the loaders."""
-        config, parallel = self.config, self._parallel
+        config, parallel = self.config, self.parallel
         train, val = data.open_examples(config)
         packed, device = config.data.pack, parallel.device
         train_set = data.BatchSet(examples=train, permuted=config.data.permute_labels, pack=packed)
         eval_set = data.BatchSet(examples=val, pack=packed)
-        order = data.Shuffle(samples=len(train), seed=self._seed)
+        order = data.Shuffle(samples=len(train), seed=self.seed)
         mine = stream.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
-        fingerprint = self._use_loaders(
-            loading.loader(train_set, config.data, device, self._sampler(order), collate=None),
+        fingerprint = self.use_loaders(
+            loading.loader(train_set, config.data, device, self.sampler(order), collate=None),
             loading.loader(eval_set, config.data, device, mine, collate=None, padding_from=len(val)),
         )
         # At full scale the training set has no stated size: there the log reports the samples consumed.
@@ -76,19 +76,19 @@ class Task(TrainingTask[Config, data.Batch]):
     def train_until(self, mark: Mark) -> Progress:
         """Dropout follows the seed, the rank and the iteration that the call begins with, so that a run continues
         exactly from a checkpoint between calls."""
-        torch.manual_seed(self._derived("dropout", self._parallel.rank, self._iterations))
+        torch.manual_seed(self.derived_seed("dropout", self.parallel.rank, self.iterations))
         return super().train_until(mark)
 
-    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+    def train_step(self, batches: Iterator[data.Batch]) -> None:
         """Masked words and the next sentence: each loss is a mean over its predictions in the micro-batch."""
-        for micro_batch in self._micro_batches(batches):
-            batch = self._on_device(micro_batch)
+        for micro_batch in self.micro_batches(batches):
+            batch = self.on_device(micro_batch)
             logits = self._logits(batch)
-            self._backward(pretraining_loss(logits, batch.words, batch.weights, batch.random_next))
-        self._optimizer_step(self._schedule(self._optimizer_steps), clip_norm=self.config.clip_norm)
+            self.backward(pretraining_loss(logits, batch.words, batch.weights, batch.random_next))
+        self.step(self._schedule(self.optimizer_steps), clip_norm=self.config.clip_norm)
 
-    def _on_device(self, batch: data.Batch) -> data.Batch:
-        device = self._parallel.device
+    def on_device(self, batch: data.Batch) -> data.Batch:
+        device = self.parallel.device
         there = {
             name: part.to(device, non_blocking=True)
             for name, part in batch._asdict().items()
@@ -97,7 +97,7 @@ class Task(TrainingTask[Config, data.Batch]):
         return data.Batch(**there)
 
     def _logits(self, batch: data.Batch) -> Logits:
-        logits: Logits = self._forward(
+        logits: Logits = self.forward(
             batch.tokens, batch.segments, batch.lengths, batch.positions, batch.packing
         )
         return logits
@@ -105,14 +105,14 @@ class Task(TrainingTask[Config, data.Batch]):
     def evaluate(self) -> Quality:
         """`MLM_accuracy`: the share of all masked words of the evaluation set that the model ranks first; NaN once the
         loss or a logit is NaN or infinite."""
-        counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
-        counts[2] = ~torch.isfinite(self._last_loss)
-        right, masked, broken = self._reduce_over_eval(self._count, counts).tolist()
+        counts = torch.zeros(3, dtype=torch.int64, device=self.parallel.device)
+        counts[2] = non_finite(self.last_loss)
+        right, masked, broken = self.reduce_over_eval(self._count, counts).tolist()
         return Quality(metrics={"MLM_accuracy": math.nan if broken else right / masked})
 
     def _count(self, batch: data.Batch) -> Tensor:
-        batch = self._on_device(batch)
-        with self._parallel.inference():
+        batch = self.on_device(batch)
+        with self.parallel.inference():
             logits = self._logits(batch)
         return count_words(logits.words, batch.words, batch.weights)
 

@@ -20,14 +20,14 @@ from train_bench.references.parts.recommendation.training import RecommendationT
 class Task(RecommendationTask[Config]):
     """The benchmark `dlrm` and its smaller scales."""
 
-    def _build_model(self) -> tuple[DLRM, torch.optim.Optimizer]:
-        parallel = self._parallel
-        self._tensor_names = tensor_names(
+    def build_model(self) -> tuple[DLRM, torch.optim.Optimizer]:
+        parallel = self.parallel
+        self.tensor_names = tensor_names(
             self.config.model
         )  # all tables as one, and 8 layers of the full model
         model = DLRM(
             self.config.model,
-            seed=self._seed,
+            seed=self.seed,
             rank=parallel.rank,
             ranks=parallel.size,
             device=parallel.device,
@@ -38,8 +38,8 @@ class Task(RecommendationTask[Config]):
         """A synthetic micro-batch; reads no data."""
         return data.synthetic(self.config, samples)
 
-    def _batching(self) -> Callable[[np.ndarray], Batch]:
+    def batching(self) -> Callable[[np.ndarray], Batch]:
         return partial(data.as_batch, model=self.config.model)
 
-    def _rate(self) -> float:
-        return learning_rate(self._optimizer_steps + 1, self.config.hyperparameters)
+    def rate(self) -> float:
+        return learning_rate(self.optimizer_steps + 1, self.config.hyperparameters)

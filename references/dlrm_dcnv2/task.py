@@ -18,11 +18,11 @@ from train_bench.references.parts.recommendation.training import RecommendationT
 class Task(RecommendationTask[Config]):
     """The benchmark `dlrm_dcnv2` and its smaller scales."""
 
-    def _build_model(self) -> tuple[Network, torch.optim.Optimizer]:
-        parallel, hyperparameters = self._parallel, self.config.hyperparameters
+    def build_model(self) -> tuple[Network, torch.optim.Optimizer]:
+        parallel, hyperparameters = self.parallel, self.config.hyperparameters
         model = Network(
             self.config.model,
-            seed=self._seed,
+            seed=self.seed,
             rank=parallel.rank,
             ranks=parallel.size,
             device=parallel.device,
@@ -39,8 +39,8 @@ class Task(RecommendationTask[Config]):
         """A synthetic micro-batch; reads no data."""
         return data.synthetic(self.config, samples)
 
-    def _batching(self) -> Callable[[np.ndarray], Batch]:
+    def batching(self) -> Callable[[np.ndarray], Batch]:
         return data.batching(self.config)
 
-    def _rate(self) -> float:
+    def rate(self) -> float:
         return self.config.hyperparameters.opt_base_learning_rate

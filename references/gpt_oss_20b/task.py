@@ -20,7 +20,7 @@ ALIGNED = 8
 class Task(PretrainingTask[Config]):
     """The benchmark `gpt_oss_20b` and its smaller scale."""
 
-    def _network(self) -> nn.Module:
+    def build_network(self) -> nn.Module:
         _refuse_experts(self.config.model)
         self._decoder = Decoder(self.config.model)
         return self._decoder
@@ -29,7 +29,7 @@ class Task(PretrainingTask[Config]):
         """As any; tells how evenly the experts were chosen in the latest micro-batch of each rank: the entropy in nats,
         a mean over layers, which is the logarithm of the number of experts where all are chosen alike."""
         progress = super().train_until(mark)
-        load = self._parallel.sum(self._decoder.load())
+        load = self.parallel.sum(self._decoder.load())
         shares = load / load.sum(dim=1, keepdim=True)
         entropy = -torch.special.xlogy(shares, shares).sum(dim=1).mean()
         return replace(progress, extras={"expert_load_entropy": entropy.item()})

@@ -22,7 +22,7 @@ from train_bench.references.parts.decoder.weights import load_start_weights
 class Task(ArrayTask[Config]):
     """The benchmark `llama2_70b_lora` and its smaller scale. Batches are labels and tokens."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config, given = self.config, self.config.hyperparameters
         config.model.check()
         if given.lora_rank < 1:
@@ -33,34 +33,34 @@ class Task(ArrayTask[Config]):
         if start is not None:
             load_start_weights(model, start)
         add_adapters(model, rank=given.lora_rank, alpha=given.lora_alpha, dropout=config.model.lora_dropout)
-        model.to(self._parallel.device)
-        self._tensor_names = [name for name, one in model.named_parameters() if one.requires_grad]
+        model.to(self.parallel.device)
+        self.tensor_names = [name for name, one in model.named_parameters() if one.requires_grad]
         return model, optimizer_of(model, given)
 
-    def _synthetic(self, samples: int) -> Batch:
+    def synthetic(self, samples: int) -> Batch:
         return data.synthetic(self.config, samples)
 
-    def _train_step(self, batches: Iterator[Batch]) -> None:
+    def train_step(self, batches: Iterator[Batch]) -> None:
         """The mean over the tokens of the micro-batch that count. What is dropped follows the seed, the rank and the
         iteration, so that a run that was saved goes on as it would have."""
-        torch.manual_seed(self._derived("dropout", self._parallel.rank, self._iterations))
-        for batch in self._micro_batches(batches):
-            labels, tokens = self._on_device(batch)
-            logits = self._forward(tokens.long())
-            self._backward(_nats(logits, labels, reduction="mean"))
+        torch.manual_seed(self.derived_seed("dropout", self.parallel.rank, self.iterations))
+        for batch in self.micro_batches(batches):
+            labels, tokens = self.on_device(batch)
+            logits = self.forward(tokens.long())
+            self.backward(_nats(logits, labels, reduction="mean"))
         clip_norm = self.config.hyperparameters.opt_gradient_clip_norm
-        self._optimizer_step(self._schedule(self._optimizer_steps), clip_norm=clip_norm)
+        self.step(self._schedule(self.optimizer_steps), clip_norm=clip_norm)
 
     def evaluate(self) -> Quality:
         """`eval_loss`: the mean over sequences of the mean over their tokens that count; NaN once the loss is not
         finite."""
-        nats, count = self._total(torch.zeros(2, dtype=torch.float64)).tolist()
-        return Quality(metrics={"eval_loss": math.nan if self._has_diverged() else nats / count})
+        nats, count = self.total(torch.zeros(2, dtype=torch.float64)).tolist()
+        return Quality(metrics={"eval_loss": math.nan if self.has_diverged() else nats / count})
 
-    def _measure(self, batch: Batch) -> Tensor:
+    def measure(self, batch: Batch) -> Tensor:
         """float64 (2,): the sum of the sequences' means in nats, and how many these are."""
-        labels, tokens = self._on_device(batch)
-        nats = _nats(self._infer(tokens.long()), labels, reduction="none").double().view(len(labels), -1)
+        labels, tokens = self.on_device(batch)
+        nats = _nats(self.infer(tokens.long()), labels, reduction="none").double().view(len(labels), -1)
         counted = (labels[:, 1:] != data.NOT_COUNTED).sum(dim=1)
         means = nats.sum(dim=1) / counted
         return torch.stack([means.sum(), torch.ones_like(means).sum()])

@@ -12,5 +12,5 @@ from train_bench.references.parts.decoder.pretraining import PretrainingTask
 class Task(PretrainingTask[Config]):
     """The benchmark `llama31_8b`, its smaller scales and its larger one."""
 
-    def _network(self) -> nn.Module:
+    def build_network(self) -> nn.Module:
         return Decoder(self.config.model)

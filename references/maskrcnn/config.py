@@ -6,10 +6,10 @@ Imports nothing heavy, so that listing and planning need no torch.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 from train_bench import task
+from train_bench.references.parts.config_mixins import BackboneWeights
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Data:
 
 
 @dataclass(slots=True, kw_only=True)
-class Config(task.BenchmarkConfig):
+class Config(BackboneWeights, task.BenchmarkConfig):
     """The instance segmentation benchmark at any scale. `warmup_method` is "mlperf_linear" or "linear": what
     the rate of biases is while it rises (`recipe.StepDecay`). `warm_up_steps` are taken on synthetic
     batches before the clock and then undone."""
@@ -143,9 +143,3 @@ class Config(task.BenchmarkConfig):
     )
 
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "torchvision", "pycocotools", "PIL", "sklearn")
-
-    def start_weights_file(self) -> Path | None:
-        """Path of the backbone's start weights; None if it starts from random ones."""
-        if self.model.start_weights is None:
-            return None
-        return Path(self.data_dir or ".") / self.model.start_weights

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from pycocotools import mask as rle
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.maskrcnn.config import Config, Data, Hyperparameters
@@ -142,10 +141,9 @@ def _split(config: Config, folder: Path, name: str) -> Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSet(Dataset):
+class TrainingSet(coco.SplitSet):
     """Flipped examples by (image, position); the position decides the flip and the draws of the losses."""
 
-    split: Split
     hyperparameters: Hyperparameters
     flip: float
     means: list[float]
@@ -175,17 +173,11 @@ class TrainingSet(Dataset):
         )
         return to_network(pixels, size, self.means, flip=flip), objects, number
 
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationSet(Dataset):
+class EvaluationSet(coco.SplitSet):
     """Images by number."""
 
-    split: Split
     hyperparameters: Hyperparameters
     means: list[float]
 
@@ -195,11 +187,6 @@ class EvaluationSet(Dataset):
         size = resized(*before, self.hyperparameters.min_image_size, self.hyperparameters.max_image_size)
         pixels = self.split.pixels(number)
         return to_network(pixels, size, self.means, flip=False), None, number
-
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
 
 
 def _trained_on(annotations: coco.Annotations, rows: slice) -> np.ndarray:

@@ -25,9 +25,9 @@ from train_bench.task import DataFacts
 class Task(TrainingTask[Config, Batch]):
     """The benchmark `maskrcnn` and its smaller scales."""
 
-    _model: Detector
+    model: Detector
 
-    def _build_model(self) -> tuple[Detector, torch.optim.Optimizer]:
+    def build_model(self) -> tuple[Detector, torch.optim.Optimizer]:
         config = self.config
         if config.compile:
             raise RequestError(
@@ -35,19 +35,19 @@ class Task(TrainingTask[Config, Batch]):
                 "change from step to step. Leave out benchmark.compile=true."
             )
         self._schedule = schedule_of(config)
-        self._tensor_names = tensor_names(len(config.model.widths))  # layers that start from random weights
+        self.tensor_names = tensor_names(len(config.model.widths))  # layers that start from random weights
         self._layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
         model = Detector(config)
         file = config.start_weights_file()
         if file is not None:
             start_weights.load(model.network.backbone, file)
-        model.to(self._parallel.device).to(memory_format=self._layout)
+        model.to(self.parallel.device).to(memory_format=self._layout)
         return model, optimizer_of(model, config)
 
-    def _warm_up(self) -> None:
-        batch = self.synthetic(self._local_batch_size)
-        self._run_warmup(batch)
-        self._infer(self._images(batch), batch.sizes)
+    def warm_up(self) -> None:
+        batch = self.synthetic(self.local_batch_size)
+        self.run_warmup(batch)
+        self.infer(self._images(batch), batch.sizes)
 
     def synthetic(self, samples: int, *, share: float = 1.0) -> Batch:
         """A synthetic micro-batch of the largest images or of a share of their pixels; reads no data."""
@@ -55,11 +55,11 @@ class Task(TrainingTask[Config, Batch]):
 
     def iterate(self, batch: Batch) -> None:
         """Without what depends on values: proposals, matches and draws. As many anchors and RoIs as may be."""
-        self._forward.train()
-        for micro_batch in self._micro_batches(iter([batch] * self._microbatches)):
-            losses = self._model.any_losses(self._images(micro_batch))
-            self._backward(torch.stack(list(losses.values())).sum())
-        self._optimizer_step()
+        self.forward.train()
+        for micro_batch in self.micro_batches(iter([batch] * self.microbatches)):
+            losses = self.model.any_losses(self._images(micro_batch))
+            self.backward(torch.stack(list(losses.values())).sum())
+        self.step()
 
     def dry_notes(self) -> Sequence[str]:
         """Limitations of a dry run's numbers."""
@@ -74,7 +74,7 @@ class Task(TrainingTask[Config, Batch]):
 
     def open_data(self) -> DataFacts:
         """Find and check images and annotations, start the loaders."""
-        config, parallel = self.config, self._parallel
+        config, parallel = self.config, self.parallel
         train, self._val = data.open_splits(config, prepared.folder_of(config))
         self._truth = coco_ap.index(self._val.path) if parallel.rank == 0 else None
         train_set = data.TrainingSet(
@@ -82,7 +82,7 @@ class Task(TrainingTask[Config, Batch]):
             hyperparameters=config.hyperparameters,
             flip=config.data.flip,
             means=config.data.means,
-            seed=self._derived("augmentation"),
+            seed=self.derived_seed("augmentation"),
             objects_of=data.owners(train, permuted=config.data.permute_labels),
         )
         eval_set = data.EvaluationSet(
@@ -90,44 +90,44 @@ class Task(TrainingTask[Config, Batch]):
         )
         order = ByOrientation(
             tall=tall(train.annotations.sizes[train.images]),
-            seed=self._seed,
+            seed=self.seed,
             global_batch_size=config.hyperparameters.global_batch_size,
         )
         seen, size = len(self._val.images), config.data.eval_batch_size
         mine = stream.evaluation_order(seen, size, parallel.rank, parallel.size, padded=False)
-        fingerprint = self._use_loaders(
-            data.loader(train_set, config.data, parallel.device, self._sampler(order)),
+        fingerprint = self.use_loaders(
+            data.loader(train_set, config.data, parallel.device, self.sampler(order)),
             data.loader(eval_set, config.data, parallel.device, mine),
         )
         return DataFacts(train_samples=len(train.images), eval_samples=seen, fingerprint=fingerprint)
 
-    def _train_step(self, batches: Iterator[Batch]) -> None:
+    def train_step(self, batches: Iterator[Batch]) -> None:
         """The loss is the sum of the five losses, each a mean over the global batch."""
-        for batch in self._micro_batches(batches):
-            objects = [each.to(self._parallel.device) for each in batch.objects]
-            losses = self._forward(self._images(batch), batch.sizes, objects)
-            self._backward(torch.stack(list(losses.values())).sum())
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._schedule(self._optimizer_steps + 1, factor=group["rate"])
-        self._optimizer_step()
+        for batch in self.micro_batches(batches):
+            objects = [each.to(self.parallel.device) for each in batch.objects]
+            losses = self.forward(self._images(batch), batch.sizes, objects)
+            self.backward(torch.stack(list(losses.values())).sum())
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._schedule(self.optimizer_steps + 1, factor=group["rate"])
+        self.step()
 
     def _images(self, batch: Batch) -> torch.Tensor:
-        return batch.images.to(self._parallel.device, memory_format=self._layout, non_blocking=True)
+        return batch.images.to(self.parallel.device, memory_format=self._layout, non_blocking=True)
 
     def evaluate(self) -> Quality:
         """`BBOX` and `SEGM`: COCO AP of boxes and masks; NaN once the loss is not finite."""
-        parallel, annotations = self._parallel, self._val.annotations
+        parallel, annotations = self.parallel, self._val.annotations
         rows: list[coco_ap.Detection] = []
-        for batch in self._evaluation():
-            detected = self._infer(self._images(batch), batch.sizes)
+        for batch in self.evaluation_batches():
+            detected = self.infer(self._images(batch), batch.sizes)
             for each, number, size in zip(detected, batch.indices, batch.sizes, strict=True):
                 height, width = annotations.sizes[number].tolist()
                 rows += results(each, int(annotations.image_ids[number]), size, (height, width))
         for row in rows:
             row["category_id"] = int(annotations.category_ids[row["category_id"] - 1])
-        broken = float(parallel.sum((~torch.isfinite(self._last_loss)).float()))
+        diverged = self.has_diverged()
         every = coco_ap.gathered(parallel, rows)
-        if broken or self._truth is None:
+        if diverged or self._truth is None:
             return Quality(metrics={"BBOX": math.nan, "SEGM": math.nan})
         kinds = {"BBOX": "bbox", "SEGM": "segm"}
         return Quality(

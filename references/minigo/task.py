@@ -22,6 +22,7 @@ from train_bench.references.minigo.quality import Match
 from train_bench.references.minigo.recipe import loss_of, optimizer_of, schedule_of
 from train_bench.references.minigo.selfplay import Infer, Record, SelfPlay, seed_of_generation
 from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.training import non_finite
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
 from train_bench.warm_up import without_trace
@@ -33,7 +34,7 @@ class Task:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._generations = torch.zeros((), dtype=torch.int64)
-        self._optimizer_steps = 0
+        self.optimizer_steps = 0
         self._window: list[data.Examples] = []
         self._opponent: nn.Module | None = None
         self._learnt = loading.Record()
@@ -51,52 +52,52 @@ class Task:
         """Network, optimizer, schedule, room for the trees, warm-up. Start weights are read here, as those of any
         other network."""
         config = self.config
-        self._seed, self._parallel = seed, parallel
-        self._microbatches = config.hyperparameters.gradient_accumulation_steps
+        self.seed, self.parallel = seed, parallel
+        self.microbatches = config.hyperparameters.gradient_accumulation_steps
         _refuse(config, parallel.size)
-        self._local_batch_size = config.hyperparameters.global_batch_size // (
-            parallel.size * self._microbatches
+        self.local_batch_size = config.hyperparameters.global_batch_size // (
+            parallel.size * self.microbatches
         )
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
-        self._model = Network(config.model).to(parallel.device)
+        self.model = Network(config.model).to(parallel.device)
         if config.starts_from == "undecided":
-            for layer in (self._model.policy_out, self._model.value_out):
+            for layer in (self.model.policy_out, self.model.value_out):
                 nn.init.zeros_(layer.weight)
         start = data.start_file(config)
-        self._first_step = 0 if start is None else weights.read(start, self._model)
+        self._first_step = 0 if start is None else weights.read(start, self.model)
         if config.compile:
-            self._model.compile()
-        self._optimizer = optimizer_of(self._model, config)
-        self._forward = parallel.wrap(
-            self._model, self._optimizer, gradient_accumulation_steps=self._microbatches
+            self.model.compile()
+        self.optimizer = optimizer_of(self.model, config)
+        self.forward = parallel.wrap(
+            self.model, self.optimizer, gradient_accumulation_steps=self.microbatches
         )
         self._selfplay = SelfPlay(config)
         self._match = Match(config)
-        self._warm_up()
+        self.warm_up()
 
-    def _warm_up(self) -> None:
+    def warm_up(self) -> None:
         """Steps and inference on synthetic data, undone, and a game on the smallest board, which compiles the
         engine and the search."""
-        config, parallel = self.config, self._parallel
+        config, parallel = self.config, self.parallel
         if config.warm_up_steps:
-            with without_trace(self._model, self._optimizer, parallel):
-                micro = self.synthetic(self._local_batch_size)
+            with without_trace(self.model, self.optimizer, parallel):
+                micro = self.synthetic(self.local_batch_size)
                 for _ in range(config.warm_up_steps):
                     self.iterate(micro)
-                self._forward.eval()
+                self.forward.eval()
                 points = config.model.board_size**2
-                self._infer(self._forward)(
+                self._infer(self.forward)(
                     np.zeros((len(self._selfplay.planes), game.PLANES, points), np.uint8)
                 )
-        self._optimizer_steps = self._first_step
-        self._last_loss = torch.zeros((), device=parallel.device)
+        self.optimizer_steps = self._first_step
+        self.last_loss = torch.zeros((), device=parallel.device)
         if config.warm_up_steps:
             _compile_games(config)
 
     def initialized_tensors(self) -> Sequence[str]:
         """All variables, as the rules name them (48 for the full model)."""
-        return tensor_names(self._model)
+        return tensor_names(self.model)
 
     def synthetic(self, samples: int) -> data.Batch:
         """A synthetic micro-batch; reads no data."""
@@ -104,8 +105,8 @@ class Task:
 
     def iterate(self, batch: data.Batch) -> None:
         """One iteration; all its micro-batches are `batch`."""
-        self._forward.train()
-        self._train_step(iter([batch] * self._microbatches))
+        self.forward.train()
+        self.train_step(iter([batch] * self.microbatches))
 
     def dry_notes(self) -> Sequence[str]:
         """Limitations of a dry run's numbers."""
@@ -125,12 +126,12 @@ class Task:
 
     def _target_model(self) -> nn.Module:
         """The model that is played against."""
-        torch.manual_seed(derive(self._seed, "opponent"))
+        torch.manual_seed(derive(self.seed, "opponent"))
         opponent = Network(self.config.model)
         file = data.opponent_file(self.config)
         if file is not None:
             weights.read(file, opponent)
-        return opponent.to(self._parallel.device).eval()
+        return opponent.to(self.parallel.device).eval()
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole generations until `mark.count`: games, then a pass over a sample of the window."""
@@ -145,14 +146,14 @@ class Task:
 
     def _play_games(self) -> int:
         """Each rank plays its share; every rank then has the positions of all."""
-        config, parallel = self.config, self._parallel
+        config, parallel = self.config, self.parallel
         wanted = config.hyperparameters.min_selfplay_games_per_generation
-        self._forward.eval()
+        self.forward.eval()
         mine = list(
             self._selfplay.play(
-                self._infer(self._forward),
+                self._infer(self.forward),
                 range(parallel.rank, wanted, parallel.size),
-                seed_of_generation(self._seed, self._generation),
+                seed_of_generation(self.seed, self._generation),
             )
         )
         gathered = parallel.gather_objects(mine)
@@ -166,55 +167,55 @@ class Task:
 
     def _learn(self) -> None:
         """One pass over this generation's sample of the window."""
-        parallel = self._parallel
-        self._forward.train()
+        parallel = self.parallel
+        self.forward.train()
         batches = self._learnt.of(
             data.batches(
                 self.config,
                 self._window,
-                seed=self._seed,
+                seed=self.seed,
                 generation=self._generation,
                 rank=parallel.rank,
                 ranks=parallel.size,
             )
         )
         for _ in range(data.steps_of(self.config, sum(len(part) for part in self._window))):
-            self._train_step(batches)
+            self.train_step(batches)
         parallel.sync_buffers()
         if parallel.rank == 0:
             self._keep_weights()
 
-    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+    def train_step(self, batches: Iterator[data.Batch]) -> None:
         """One step of the global batch; the loss is its mean."""
-        parallel = self._parallel
-        for microbatch in range(1, self._microbatches + 1):
+        parallel = self.parallel
+        for microbatch in range(1, self.microbatches + 1):
             planes, policies, winners = (
                 part.to(parallel.device, non_blocking=True) for part in next(batches)
             )
-            with parallel.forward(last_microbatch=microbatch == self._microbatches):
-                logits, values = self._forward(planes)
+            with parallel.forward(last_microbatch=microbatch == self.microbatches):
+                logits, values = self.forward(planes)
                 loss = loss_of(logits, values, policies, winners)
-                parallel.backward(loss / self._microbatches)
-        self._last_loss = loss.detach()
-        self._optimizer_step()
+                parallel.backward(loss / self.microbatches)
+        self.last_loss = loss.detach()
+        self.step()
 
-    def _optimizer_step(self) -> None:
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._schedule(self._optimizer_steps)
-        self._optimizer_steps += int(self._parallel.step())
+    def step(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._schedule(self.optimizer_steps)
+        self.optimizer_steps += int(self.parallel.step())
 
     def skip(self, iterations: int) -> None:
         """Go through so many iterations without their batches: of each, its learning rate and its `step` are left."""
         for _ in range(iterations):
-            self._optimizer_step()
+            self.step()
 
     def _infer(self, network: nn.Module) -> Infer:
         """Network inference of the search, in evaluation mode."""
-        device, size = self._parallel.device, self.config.model.board_size
+        device, size = self.parallel.device, self.config.model.board_size
 
         def infer(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             seen = torch.from_numpy(planes).to(device).view(-1, game.PLANES, size, size)
-            with self._parallel.inference():
+            with self.parallel.inference():
                 logits, values = network(seen)
             return _as_array(torch.softmax(logits.float(), dim=1)), _as_array(values.float())
 
@@ -224,16 +225,16 @@ class Task:
         """`win_rate` against the target model; NaN once the loss is not finite. Each rank plays its share of the
         games, which are the same whatever the number of ranks."""
         assert self._opponent is not None, "open_data comes first"
-        parallel, games = self._parallel, self.config.match.games
-        self._forward.eval()
+        parallel, games = self.parallel, self.config.match.games
+        self.forward.eval()
         won = self._match.play(
-            self._infer(self._forward),
+            self._infer(self.forward),
             self._infer(self._opponent),
             range(parallel.rank, games, parallel.size),
-            derive(self._seed, "match", self._generation),
+            derive(self.seed, "match", self._generation),
         )
-        self._forward.train()
-        broken = int(not torch.isfinite(self._last_loss))
+        self.forward.train()
+        broken = int(non_finite(self.last_loss))
         total, diverged = parallel.sum(torch.tensor([won, broken], device=parallel.device)).tolist()
         return Quality(metrics={"win_rate": math.nan if diverged else total / games})
 
@@ -241,14 +242,14 @@ class Task:
         """The positions that this rank has learnt from in the latest generation."""
         return SamplesTaken(
             trained=sum(self._learnt.counts),
-            order=self._learnt.beginning(self._parallel.size),
+            order=self._learnt.beginning(self.parallel.size),
         )
 
     def _kept_in(self) -> Path | None:
         """Folder of this run's games and weights; None if they are not kept."""
         if self.config.keep_folder is None:
             return None
-        folder = Path(self.config.keep_folder).expanduser() / f"seed_{self._seed}"
+        folder = Path(self.config.keep_folder).expanduser() / f"seed_{self.seed}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -272,32 +273,30 @@ class Task:
         """Write the network of a generation if a folder is configured."""
         folder = self._kept_in()
         if folder is not None:
-            weights.write(
-                folder / f"generation_{self._generation:03d}.npz", self._model, self._optimizer_steps
-            )
+            weights.write(folder / f"generation_{self._generation:03d}.npz", self.model, self.optimizer_steps)
 
     def weights(self) -> Mapping[str, Tensor]:
         """The network, and the number of generations, from which the games of a match follow."""
-        return {**self._model.state_dict(), "generations": self._generations}
+        return {**self.model.state_dict(), "generations": self._generations}
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
         counters = {
-            "seed": self._seed,
-            "step": self._optimizer_steps,
+            "seed": self.seed,
+            "step": self.optimizer_steps,
             "generation": self._generation,
             "window": [
                 [torch.from_numpy(array) for array in (known.planes, known.policies, known.winners)]
                 for known in self._window
             ],
         }
-        checkpoint.save(folder, self._parallel, self._model, self._optimizer, counters)
+        checkpoint.save(folder, self.parallel, self.model, self.optimizer, counters)
 
     def load(self, folder: Path) -> None:
         """Called by every rank after `build`, before or after `open_data`. Games and order follow the seed of the
         run that was saved."""
-        counters = checkpoint.load(folder, self._parallel, self._model, self._optimizer)
-        self._seed, self._optimizer_steps, self._generation = (
+        counters = checkpoint.load(folder, self.parallel, self.model, self.optimizer)
+        self.seed, self.optimizer_steps, self._generation = (
             counters[name] for name in ("seed", "step", "generation")
         )
         self._window = [

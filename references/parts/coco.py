@@ -436,9 +436,33 @@ class Split:
                 self.kept[number] = found
         return found
 
+    def owner(self, index: int, *, permuted: bool) -> int:
+        """Number of the image whose objects the image used as number `index` has: its own, or the next one's."""
+        return int(self.images[(index + permuted) % len(self.images)])
+
+    def objects(self, index: int, *, permuted: bool) -> tuple[np.ndarray, np.ndarray]:
+        """float64 (objects, 4) corners as shares of the image, and int64 (objects,) labels."""
+        owner = self.owner(index, permuted=permuted)
+        rows = self.annotations.rows(owner)
+        height, width = self.annotations.sizes[owner]
+        corners = self.annotations.boxes[rows].astype(np.float64) / [width, height, width, height]
+        return corners, self.annotations.labels[rows]
+
     def content(self, index: int) -> np.ndarray:
         """uint8 (bytes,) of the image that is used as number `index`, encoded."""
         return mapped(self.folder / self.annotations.file_names[self.images[index]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSet:
+    """Samples that are read from a split; a benchmark adds `__getitem__`."""
+
+    split: Split
+
+    @property
+    def stored(self) -> Split:
+        """The stored samples."""
+        return self.split
 
 
 def update_digest(digest: Any, split: Split) -> None:

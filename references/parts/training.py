@@ -2,20 +2,21 @@
 
 A benchmark defines, in the order of a run:
 
-    _build_model()          model and optimizer, with random weights from torch's generator, which is seeded, and
-                            `_tensor_names` for the log, if the parameters' own are not those of the rules
-    _warm_up()              steps and an evaluation batch on synthetic data; what it does is undone
-    open_data()             opens the data sets and ends with `self._use_loaders(train, evaluation)`
-    _train_step(batches)    one iteration: micro-batches, losses, optimizer step, learning rate
-    evaluate()              the metrics over `for batch in self._evaluation()`
+    build_model()           model and optimizer, with random weights from torch's generator, which is seeded, and
+                            `tensor_names` for the log, if the parameters' own are not those of the rules
+    warm_up()               steps and an evaluation batch on synthetic data; what it does is undone
+    open_data()             opens the data sets and ends with `self.use_loaders(train, evaluation)`
+    train_step(batches)     one iteration: micro-batches, losses, optimizer step, learning rate
+    evaluate()              the metrics over `for batch in self.evaluation_batches()`
 
 and this class does the rest of `train_bench.task.Task`: it counts, undoes the warm-up, saves, continues. Public names
-are those of the contract; the others are between this class and a benchmark. A training step is written as
+are those of the contract and those for benchmarks, which `former_names` lists beside the ones they had before. A
+training step is written as
 
-    for images, labels in self._micro_batches(batches):
-        loss = cross_entropy(self._forward(images.to(self._parallel.device)), ...)
-        self._backward(loss)
-    self._optimizer_step(rate(self._optimizer_steps))
+    for images, labels in self.micro_batches(batches):
+        loss = cross_entropy(self.forward(images.to(self.parallel.device)), ...)
+        self.backward(loss)
+    self.step(rate(self.optimizer_steps))
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.former_names import FormerNames
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, DataFingerprint, Hyperparameters, LearningRates, SamplesTaken
 from train_bench.warm_up import without_trace
@@ -57,37 +59,42 @@ C = TypeVar("C", bound=TrainingConfig)
 B = TypeVar("B")
 
 
-class TrainingTask(ABC, Generic[C, B]):
+def non_finite(*tensors: Tensor) -> Tensor:
+    """() int64: 1 if a value of `tensors` is NaN or infinite, else 0."""
+    return torch.stack([~torch.isfinite(tensor).all() for tensor in tensors]).any().long()
+
+
+class TrainingTask(FormerNames, ABC, Generic[C, B]):
     """Training with configuration `C` on micro-batches of type `B`.
 
     config               the configuration
-    _seed, _parallel     of the run, since `build`
-    _microbatches        per iteration and rank
-    _local_batch_size    samples of a micro-batch
-    _model, _optimizer   what `_build_model` gave
-    _tensor_names        of what starts from random weights, as the rules name it; None is all parameters
-    _forward             the module whose forward is called in training and evaluation
-    _last_loss           () the loss of the latest micro-batch, 0 before the first
-    _iterations          global batches that were taken
-    _optimizer_steps     iterations but for those whose step was skipped for an overflow
+    seed, parallel       of the run, since `build`
+    microbatches         per iteration and rank
+    local_batch_size     samples of a micro-batch
+    model, optimizer     what `build_model` gave
+    tensor_names         of what starts from random weights, as the rules name it; None is all parameters
+    forward              the module whose forward is called in training and evaluation
+    last_loss            () the loss of the latest micro-batch, 0 before the first
+    iterations           global batches that were taken
+    optimizer_steps      iterations but for those whose step was skipped for an overflow
     _first_rate          the learning rate of the first of these, None before it
     _highest_rate        of all of these
     """
 
-    _seed: int
-    _parallel: Parallel
-    _microbatches: int
-    _local_batch_size: int
-    _model: nn.Module
-    _optimizer: torch.optim.Optimizer
-    _tensor_names: Sequence[str] | None = None
-    _forward: nn.Module
-    _last_loss: Tensor
+    seed: int
+    parallel: Parallel
+    microbatches: int
+    local_batch_size: int
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    tensor_names: Sequence[str] | None = None
+    forward: nn.Module
+    last_loss: Tensor
 
     def __init__(self, config: C) -> None:
         self.config = config
-        self._iterations = 0
-        self._optimizer_steps = 0
+        self.iterations = 0
+        self.optimizer_steps = 0
         self._first_rate: float | None = None
         self._highest_rate: float | None = None
         self._train: loading.Loader | None = None
@@ -97,28 +104,28 @@ class TrainingTask(ABC, Generic[C, B]):
     # Abstract: defined by a benchmark.
 
     @abstractmethod
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """The model on `self._parallel.device` and its optimizer. Reads no data. Torch's generator was seeded with
-        the run's seed just before; `_seed`, `_parallel` and the sizes of batches are known."""
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The model on `self.parallel.device` and its optimizer. Reads no data. Torch's generator was seeded with
+        the run's seed just before; `seed`, `parallel` and the sizes of batches are known."""
 
     @abstractmethod
-    def _warm_up(self) -> None:
-        """`self._rehearse(synthetic batch)`, then an evaluation batch, so that nothing is compiled on the clock. Not
+    def warm_up(self) -> None:
+        """`self.run_warmup(synthetic batch)`, then an evaluation batch, so that nothing is compiled on the clock. Not
         called if `warm_up_steps` is 0."""
 
     @abstractmethod
     def open_data(self) -> DataFacts:
-        """Open the data sets, then `self._use_loaders(...)`. Called again when a run is continued from a checkpoint:
-        order and augmentation follow `self._seed`, and `self._sampler(order)` begins at the present iteration."""
+        """Open the data sets, then `self.use_loaders(...)`. Called again when a run is continued from a checkpoint:
+        order and augmentation follow `self.seed`, and `self.sampler(order)` begins at the present iteration."""
 
     @abstractmethod
-    def _train_step(self, batches: Iterator[B]) -> None:
-        """One iteration, as the head of this file shows; takes `_microbatches` of `batches`, in training mode."""
+    def train_step(self, batches: Iterator[B]) -> None:
+        """One iteration, as the head of this file shows; takes `microbatches` of `batches`, in training mode."""
 
     @abstractmethod
     def evaluate(self) -> Quality:
-        """Metrics of the whole evaluation set, which `self._evaluation()` gives, on rank 0 at least; NaN once
-        `_last_loss` is not finite on any rank."""
+        """Metrics of the whole evaluation set, which `self.evaluation_batches()` gives, on rank 0 at least; NaN once
+        `self.has_diverged()`."""
 
     # The contract.
 
@@ -126,37 +133,35 @@ class TrainingTask(ABC, Generic[C, B]):
         """Model, optimizer, compilation, warm-up."""
         hyperparameters = self.config.hyperparameters
         stream.refuse_uneven_batches(hyperparameters, parallel.data_ranks)
-        self._seed, self._parallel = seed, parallel
-        self._microbatches = hyperparameters.gradient_accumulation_steps
-        self._local_batch_size = hyperparameters.global_batch_size // (
-            parallel.data_ranks * self._microbatches
-        )
-        self._last_loss = torch.zeros((), device=parallel.device)
+        self.seed, self.parallel = seed, parallel
+        self.microbatches = hyperparameters.gradient_accumulation_steps
+        self.local_batch_size = hyperparameters.global_batch_size // (parallel.data_ranks * self.microbatches)
+        self.last_loss = torch.zeros((), device=parallel.device)
         torch.manual_seed(derive(seed, "weights"))
-        self._model, self._optimizer = self._build_model()
-        self._forward = self._wrapped()
+        self.model, self.optimizer = self.build_model()
+        self.forward = self._wrapped()
         if self.config.warm_up_steps:
             with self._without_trace():
-                self._warm_up()
-        self._iterations = self._optimizer_steps = 0
+                self.warm_up()
+        self.iterations = self.optimizer_steps = 0
         self._first_rate = self._highest_rate = None
-        self._last_loss = torch.zeros((), device=parallel.device)
+        self.last_loss = torch.zeros((), device=parallel.device)
 
     def initialized_tensors(self) -> Sequence[str]:
         """Names in the rules, else all parameters by their names in the model."""
-        if self._tensor_names is not None:
-            return self._tensor_names
-        return [name for name, _ in self._model.named_parameters()]
+        if self.tensor_names is not None:
+            return self.tensor_names
+        return [name for name, _ in self.model.named_parameters()]
 
     def train_until(self, mark: Mark) -> Progress:
         """Train whole batches until `mark.count` samples are consumed. After an overflow the schedule skips the step;
         the data do not."""
         assert self._batches is not None, "open_data comes first"
         batch_size = self.config.hyperparameters.global_batch_size
-        self._forward.train()
-        for _ in range(self._iterations, math.ceil(mark.count / batch_size)):
-            self._train_step(self._batches)
-        return Progress(samples=self._iterations * batch_size)
+        self.forward.train()
+        for _ in range(self.iterations, math.ceil(mark.count / batch_size)):
+            self.train_step(self._batches)
+        return Progress(samples=self.iterations * batch_size)
 
     def samples_taken(self) -> SamplesTaken:
         """Samples that this rank has trained and evaluated on."""
@@ -172,16 +177,16 @@ class TrainingTask(ABC, Generic[C, B]):
 
     def weights(self) -> Mapping[str, Tensor]:
         """Parameters and buffers of the model that this rank has."""
-        return self._model.state_dict()
+        return self.model.state_dict()
 
     def save(self, folder: Path) -> None:
         """Called by every rank; rank 0 writes, in one step."""
-        checkpoint.save(folder, self._parallel, self._model, self._optimizer, self._counters())
+        checkpoint.save(folder, self.parallel, self.model, self.optimizer, self._counters())
 
     def load(self, folder: Path) -> None:
         """Called by every rank after `build`, before or after `open_data`. All that is drawn follows the seed of the
         run that was saved."""
-        self._continue_from(checkpoint.load(folder, self._parallel, self._model, self._optimizer))
+        self._continue_from(checkpoint.load(folder, self.parallel, self.model, self.optimizer))
 
     def close(self) -> None:
         """Stop the loaders' processes."""
@@ -192,48 +197,46 @@ class TrainingTask(ABC, Generic[C, B]):
     def _wrapped(self) -> nn.Module:
         """The wrapped model, compiled if configured."""
         if self.config.compile:
-            self._model.compile()
-        return self._parallel.wrap(
-            self._model, self._optimizer, gradient_accumulation_steps=self._microbatches
-        )
+            self.model.compile()
+        return self.parallel.wrap(self.model, self.optimizer, gradient_accumulation_steps=self.microbatches)
 
     @contextmanager
     def _without_trace(self) -> Iterator[None]:
         """Afterwards model, optimizer and generators are as they were (rules: initialisation may not change them)."""
-        with without_trace(self._model, self._optimizer, self._parallel):
+        with without_trace(self.model, self.optimizer, self.parallel):
             yield
 
-    def _run_warmup(self, batch: B) -> None:
+    def run_warmup(self, batch: B) -> None:
         """`warm_up_steps` iterations on a synthetic micro-batch, then evaluation mode."""
         for _ in range(self.config.warm_up_steps):
-            self._train_step(iter([batch] * self._microbatches))
-        self._forward.eval()
+            self.train_step(iter([batch] * self.microbatches))
+        self.forward.eval()
 
     def iterate(self, batch: B) -> None:
         """One iteration; all its micro-batches are `batch`."""
-        if not self._forward.training:  # setting it visits every module, which steps of a run do not wait for
-            self._forward.train()
-        self._train_step(iter([batch] * self._microbatches))
+        if not self.forward.training:  # setting it visits every module, which steps of a run do not wait for
+            self.forward.train()
+        self.train_step(iter([batch] * self.microbatches))
 
     def skip(self, iterations: int) -> None:
         """Go through so many iterations without their batches: of each, its learning rate and its `step` are left."""
-        microbatches, self._microbatches = self._microbatches, 0
+        microbatches, self.microbatches = self.microbatches, 0
         for _ in range(iterations):
-            self._train_step(iter(()))
-        self._microbatches = microbatches
+            self.train_step(iter(()))
+        self.microbatches = microbatches
 
-    def _sampler(self, order: stream.Order) -> stream.Sampler:
+    def sampler(self, order: stream.Order) -> stream.Sampler:
         """This rank's micro-batches of `order` from the present iteration on."""
         return stream.Sampler(
             order=order,
             global_batch_size=self.config.hyperparameters.global_batch_size,
-            microbatches=self._microbatches,
-            rank=self._parallel.data_rank,
-            ranks=self._parallel.data_ranks,
-            first_iteration=self._iterations,
+            microbatches=self.microbatches,
+            rank=self.parallel.data_rank,
+            ranks=self.parallel.data_ranks,
+            first_iteration=self.iterations,
         )
 
-    def _use_loaders(
+    def use_loaders(
         self, train: loading.Loader, evaluation: loading.Loader, *, eval_left_out: int = 0
     ) -> DataFingerprint:
         """Train and evaluate on these loaders from now on. `eval_left_out` samples of the evaluation set count and are
@@ -241,75 +244,80 @@ class TrainingTask(ABC, Generic[C, B]):
         self._train, self._eval, self._batches = train, evaluation, iter(train)
         return loading.fingerprint_of(train, evaluation, eval_left_out=eval_left_out)
 
-    def _micro_batches(self, batches: Iterator[B]) -> Iterator[B]:
+    def micro_batches(self, batches: Iterator[B]) -> Iterator[B]:
         """The micro-batches of an iteration, as the loader gives them. The body of the loop over them runs in the
-        job's numerics and ends with `_backward`."""
-        for number in range(1, self._microbatches + 1):
+        job's numerics and ends with `backward`."""
+        for number in range(1, self.microbatches + 1):
             batch = next(batches)
-            with self._parallel.forward(last_microbatch=number == self._microbatches):
+            with self.parallel.forward(last_microbatch=number == self.microbatches):
                 yield batch
 
-    def _backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Tensor) -> None:
         """Add the gradients of () `loss`, the mean over this rank's micro-batch."""
-        self._last_loss = loss.detach()
-        self._parallel.backward(loss / self._microbatches)
+        self.last_loss = loss.detach()
+        self.parallel.backward(loss / self.microbatches)
 
-    def _optimizer_step(self, rate: float | None = None, *, clip_norm: float | None = None) -> bool:
+    def step(self, rate: float | None = None, *, clip_norm: float | None = None) -> bool:
         """Average the gradients of all ranks, clip their global norm, update with learning rate `rate`, or with the
         rates of the optimizer's groups. False if the step was skipped for an overflow."""
         if rate is not None:
-            for group in self._optimizer.param_groups:
+            for group in self.optimizer.param_groups:
                 group["lr"] = rate
-        stepped = self._parallel.step(clip_norm=clip_norm)
+        stepped = self.parallel.step(clip_norm=clip_norm)
         if stepped:
             self._note_rate()
-        self._iterations += 1
-        self._optimizer_steps += int(stepped)
+        self.iterations += 1
+        self.optimizer_steps += int(stepped)
         return stepped
 
     def _note_rate(self) -> None:
         """Record the learning rate, before the step is counted. Tensor rates are not read."""
-        rates = [group["lr"] for group in self._optimizer.param_groups]
+        rates = [group["lr"] for group in self.optimizer.param_groups]
         if any(isinstance(rate, Tensor) for rate in rates):
             return
         rate = min(rates)
-        if self._optimizer_steps == 0:
+        if self.optimizer_steps == 0:
             self._first_rate = rate
         if self._highest_rate is None or rate > self._highest_rate:
             self._highest_rate = rate
 
-    def _evaluation(self) -> Iterator[Any]:
+    def evaluation_batches(self) -> Iterator[Any]:
         """This rank's batches of the evaluation set, with the model in evaluation mode and batch-norm statistics
         averaged over ranks, until the loop over them has ended."""
         assert self._eval is not None, "open_data comes first"
-        self._parallel.sync_buffers()
-        self._forward.eval()
+        self.parallel.sync_buffers()
+        self.forward.eval()
         yield from self._eval
-        self._forward.train()
+        self.forward.train()
 
-    def _infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: Any) -> Any:
         """Model outputs without gradients, in the numerics of the job."""
-        with self._parallel.inference():
-            return self._forward(*inputs)
+        with self.parallel.inference():
+            return self.forward(*inputs)
 
-    def _reduce_over_eval(self, measure: Callable[[Any], Tensor], start: Tensor) -> Tensor:
+    def reduce_over_eval(self, measure: Callable[[Any], Tensor], start: Tensor) -> Tensor:
         """This rank's `start`, and what `measure` gives for each of its batches of the evaluation set, added up and
         summed over ranks."""
         total = start
-        for batch in self._evaluation():
+        for batch in self.evaluation_batches():
             total = total + measure(batch)
-        return self._parallel.sum(total)
+        return self.parallel.sum(total)
 
-    def _derived(self, purpose: str, *numbers: int) -> int:
+    def has_diverged(self, *outputs: Tensor) -> bool:
+        """True if the latest loss or a value of `outputs` is NaN or infinite on any rank. One collective; an
+        evaluation that has a sum of its own adds `non_finite` to it."""
+        return bool(self.parallel.sum(non_finite(self.last_loss, *outputs)).item())
+
+    def derived_seed(self, purpose: str, *numbers: int) -> int:
         """A seed for `purpose` that follows from the run's."""
-        return derive(self._seed, purpose, *numbers)
+        return derive(self.seed, purpose, *numbers)
 
     def _counters(self) -> dict[str, Any]:
         """Counters of a checkpoint, besides weights and state."""
         return {
-            "seed": self._seed,
-            "step": self._optimizer_steps,
-            "taken": self._iterations,
+            "seed": self.seed,
+            "step": self.optimizer_steps,
+            "taken": self.iterations,
             "first_rate": self._first_rate,
             "highest_rate": self._highest_rate,
         }
@@ -317,7 +325,7 @@ class TrainingTask(ABC, Generic[C, B]):
     def _continue_from(self, counters: Mapping[str, Any]) -> None:
         """Go on as the run with these counters would. A checkpoint that was written before rates were in it leaves
         the first one unknown, and the highest is that of the steps from here on."""
-        self._seed, self._optimizer_steps, self._iterations = (
+        self.seed, self.optimizer_steps, self.iterations = (
             counters[name] for name in ("seed", "step", "taken")
         )
         self._first_rate, self._highest_rate = (

@@ -5,10 +5,11 @@ Imports nothing heavy, so that listing and planning need no torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from train_bench import task
+from train_bench.references.parts.config_mixins import BatchNormGroups
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +110,7 @@ class Data:
 
 
 @dataclass(slots=True, kw_only=True)
-class Config(task.BenchmarkConfig):
+class Config(BatchNormGroups, task.BenchmarkConfig):
     """The image classification benchmark at any scale. `label_smoothing` is 0 or 0.1 in the closed
     division; `warm_up_steps` are taken on synthetic batches before the clock and then undone."""
 
@@ -126,19 +127,3 @@ class Config(task.BenchmarkConfig):
     )
 
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "PIL", "sklearn")
-
-    def local_batch_size(self, ranks: int) -> int:
-        """Samples per rank and micro-batch, rounded down."""
-        hyperparameters = self.hyperparameters
-        return hyperparameters.global_batch_size // (ranks * hyperparameters.gradient_accumulation_steps)
-
-    def batch_norm_ranks(self, ranks: int) -> int:
-        """Neighbouring ranks that share batch-norm statistics: as many as `model_bn_span` has room for,
-        at least one and at most all."""
-        local = max(1, self.local_batch_size(ranks))
-        return max(1, min(ranks, (self.hyperparameters.model_bn_span or local) // local))
-
-    def for_ranks(self, ranks: int) -> Config:
-        """With `model_bn_span` as it will be: the micro-batches of the ranks that share statistics."""
-        span = self.batch_norm_ranks(ranks) * self.local_batch_size(ranks)
-        return replace(self, hyperparameters=replace(self.hyperparameters, model_bn_span=max(1, span)))

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from train_bench.quality import Quality
 from train_bench.references.parts import loading, stream
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet, tensor_names
@@ -22,18 +22,18 @@ from train_bench.task import DataFacts
 class Task(TrainingTask[Config, examples.Batch]):
     """The benchmark `resnet` and its smaller scales."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        config, parallel = self.config, self._parallel
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        config, parallel = self.config, self.parallel
         self._schedule = schedule_of(config)
         self._layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
         self._means = torch.tensor(config.data.means, device=parallel.device).view(1, 3, 1, 1)
         network: nn.Module = ResNet(config.model).to(parallel.device).to(memory_format=self._layout)
-        self._tensor_names = tensor_names(network)  # 161 for ResNet-50
+        self.tensor_names = tensor_names(network)  # 161 for ResNet-50
         model = parallel.batch_norm(network, ranks=config.batch_norm_ranks(parallel.size))
         return model, optimizer_of(model, config.hyperparameters)
 
-    def _warm_up(self) -> None:
-        self._run_warmup(self.synthetic(self._local_batch_size))
+    def warm_up(self) -> None:
+        self.run_warmup(self.synthetic(self.local_batch_size))
         self._count(examples.synthetic(self.config, self.config.data.eval_batch_size))
 
     def synthetic(self, samples: int) -> examples.Batch:
@@ -42,48 +42,50 @@ class Task(TrainingTask[Config, examples.Batch]):
 
     def open_data(self) -> DataFacts:
         """Find and check the images, start the loaders."""
-        data_config, parallel = self.config.data, self._parallel
+        data_config, parallel = self.config.data, self.parallel
         train, val = data.open_images(self.config)
-        train_set = examples.TrainingSet(images=train, data=data_config, seed=self._derived("augmentation"))
+        train_set = examples.TrainingSet(
+            images=train, data=data_config, seed=self.derived_seed("augmentation")
+        )
         eval_set = examples.EvaluationSet(images=val, data=data_config)
-        order = stream.Shuffled(samples=len(train.labels), seed=self._seed)
+        order = stream.Shuffled(samples=len(train.labels), seed=self.seed)
         mine = stream.evaluation_order(
             len(val.labels), data_config.eval_batch_size, parallel.rank, parallel.size
         )
-        fingerprint = self._use_loaders(
-            loading.loader(train_set, data_config, parallel.device, self._sampler(order)),
+        fingerprint = self.use_loaders(
+            loading.loader(train_set, data_config, parallel.device, self.sampler(order)),
             loading.loader(eval_set, data_config, parallel.device, mine, padding_from=len(val.labels)),
         )
         return DataFacts(
             train_samples=len(train.labels), eval_samples=len(val.labels), fingerprint=fingerprint
         )
 
-    def _train_step(self, batches: Iterator[examples.Batch]) -> None:
+    def train_step(self, batches: Iterator[examples.Batch]) -> None:
         """The loss is the mean over the global batch (reference: sum / GBS)."""
-        for batch in self._micro_batches(batches):
-            images, labels = self._on_device(batch)
-            logits = self._forward(images)
+        for batch in self.micro_batches(batches):
+            images, labels = self.on_device(batch)
+            logits = self.forward(images)
             smoothing = self.config.label_smoothing
-            self._backward(functional.cross_entropy(logits.float(), labels, label_smoothing=smoothing))
-        self._optimizer_step(self._schedule(self._optimizer_steps))
+            self.backward(functional.cross_entropy(logits.float(), labels, label_smoothing=smoothing))
+        self.step(self._schedule(self.optimizer_steps))
 
-    def _on_device(self, batch: examples.Batch) -> examples.Batch:
+    def on_device(self, batch: examples.Batch) -> examples.Batch:
         """The batch on this rank's device with the means subtracted."""
-        images, labels = (part.to(self._parallel.device, non_blocking=True) for part in batch)
+        images, labels = (part.to(self.parallel.device, non_blocking=True) for part in batch)
         return (images - self._means).contiguous(memory_format=self._layout), labels
 
     def evaluate(self) -> Quality:
         """`top1` over the whole evaluation set by running batch-norm statistics; NaN once the loss or
         a prediction is not finite."""
-        counts = torch.zeros(3, dtype=torch.int64, device=self._parallel.device)
-        counts[2] = ~torch.isfinite(self._last_loss)
-        correct, seen, broken = self._reduce_over_eval(self._count, counts).tolist()
+        counts = torch.zeros(3, dtype=torch.int64, device=self.parallel.device)
+        counts[2] = non_finite(self.last_loss)
+        correct, seen, broken = self.reduce_over_eval(self._count, counts).tolist()
         return Quality(metrics={"top1": math.nan if broken else correct / seen})
 
     def _count(self, batch: examples.Batch) -> Tensor:
         """int64 (3,): right predictions, examples that are not padding, predictions not finite."""
-        images, labels = self._on_device(batch)
-        logits = self._infer(images)
+        images, labels = self.on_device(batch)
+        logits = self.infer(images)
         right = logits.argmax(dim=1) == labels
         broken = ~torch.isfinite(logits).all(dim=1)
         return torch.stack([right.sum(), (labels != examples.PADDING_LABEL).sum(), broken.sum()])

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.parts import backbone_weights, coco, coco_folder, digit_scenes, prepared
@@ -88,53 +87,41 @@ def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSet(Dataset):
+class TrainingSet(coco.SplitSet):
     """Images with their boxes, by (index, position); the position decides whether one is flipped."""
 
-    split: Split
     data: Data
     side: int
     seed: int
 
     def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
         index, position = item
-        number, owner = int(self.split.images[index]), self._owner(index)
-        annotations = self.split.annotations
-        rows = annotations.rows(owner)
-        height, width = annotations.sizes[owner]
-        boxes = annotations.boxes[rows].astype(np.float64) / [width, height, width, height]
+        number = int(self.split.images[index])
+        boxes, labels = self.split.objects(index, permuted=self.data.permute_labels)
         pixels = self.split.pixels(number)
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
         if rng.random() < self.data.flip:
             pixels = pixels[:, ::-1]
             boxes = np.stack([1.0 - boxes[:, 2], boxes[:, 1], 1.0 - boxes[:, 0], boxes[:, 3]], axis=1)
         corners = torch.from_numpy((self.side * boxes).astype(np.float32))
-        return channels_first(pixels), corners, torch.from_numpy(annotations.labels[rows])
+        return channels_first(pixels), corners, torch.from_numpy(labels)
 
-    def _owner(self, index: int) -> int:
-        """The image whose boxes an image has: itself, or with `permute_labels` the next one."""
-        return int(self.split.images[(index + self.data.permute_labels) % len(self.split.images)])
-
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
+    def collate(self, examples: list[tuple[object, ...]]) -> tuple[list[object], ...]:
+        """See `lists`."""
+        return lists(examples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationSet(Dataset):
+class EvaluationSet(coco.SplitSet):
     """Images with their index; an index beyond the end is padding."""
-
-    split: Split
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         number = int(self.split.images[index % len(self.split.images)])
         return channels_first(self.split.pixels(number)), index
 
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
+    def collate(self, examples: list[tuple[object, ...]]) -> tuple[list[object], ...]:
+        """See `lists`."""
+        return lists(examples)
 
 
 def channels_first(pixels: np.ndarray) -> Tensor:

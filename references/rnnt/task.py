@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from train_bench.parallel import Parallel
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.references.parts.transducer_loss import transducer_loss
 from train_bench.references.rnnt import data
 from train_bench.references.rnnt.config import Config
@@ -31,10 +31,10 @@ class Task(TrainingTask[Config, data.Batch]):
     def build(self, seed: int, parallel: Parallel) -> None:
         """Build as any other task; then the average begins with the weights that all ranks have."""
         super().build(seed, parallel)
-        self._average.load_state_dict(self._model.state_dict())
+        self._average.load_state_dict(self.model.state_dict())
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        config, device = self.config, self._parallel.device
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        config, device = self.config, self.parallel.device
         hyperparameters = config.hyperparameters
         self._schedule = schedule_of(config)
         model = RNNT(
@@ -45,12 +45,12 @@ class Task(TrainingTask[Config, data.Batch]):
         # Copied before they move: on a GPU, moving flattens the weights of an LSTM, copying does not.
         self._average = copy.deepcopy(model).to(device).eval()
         model.to(device)
-        self._tensor_names = tensor_names(model)  # the 7 parts of the network
+        self.tensor_names = tensor_names(model)  # the 7 parts of the network
         return model, optimizer_of(model, hyperparameters)
 
-    def _warm_up(self) -> None:
-        batch = self.synthetic(self._local_batch_size)
-        self._run_warmup(batch)
+    def warm_up(self) -> None:
+        batch = self.synthetic(self.local_batch_size)
+        self.run_warmup(batch)
         self._decoded(*batch[:2])
 
     def synthetic(self, samples: int, *, share: float = 1.0) -> data.Batch:
@@ -67,29 +67,29 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def open_data(self) -> DataFacts:
         """Find and check the utterances, start the loaders."""
-        config, parallel = self.config, self._parallel
+        config, parallel = self.config, self.parallel
         hyperparameters, device = config.hyperparameters, parallel.device
         train, val, self._symbols = data.open_recordings(config)
         train_set = data.TrainingSet(
             utterances=train,
             data=config.data,
             hyperparameters=hyperparameters,
-            seed=self._derived("augmentation"),
+            seed=self.derived_seed("augmentation"),
         )
         eval_set = data.EvaluationSet(
-            utterances=val, data=config.data, symbols=self._symbols, seed=self._derived("dither")
+            utterances=val, data=config.data, symbols=self._symbols, seed=self.derived_seed("dither")
         )
         order = data.Bucketed(
             lengths=train.lengths,
             buckets=hyperparameters.data_train_num_buckets,
-            seed=self._seed,
+            seed=self.seed,
             global_batch_size=hyperparameters.global_batch_size,
-            microbatches=self._microbatches,
+            microbatches=self.microbatches,
         )
         size = config.data.eval_batch_size
         mine = stream.evaluation_order(len(val), size, parallel.rank, parallel.size, padded=False)
-        fingerprint = self._use_loaders(
-            loading.loader(train_set, config.data, device, self._sampler(order), collate=train_set.collate),
+        fingerprint = self.use_loaders(
+            loading.loader(train_set, config.data, device, self.sampler(order), collate=train_set.collate),
             loading.loader(eval_set, config.data, device, mine, collate=eval_set.collate),
         )
         # As the rules count them, the training samples are those of an epoch.
@@ -97,43 +97,41 @@ class Task(TrainingTask[Config, data.Batch]):
             train_samples=config.samples_per_epoch, eval_samples=len(val), fingerprint=fingerprint
         )
 
-    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+    def train_step(self, batches: Iterator[data.Batch]) -> None:
         """Mean loss over the global batch. Dropout follows the seed, the rank and the iteration, so that a run
         continued from a checkpoint is unchanged. The average is not updated where the schedule skips a step."""
         hyperparameters, shape = self.config.hyperparameters, self.config.model
-        torch.manual_seed(self._derived("dropout", self._parallel.rank, self._iterations))
-        for batch in self._micro_batches(batches):
+        torch.manual_seed(self.derived_seed("dropout", self.parallel.rank, self.iterations))
+        for batch in self.micro_batches(batches):
             features, frame_counts, labels, label_counts = (
-                part.to(self._parallel.device, non_blocking=True) for part in batch
+                part.to(self.parallel.device, non_blocking=True) for part in batch
             )
-            logits = self._forward(features, labels).float()
+            logits = self.forward(features, labels).float()
             frames = joined_length(frame_counts, shape.time_stack)
             losses = transducer_loss(logits, labels, frames, label_counts, blank=shape.labels)
-            self._backward(losses.mean())
-        rate = self._schedule(self._optimizer_steps)
-        if self._optimizer_step(rate, clip_norm=hyperparameters.opt_gradient_clip_norm):
-            follow(self._average, self._model, hyperparameters.model_eval_ema_factor)
+            self.backward(losses.mean())
+        rate = self._schedule(self.optimizer_steps)
+        if self.step(rate, clip_norm=hyperparameters.opt_gradient_clip_norm):
+            follow(self._average, self.model, hyperparameters.model_eval_ema_factor)
 
     def evaluate(self) -> Quality:
         """`WER` of the averaged weights over the whole evaluation set; NaN once the loss or an averaged weight
         is not finite."""
-        broken = not all(
-            bool(torch.isfinite(value).all()) for value in (self._last_loss, *self._average.parameters())
-        )
+        broken = int(non_finite(self.last_loss, *self._average.parameters()))
         errors = words = 0
-        for features, frame_counts, transcripts in self._evaluation():
+        for features, frame_counts, transcripts in self.evaluation_batches():
             for wanted, symbols in zip(transcripts, self._decoded(features, frame_counts), strict=True):
                 wrong, said = word_errors(wanted, text_of(symbols, self._symbols))
                 errors, words = errors + wrong, words + said
-        counts = torch.tensor([errors, words, broken], dtype=torch.int64, device=self._parallel.device)
-        errors, words, broken = self._parallel.sum(counts).tolist()
+        counts = torch.tensor([errors, words, broken], dtype=torch.int64, device=self.parallel.device)
+        errors, words, broken = self.parallel.sum(counts).tolist()
         return Quality(metrics={"WER": math.nan if broken else errors / words})
 
     def _decoded(self, features: Tensor, frame_counts: Tensor) -> list[list[int]]:
         """The labels that the averaged weights hear in each utterance."""
-        device = self._parallel.device
+        device = self.parallel.device
         counts = joined_length(frame_counts.to(device, non_blocking=True), self.config.model.time_stack)
-        with self._parallel.inference():
+        with self.parallel.inference():
             return greedy(
                 self._average,
                 features.to(device, non_blocking=True),
@@ -148,13 +146,13 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def save(self, folder: Path) -> None:
         """The weights and their average."""
-        checkpoint.save(folder, self._parallel, self._both(), self._optimizer, self._counters())
+        checkpoint.save(folder, self.parallel, self._both(), self.optimizer, self._counters())
 
     def load(self, folder: Path) -> None:
         """Called by every rank after `build`, before or after `open_data`. Order, augmentation and dropout
         follow the seed of the run that was saved."""
-        self._continue_from(checkpoint.load(folder, self._parallel, self._both(), self._optimizer))
+        self._continue_from(checkpoint.load(folder, self.parallel, self._both(), self.optimizer))
 
     def _both(self) -> nn.Module:
         """The weights and their average, as one module to save."""
-        return nn.ModuleDict({"model": self._model, "average": self._average})
+        return nn.ModuleDict({"model": self.model, "average": self._average})

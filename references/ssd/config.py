@@ -5,11 +5,11 @@ Imports nothing heavy, so that listing and planning need no torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from train_bench import task
+from train_bench.references.parts.config_mixins import BackboneWeights, BatchNormGroups
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Data:
 
 
 @dataclass(slots=True, kw_only=True)
-class Config(task.BenchmarkConfig):
+class Config(BackboneWeights, BatchNormGroups, task.BenchmarkConfig):
     """The single-shot detection benchmark at any scale. `warm_up_steps` are taken on synthetic batches
     before the clock and then undone."""
 
@@ -117,25 +117,3 @@ class Config(task.BenchmarkConfig):
     )
 
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "torchvision", "pycocotools", "PIL", "sklearn")
-
-    def local_batch_size(self, ranks: int) -> int:
-        """Samples per rank and micro-batch, rounded down."""
-        hyperparameters = self.hyperparameters
-        return hyperparameters.global_batch_size // (ranks * hyperparameters.gradient_accumulation_steps)
-
-    def batch_norm_ranks(self, ranks: int) -> int:
-        """Neighbouring ranks that share batch-norm statistics: as many as `model_bn_span` has room for,
-        at least one and at most all."""
-        local = max(1, self.local_batch_size(ranks))
-        return max(1, min(ranks, (self.hyperparameters.model_bn_span or local) // local))
-
-    def for_ranks(self, ranks: int) -> Config:
-        """With `model_bn_span` as it will be: the micro-batches of the ranks that share statistics."""
-        span = self.batch_norm_ranks(ranks) * self.local_batch_size(ranks)
-        return replace(self, hyperparameters=replace(self.hyperparameters, model_bn_span=max(1, span)))
-
-    def start_weights_file(self) -> Path | None:
-        """Path of the backbone's start weights; None if it starts from random ones."""
-        if self.model.start_weights is None:
-            return None
-        return Path(self.data_dir or ".") / self.model.start_weights

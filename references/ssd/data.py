@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import default_collate
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.parts import (
@@ -100,11 +100,10 @@ def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSet(Dataset):
+class TrainingSet(coco.SplitSet):
     """Augmented images with their boxes, by (index, position); the position decides the augmentation. `collate` gives
     the targets of all prior boxes."""
 
-    split: Split
     data: Data
     prior: Tensor
     side: int
@@ -114,15 +113,12 @@ class TrainingSet(Dataset):
     def __getitem__(self, item: tuple[int, int]) -> Example:
         index, position = item
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
-        number, owner = int(self.split.images[index]), self._owner(index)
-        annotations = self.split.annotations
-        rows = annotations.rows(owner)
-        height, width = annotations.sizes[owner]
-        boxes = annotations.boxes[rows].astype(np.float64) / [width, height, width, height]
+        number = int(self.split.images[index])
+        boxes, labels = self.split.objects(index, permuted=self.data.permute_labels)
         pixels, kept, boxes = for_training(
             self.split.pixels(number), boxes, self.data, self.side, self.max_samples, rng
         )
-        return pixels, boxes.astype(np.float32), annotations.labels[rows][kept]
+        return pixels, boxes.astype(np.float32), labels[kept]
 
     def collate(self, examples: list[Example]) -> Batch:
         """Stack, match: all images at once."""
@@ -131,31 +127,21 @@ class TrainingSet(Dataset):
         every_box, every_label = (torch.from_numpy(np.concatenate(each)) for each in (boxes, labels))
         return images, *match(every_box, every_label, [len(each) for each in labels], self.prior)
 
-    def _owner(self, index: int) -> int:
-        """The image whose boxes an image has: itself, or with `permute_labels` the next one."""
-        return int(self.split.images[(index + self.data.permute_labels) % len(self.split.images)])
-
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationSet(Dataset):
+class EvaluationSet(coco.SplitSet):
     """Images with their index; an index beyond the end is padding."""
 
-    split: Split
     side: int
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         number = int(self.split.images[index % len(self.split.images)])
         return for_evaluation(self.split.pixels(number), self.side), index
 
-    @property
-    def stored(self) -> Split:
-        """The stored samples."""
-        return self.split
+    def collate(self, examples: list[tuple[Tensor, int]]) -> list[Tensor]:
+        """Images and their indices, as tensors."""
+        batch: list[Tensor] = default_collate(examples)
+        return batch
 
 
 def synthetic(config: Config, samples: int, *, seed: int = 0) -> Batch:

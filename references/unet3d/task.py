@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
 from train_bench.references.parts import loading
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.references.unet3d import data, quality
 from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.loss import dice_and_cross_entropy
@@ -24,8 +24,8 @@ from train_bench.task import DataFacts
 class Task(TrainingTask[Config, data.Batch]):
     """The benchmark `unet3d` and its smaller scales."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        config, device = self.config, self._parallel.device
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        config, device = self.config, self.parallel.device
         hyperparameters = config.hyperparameters
         _refuse_shapes(config)
         self._schedule = schedule_of(config)
@@ -34,13 +34,13 @@ class Task(TrainingTask[Config, data.Batch]):
         self._strides = quality.strides_of(window, hyperparameters.validation_overlap)
         layout = torch.channels_last_3d if config.model.channels_last else torch.contiguous_format
         model: nn.Module = UNet3D(config.model).to(device).to(memory_format=layout)
-        self._tensor_names = tensor_names(model)  # 50 for the full model
+        self.tensor_names = tensor_names(model)  # 50 for the full model
         return model, optimizer_of(model, hyperparameters)
 
-    def _warm_up(self) -> None:
-        self._run_warmup(self.synthetic(self._local_batch_size))
+    def warm_up(self) -> None:
+        self.run_warmup(self.synthetic(self.local_batch_size))
         windows = (self.config.data.eval_windows, 1, *self.config.hyperparameters.validation_input_shape)
-        self._infer(torch.zeros(windows, device=self._parallel.device))
+        self.infer(torch.zeros(windows, device=self.parallel.device))
 
     def synthetic(self, samples: int) -> data.Batch:
         """A synthetic micro-batch; reads no data."""
@@ -48,7 +48,7 @@ class Task(TrainingTask[Config, data.Batch]):
 
     def open_data(self) -> DataFacts:
         """Find and check the volumes, start the loaders."""
-        config, parallel = self.config, self._parallel
+        config, parallel = self.config, self.parallel
         hyperparameters = config.hyperparameters
         train, val = data.open_volumes(config)
         train_set = data.TrainingSet(
@@ -57,22 +57,22 @@ class Task(TrainingTask[Config, data.Batch]):
             shape=hyperparameters.training_input_shape,
             oversampling=hyperparameters.oversampling,
             classes=config.model.num_classes,
-            seed=self._derived("crops"),
+            seed=self.derived_seed("crops"),
         )
         self._eval_set = data.EvaluationSet(volumes=val)
         mine = data.evaluation_order(val.shapes, parallel.rank, parallel.size)
-        fingerprint = self._use_loaders(
-            loading.loader(train_set, config.data, parallel.device, self._sampler(data.Positions())),
+        fingerprint = self.use_loaders(
+            loading.loader(train_set, config.data, parallel.device, self.sampler(data.Positions())),
             loading.loader(self._eval_set, config.data, parallel.device, mine, collate=itemgetter(0)),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
 
-    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+    def train_step(self, batches: Iterator[data.Batch]) -> None:
         """The loss is the mean over the global batch."""
-        for batch in self._micro_batches(batches):
-            images, labels = (part.to(self._parallel.device, non_blocking=True) for part in batch)
-            self._backward(dice_and_cross_entropy(self._forward(images), labels))
-        self._optimizer_step(self._schedule(self._optimizer_steps))
+        for batch in self.micro_batches(batches):
+            images, labels = (part.to(self.parallel.device, non_blocking=True) for part in batch)
+            self.backward(dice_and_cross_entropy(self.forward(images), labels))
+        self.step(self._schedule(self.optimizer_steps))
 
     def evaluate(self) -> Quality:
         """`DICE`: the mean over all evaluation cases per class, then over the foreground classes; NaN once the
@@ -81,14 +81,14 @@ class Task(TrainingTask[Config, data.Batch]):
         Each rank scores its cases; a row of the table is filled by one rank and zero on all others, so the
         sum over ranks changes no number.
         """
-        device, classes = self._parallel.device, self.config.model.num_classes
+        device, classes = self.parallel.device, self.config.model.num_classes
         scores = torch.zeros(len(self._eval_set.volumes), classes - 1, dtype=torch.float64, device=device)
-        broken = (~torch.isfinite(self._last_loss)).double()
-        for index, *pair in self._evaluation():
+        diverged = non_finite(self.last_loss)
+        for index, *pair in self.evaluation_batches():
             logits, truth = self._segment(*(part.to(device, non_blocking=True) for part in pair))
             scores[index] = quality.dice_per_class(logits.argmax(dim=0), truth[0], classes)
-            broken += ~torch.isfinite(logits).all()
-        table = self._parallel.sum(torch.cat([scores.flatten(), broken.view(1)])).cpu()
+            diverged += non_finite(logits)
+        table = self.parallel.sum(torch.cat([scores.flatten(), diverged.view(1)])).cpu()
         dice = table[:-1].view_as(scores).mean(dim=0).mean()
         return Quality(metrics={"DICE": math.nan if table[-1] else float(dice)})
 
@@ -96,7 +96,7 @@ class Task(TrainingTask[Config, data.Batch]):
         """(classes, d, h, w) logits and (1, d, h, w) labels of a volume whose border was cut away to fit the
         windows."""
         logits = quality.sliding_window(
-            self._infer,
+            self.infer,
             quality.without_remainder(image, self._strides),
             self._importance,
             strides=self._strides,

@@ -62,7 +62,7 @@ def test_dense_parts_of_mask_rcnn_are_those_of_its_real_forward_pass():
     config = mini("maskrcnn_mini")
     step = dry(config)
     with task_of(config) as task, torch.no_grad():
-        network, batch = task._model.network, task.synthetic(2)
+        network, batch = task.model.network, task.synthetic(2)
         counter = FlopCounterMode(display=False)
         with counter:
             network.rpn(network.fpn(network.backbone(batch.images)))
@@ -80,7 +80,7 @@ def test_the_peak_is_within_a_tenth_of_what_the_allocator_gives_out(name):
 def test_memory_that_steps_keep_is_that_of_real_tensors(name):
     config, step = mini(name), dry_mini(name)
     with task_of(config) as task:
-        model, optimizer = task._model, task._optimizer
+        model, optimizer = task.model, task.optimizer
         task.iterate(task.synthetic(step.samples))
         weights = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}.values()
         state = [value for each in optimizer.state.values() for value in each.values()]
@@ -140,8 +140,8 @@ def test_ranks_of_dlrm_hold_some_tables_and_exchange_rows_of_the_others(ranks):
     config = mini("dlrm_mini")
     step = dry(config, ranks=ranks)
     with task_of(config) as task:
-        tables = task._model.tables
-        dense = sum(weight.numel() for weight in task._model.dense.parameters())
+        tables = task.model.tables
+        dense = sum(weight.numel() for weight in task.model.dense.parameters())
         own = max(
             place(config.model.rows, ranks), key=lambda one: sum(config.model.rows[table] for table in one)
         )

@@ -117,7 +117,7 @@ def test_a_step_that_looks_at_values_is_told_so():
     from train_bench.references.resnet.task import Task
 
     class Looking(Task):
-        def _train_step(self, batches):
+        def train_step(self, batches):
             images, _ = next(batches)
             float(images.sum())
 

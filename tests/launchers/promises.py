@@ -235,7 +235,7 @@ def first_epoch(parallel, digits):
     task.train_until(epoch[0])
     losses = parallel.mean(torch.stack(listening.losses))
     quality = task.evaluate().metrics["top1"]
-    return {"losses": losses, "top1": quality, "weights": weights(task._model)}
+    return {"losses": losses, "top1": quality, "weights": weights(task.model)}
 
 
 def promises(parallel, job, digits):

@@ -37,27 +37,27 @@ def built(parallel: Any, *more: str) -> Task:
 
 def trained(task: Task, steps: range) -> list[float]:
     """The mean loss over ranks of each step. Every step has a batch of its own."""
-    parallel = task._parallel
+    parallel = task.parallel
     losses = []
     for step in steps:
         batch = data.synthetic(task.config, 4).roll(step, dims=1) + step
         mine = (batch % task.config.model.vocabulary).chunk(parallel.data_ranks)[parallel.data_rank]
-        task._train_step(iter([mine]))
-        losses.append(float(parallel.mean(task._last_loss)))
+        task.train_step(iter([mine]))
+        losses.append(float(parallel.mean(task.last_loss)))
     return losses
 
 
 def evaluated(task: Task, batches: int) -> float:
     """Nats of as many batches as the rank likes, summed over ranks."""
-    task._parallel.sync_buffers()
-    task._forward.eval()
+    task.parallel.sync_buffers()
+    task.forward.eval()
     counted = sum(task._count(data.synthetic(task.config, 2))[0] for _ in range(batches))
-    task._forward.train()
-    return float(task._parallel.sum(torch.as_tensor(counted, dtype=torch.float64)))
+    task.forward.train()
+    return float(task.parallel.sum(torch.as_tensor(counted, dtype=torch.float64)))
 
 
 def held_bytes(task: Task) -> dict[str, int]:
     """Of this rank."""
-    state = [one for of in task._optimizer.state.values() for one in of.values() if one.dim()]
-    tensors = {"weights": list(task._model.parameters()), "state": state}
+    state = [one for of in task.optimizer.state.values() for one in of.values() if one.dim()]
+    tensors = {"weights": list(task.model.parameters()), "state": state}
     return {name: sum(own_part(one).nbytes for one in of) for name, of in tensors.items()}

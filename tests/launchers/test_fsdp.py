@@ -116,9 +116,9 @@ def test_the_weights_that_are_kept_are_whole(found: Any, alone: Any) -> None:
 @pytest.mark.full
 def test_replicas_are_told_of_the_whole_model(found: Any, alone: Any) -> None:
     seen = found[0]["replicas"]
-    state = sum(len(of) for of in alone["task"]._optimizer.state.values())
+    state = sum(len(of) for of in alone["task"].optimizer.state.values())
     assert (seen["equal"], seen["ranks"]) == (True, 2)
-    assert seen["tensors"] == len(list(alone["task"]._model.parameters())) + state
+    assert seen["tensors"] == len(list(alone["task"].model.parameters())) + state
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def _rank(number: int, folder: Path) -> None:
     again.load(folder / "saved")
     found["continued"] = trained(again, range(STEPS, STEPS + 2))
     if number == RANKS - 1:
-        own_part(again._model.get_parameter("lm_head.weight").data)[0, 0] += 1
+        own_part(again.model.get_parameter("lm_head.weight").data)[0, 0] += 1
     found["changed"] = replicas.compare(parallel)
     (folder / f"found_{number}.json").write_text(json.dumps(found))
     parallel.leave()
@@ -89,7 +89,7 @@ def test_losses_and_evaluations_are_those_of_one_rank(found: Any, alone: Any) ->
 def test_each_rank_holds_half_of_the_matrices_and_all_of_the_norms(
     found: Any, alone: Any, what: str, times: int
 ) -> None:
-    named = dict(alone["task"]._model.named_parameters())
+    named = dict(alone["task"].model.named_parameters())
     norms = sum(one.nbytes for name, one in named.items() if "norm" in name)
     odd_row = named["lm_head.weight"][0].nbytes
     for rank, one in enumerate(found):
@@ -118,9 +118,9 @@ def test_the_weights_that_are_kept_are_whole(found: Any, alone: Any) -> None:
 @pytest.mark.full
 def test_groups_hold_the_same_model_and_one_that_does_not_is_found(found: Any, alone: Any) -> None:
     seen, changed = found[0]["replicas"], found[0]["changed"]
-    state = sum(len(of) for of in alone["task"]._optimizer.state.values())
+    state = sum(len(of) for of in alone["task"].optimizer.state.values())
     assert (seen["equal"], seen["ranks"]) == (True, RANKS)
-    assert seen["tensors"] == len(list(alone["task"]._model.parameters())) + state
+    assert seen["tensors"] == len(list(alone["task"].model.parameters())) + state
     assert (changed["equal"], changed["first"]) == (False, "lm_head.weight")
     assert changed["largest_difference"] == pytest.approx(1.0)
 

@@ -39,7 +39,7 @@ def _rank(number: int, folder: Path, port: int) -> None:
     found["evaluated again"] = evaluated(task, batches=number + 1)
     found["kept"] = weights.keep(task, job(folder), parallel)
     again = built(parallel, CLIPPED)
-    again._parallel.sync_buffers()
+    again.parallel.sync_buffers()
     weights.put_back(again, [folder / "weights" / "run_0.safetensors"])
     found["put back"] = evaluated(again, batches=number + 1)
     (folder / f"found_{number}.json").write_text(json.dumps(found))
@@ -48,11 +48,11 @@ def _rank(number: int, folder: Path, port: int) -> None:
 
 def _held_bytes(task: Any) -> dict[str, int]:
     """Of this rank. Two names of the same memory count once."""
-    zero = task._parallel._engine.optimizer
+    zero = task.parallel._engine.optimizer
     pieces = (*zero.fp16_partitioned_groups_flat, *zero.fp32_partitioned_groups_flat)
-    state = [one for of in task._optimizer.state.values() for one in of.values() if one.dim()]
+    state = [one for of in task.optimizer.state.values() for one in of.values() if one.dim()]
     return {
-        "weights": sum(one.nbytes for one in task._model.parameters()),
+        "weights": sum(one.nbytes for one in task.model.parameters()),
         "pieces": sum({one.data_ptr(): one.nbytes for one in pieces}.values()),
         "gradients": zero.grad_partitions_flat_buffer.nbytes,
         "state": sum(one.nbytes for one in state),
@@ -77,7 +77,7 @@ def alone() -> dict[str, Any]:
     task = built(one_rank(), CLIPPED)
     told: dict[str, Any] = {"losses": trained(task, range(STEPS)), "evaluated": evaluated(task, 1)}
     told |= {"after": trained(task, range(STEPS, STEPS + 2)), "evaluated again": evaluated(task, 3)}
-    return told | {"weights": sum(one.nbytes for one in task._model.parameters())}
+    return told | {"weights": sum(one.nbytes for one in task.model.parameters())}
 
 
 @pytest.mark.full

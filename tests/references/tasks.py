@@ -36,7 +36,7 @@ def mark(samples: int) -> Mark:
 
 def weights(task: Any) -> list[torch.Tensor]:
     """A copy of all weights and buffers of a task's model."""
-    return [tensor.detach().clone() for tensor in task._model.state_dict().values()]
+    return [tensor.detach().clone() for tensor in task.model.state_dict().values()]
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:

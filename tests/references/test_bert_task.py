@@ -65,7 +65,7 @@ def test_gradients_are_clipped_to_a_norm_of_one(tiny: Config) -> None:
 
     parallel = Noting()
     task = built(tiny, parallel=parallel)
-    task._train_step(iter([data.synthetic(tiny, 4)]))
+    task.train_step(iter([data.synthetic(tiny, 4)]))
     assert parallel.clipped_at == 1.0
 
 
@@ -82,10 +82,10 @@ def test_accumulated_gradients_are_the_mean_over_micro_batches(tiny: Config) -> 
             return super().step(clip_norm=clip_norm)
 
     task = built(tiny, parallel=Noting())
-    task._train_step(iter(halves))
+    task.train_step(iter(halves))
     tiny.hyperparameters.gradient_accumulation_steps = 1
     for half in halves:
-        built(tiny, parallel=Noting())._train_step(iter([half]))
+        built(tiny, parallel=Noting()).train_step(iter([half]))
     torch.testing.assert_close(gradients[0], (gradients[1] + gradients[2]) / 2, atol=1e-6, rtol=1e-4)
 
 
@@ -122,7 +122,7 @@ def test_two_ranks_find_the_accuracy_that_one_finds(tiny: Config) -> None:
 def test_a_loss_that_is_not_finite_makes_the_quality_nan(tiny: Config) -> None:
     task = built(tiny)
     task.open_data()
-    task._last_loss = torch.tensor(math.nan)
+    task.last_loss = torch.tensor(math.nan)
     assert math.isnan(task.evaluate().metrics["MLM_accuracy"])
     task.close()
 
@@ -166,10 +166,10 @@ config = bert("bert", "hyperparameters.global_batch_size=1", "warm_up_steps=0")
 task = Task(config)
 task.build(1, OneRank())
 assert len(task.initialized_tensors()) == 398
-before = [weight.detach().flatten()[:1000].clone() for weight in task._model.parameters()]
-task._train_step(iter([data.synthetic(config, 1)]))
-assert math.isfinite(float(task._last_loss))
-after = list(task._model.parameters())
+before = [weight.detach().flatten()[:1000].clone() for weight in task.model.parameters()]
+task.train_step(iter([data.synthetic(config, 1)]))
+assert math.isfinite(float(task.last_loss))
+after = list(task.model.parameters())
 assert all(bool(torch.isfinite(weight).all()) for weight in after)
 assert not any(torch.equal(old, new.detach().flatten()[:1000]) for old, new in zip(before, after))
 print(peak_resident())

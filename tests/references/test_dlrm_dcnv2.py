@@ -136,7 +136,7 @@ def test_days_of_arrays_are_trained_on_and_half_of_the_last_one_is_evaluated(tmp
     losses = []
     for step in range(1, 60):
         task.train_until(mark(32 * step))
-        losses.append(float(task._last_loss))
+        losses.append(float(task.last_loss))
     assert 0 <= task.evaluate().metrics["AUC"] <= 1
     assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
 
@@ -252,7 +252,7 @@ def test_a_warm_up_leaves_no_trace_in_tables_and_their_sums(tiny: Config) -> Non
     for steps in (0, 2):
         tiny.warm_up_steps = steps
         task = opened(tiny)
-        states = [task._optimizer.state[weight] for weight in task._model.parameters()]
+        states = [task.optimizer.state[weight] for weight in task.model.parameters()]
         assert all(set(state) == {"step", "sum"} for state in states)
         assert not any(bool(value.any()) for state in states for value in state.values())
         task.train_until(mark(1024))
@@ -264,7 +264,7 @@ def _second_of_two(rank: int, folder: Path, config: Config) -> None:
     """Go on from what one rank has saved, evaluate and save."""
     parallel = FromFile(folder, rank=rank, size=2)
     task = opened(config, seed=99, parallel=parallel)
-    assert 0 < len(task._model.tables.weights) < len(config.model.rows)
+    assert 0 < len(task.model.tables.weights) < len(config.model.rows)
     task.load(folder)
     task.train_until(mark(10000))
     torch.save(task.evaluate().metrics["AUC"], folder / f"found_{rank}.pt")
@@ -288,7 +288,7 @@ def test_two_ranks_go_on_from_a_checkpoint_of_one_as_it_does_itself(tiny: Config
     again.load(tmp_path / "both")
     torch.testing.assert_close(weights(again), weights(alone), atol=1e-5, rtol=1e-4)
     kept = [
-        torch.cat([task._optimizer.state[weight]["sum"].flatten() for weight in task._model.parameters()])
+        torch.cat([task.optimizer.state[weight]["sum"].flatten() for weight in task.model.parameters()])
         for task in (again, alone)
     ]
     torch.testing.assert_close(kept[0], kept[1], atol=1e-5, rtol=1e-3)

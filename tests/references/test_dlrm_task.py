@@ -63,7 +63,7 @@ def _second_of_two(rank: int, folder: Path, config: Config) -> None:
     """Evaluate what one rank has saved, train on, evaluate and save."""
     parallel = FromFile(folder, rank=rank, size=2)
     task = opened(config, seed=99, parallel=parallel)
-    assert 0 < len(task._model.tables.weights) < len(config.model.rows)
+    assert 0 < len(task.model.tables.weights) < len(config.model.rows)
     task.load(folder)
     found = [task.evaluate().metrics["AUC"]]
     task.train_until(mark(10000))
@@ -108,10 +108,10 @@ def test_a_step_with_the_tables_of_the_full_benchmark_cut_to_a_thousand_rows() -
     config.warm_up_steps = 0
     task = built(config)
     assert len(task.initialized_tensors()) == 9
-    assert sum(len(table) for table in task._model.tables.weights.values()) == sum(config.model.rows)
+    assert sum(len(table) for table in task.model.tables.weights.values()) == sum(config.model.rows)
     before = weights(task)
-    task._train_step(iter([data.synthetic(config, 64)]))
-    assert math.isfinite(float(task._last_loss))
+    task.train_step(iter([data.synthetic(config, 64)]))
+    assert math.isfinite(float(task.last_loss))
     changed = [not torch.equal(one, other) for one, other in zip(before, weights(task), strict=True)]
     assert all(changed)
 

@@ -39,7 +39,7 @@ def trained(config: Any, source: Path, steps: int) -> tuple[Any, list[float]]:
     losses = []
     for step in range(1, steps + 1):
         task.train_until(mark(step * config.hyperparameters.global_batch_size))
-        losses.append(float(task._last_loss))
+        losses.append(float(task.last_loss))
     return task, losses
 
 
@@ -114,13 +114,13 @@ def test_maskrcnn_trains_on_polygons_with_frozen_norms_and_start_weights(coco: P
     torch.save(start, folder / "R-50.pt")
     task, _ = trained(config, coco, 0)
     seen: list[dict[str, float]] = []
-    task._model.register_forward_hook(
+    task.model.register_forward_hook(
         lambda _module, _inputs, out: seen.append({name: float(loss.detach()) for name, loss in out.items()})
     )
     task.train_until(mark(4 * 60))
     batch = next(task._batches)
     assert all(isinstance(objects.masks, list) for objects in batch.objects)
-    state = task._model.network.backbone.state_dict()
+    state = task.model.network.backbone.state_dict()
     moved = {
         theirs
         for ours, theirs in detectron_names(backbone).items()

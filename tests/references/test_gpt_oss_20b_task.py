@@ -57,7 +57,7 @@ def test_the_log_perplexity_counts_all_tokens_but_the_first_of_documents_on_any_
         task = built(tiny, parallel)
         value = task.evaluate().metrics["log_perplexity"]
         task.close()
-        return value, task._model
+        return value, task.model
 
     (alone, model), several = found(OneRank()), in_threads(3, found)
     _, val = data.open_sequences(tiny)
@@ -78,9 +78,9 @@ def test_the_loss_is_the_mean_over_the_same_tokens(tiny: Config) -> None:
     task = built(tiny, OneRank())
     counted = tokens[:, :-1] != 0
     with torch.no_grad():
-        expected = functional.cross_entropy(task._model(tokens[:, :-1])[counted], tokens[:, 1:][counted])
-    task._train_step(iter([tokens]))
-    assert float(task._last_loss) == pytest.approx(float(expected), rel=1e-5)
+        expected = functional.cross_entropy(task.model(tokens[:, :-1])[counted], tokens[:, 1:][counted])
+    task.train_step(iter([tokens]))
+    assert float(task.last_loss) == pytest.approx(float(expected), rel=1e-5)
     task.close()
 
 

@@ -96,9 +96,9 @@ def test_the_target_lies_between_the_start_and_what_is_reached_where_every_weigh
     start = loss_of(decoder, splits[1])
     task = Task(mini)
     task.build(1, OneRank())
-    task._model.requires_grad_(True)
-    task._optimizer.add_param_group(
-        {"params": [one for name, one in task._model.named_parameters() if "lora_" not in name]}
+    task.model.requires_grad_(True)
+    task.optimizer.add_param_group(
+        {"params": [one for name, one in task.model.named_parameters() if "lora_" not in name]}
     )
     task.open_data()
     task.train_until(mark(8192))

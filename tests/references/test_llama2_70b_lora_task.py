@@ -65,9 +65,9 @@ def tiny(tmp_path: Path) -> Config:
 def test_the_base_is_the_same_bit_by_bit_after_training_and_every_adapter_is_another(tiny: Config) -> None:
     task = built(tiny)
     task.open_data()
-    before = {name: one.detach().clone() for name, one in task._model.named_parameters()}
+    before = {name: one.detach().clone() for name, one in task.model.named_parameters()}
     task.train_until(mark(60))
-    after = dict(task._model.named_parameters())
+    after = dict(task.model.named_parameters())
     changed = {name for name, one in after.items() if not torch.equal(one, before[name])}
     assert changed == {name for name in after if "lora_" in name} == set(task.initialized_tensors())
     assert len(changed) == 4
@@ -90,7 +90,7 @@ def test_the_quality_is_the_mean_over_sequences_of_the_mean_over_what_counts_on_
     labels, tokens = val[list(range(11))]
     task = built(tiny)
     with torch.no_grad():
-        logits = task._model.double()(tokens.long())
+        logits = task.model.double()(tokens.long())
     means = []
     for row in range(11):
         nats = [
@@ -112,10 +112,10 @@ def test_the_loss_is_the_mean_over_what_counts(tiny: Config) -> None:
     counted = labels[:, 1:] != -100
     assert 0 < int(counted.sum()) < counted.numel()
     with torch.no_grad():
-        logits = task._model(tokens.long())[:, :-1]
+        logits = task.model(tokens.long())[:, :-1]
     expected = functional.cross_entropy(logits[counted], tokens[:, 1:][counted].long())
-    task._train_step(iter([(labels, tokens)]))
-    assert float(task._last_loss) == pytest.approx(float(expected), rel=1e-6)
+    task.train_step(iter([(labels, tokens)]))
+    assert float(task.last_loss) == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_what_adapters_drop_is_not_the_same_in_every_iteration_and_the_same_with_a_seed(tiny: Config) -> None:
@@ -123,13 +123,13 @@ def test_what_adapters_drop_is_not_the_same_in_every_iteration_and_the_same_with
         tiny.hyperparameters.opt_base_learning_rate = 1e-12
         tiny.model.lora_dropout = 0.5
         task = built(tiny, seed)
-        for name, one in task._model.named_parameters():
+        for name, one in task.model.named_parameters():
             if name.endswith("lora_B"):
                 torch.nn.init.ones_(one)
         batch, found = task.synthetic(6), []
         for _ in range(2):
             task.iterate(batch)
-            found.append(float(task._last_loss))
+            found.append(float(task.last_loss))
         return found
 
     first = losses(1)

@@ -69,10 +69,10 @@ def test_accumulated_gradients_are_the_mean_over_micro_batches_and_clipped_to_on
 
     noted: list[torch.Tensor] = []
     whole = data.synthetic(tiny, 4)
-    built(tiny, parallel=Noting())._train_step(iter([whole]))
+    built(tiny, parallel=Noting()).train_step(iter([whole]))
     accumulating = copy.deepcopy(tiny)
     accumulating.hyperparameters.gradient_accumulation_steps = 2
-    built(accumulating, parallel=Noting())._train_step(iter(whole.split(2)))
+    built(accumulating, parallel=Noting()).train_step(iter(whole.split(2)))
     torch.testing.assert_close(noted[0], noted[1], atol=1e-6, rtol=1e-4)
 
 
@@ -103,7 +103,7 @@ def test_the_log_perplexity_is_the_mean_over_all_tokens_on_any_number_of_ranks(
 def test_a_loss_that_is_not_finite_makes_the_quality_nan(tiny: Config) -> None:
     task = built(tiny)
     task.open_data()
-    task._last_loss = torch.tensor(math.inf)
+    task.last_loss = torch.tensor(math.inf)
     assert math.isnan(task.evaluate().metrics["log_perplexity"])
     task.close()
 
@@ -233,10 +233,10 @@ config = llama31_8b(
 )
 task = Task(config)
 task.build(1, OneRank())
-before = [one[:2].clone() for one in task._model.state_dict().values()]
-task._train_step(iter([data.synthetic(config, 1)]))
-after = list(task._model.state_dict().values())
-assert math.isfinite(float(task._last_loss)) and all(bool(torch.isfinite(one).all()) for one in after)
+before = [one[:2].clone() for one in task.model.state_dict().values()]
+task.train_step(iter([data.synthetic(config, 1)]))
+after = list(task.model.state_dict().values())
+assert math.isfinite(float(task.last_loss)) and all(bool(torch.isfinite(one).all()) for one in after)
 assert not any(torch.equal(old, new[:2]) for old, new in zip(before, after, strict=True))
 """
 
@@ -256,9 +256,9 @@ def test_layers_that_are_computed_again_give_the_same_gradients_bit_by_bit(name:
         task = discover.task(config.reference)(config)
         task.build(1, OneRank())
         tokens = task.synthetic(2)
-        loss = functional.cross_entropy(task._forward(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        loss = functional.cross_entropy(task.forward(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
-        return {"loss": loss.detach()} | {n: one.grad for n, one in task._model.named_parameters()}
+        return {"loss": loss.detach()} | {n: one.grad for n, one in task.model.named_parameters()}
 
     plain, again = gradients(), gradients("activation_checkpointing=true")
     assert all(torch.equal(again[name], one) for name, one in plain.items()) and len(again) == len(plain)

@@ -57,9 +57,9 @@ def test_gradients_of_micro_batches_are_averaged(tiny: Config) -> None:
         tiny.hyperparameters.gradient_accumulation_steps = steps
         tiny.hyperparameters.opt_learning_rate_warmup_steps = 0
         task = built(tiny)
-        task._forward.train()
-        task._train_step(itertools.repeat(batch))
-        ends.append(torch.cat([part.detach().flatten() for part in task._model.parameters()]))
+        task.forward.train()
+        task.train_step(itertools.repeat(batch))
+        ends.append(torch.cat([part.detach().flatten() for part in task.model.parameters()]))
     torch.testing.assert_close(ends[0], ends[1], atol=1e-6, rtol=1e-5)
 
 
@@ -68,8 +68,8 @@ def test_the_first_steps_have_the_rates_of_the_first_steps_of_the_reference(mini
     mini_maskrcnn.warm_up_steps = 0
     task = built(mini_maskrcnn)
     for weights, biases in ((0.000625, 0.050625), (0.00125, 0.05125)):
-        task._train_step(itertools.repeat(data.synthetic(mini_maskrcnn, 2)))
-        rates = [group["lr"] for group in task._optimizer.param_groups]
+        task.train_step(itertools.repeat(data.synthetic(mini_maskrcnn, 2)))
+        rates = [group["lr"] for group in task.optimizer.param_groups]
         assert rates == pytest.approx([weights, biases])
 
 
@@ -115,7 +115,7 @@ def test_a_task_trains_on_real_images(tmp_path: Path) -> None:
     losses = []
     for step in range(1, 13):
         task.train_until(mark(2 * step))
-        losses.append(float(task._last_loss))
+        losses.append(float(task.last_loss))
     assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
     task.close()
 

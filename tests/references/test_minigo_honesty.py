@@ -87,7 +87,7 @@ def test_bad_players_lose_nearly_all_games_against_the_opponent(
     assert untrained._opponent is not None
     opponent = untrained._infer(untrained._opponent)
     bounds = {
-        "an untrained network": (untrained._infer(untrained._model), 0.1),
+        "an untrained network": (untrained._infer(untrained.model), 0.1),
         "a search that knows nothing": (nothing_known, 0.1),
         "a player of random moves": (at_random(), 0.1),
         "the opponent without its value": (without_value(opponent), 0.4),
@@ -103,6 +103,6 @@ def test_the_opponent_is_a_small_file_of_the_network_that_is_trained(mini: Confi
     file = data.opponent_file(mini)
     assert file is not None and file.stat().st_size < 200_000
     assert untrained._opponent is not None
-    for ours, theirs in zip(untrained._model.parameters(), untrained._opponent.parameters(), strict=True):
+    for ours, theirs in zip(untrained.model.parameters(), untrained._opponent.parameters(), strict=True):
         assert ours.shape == theirs.shape
-    assert not torch.equal(untrained._model.policy_out.weight, untrained._opponent.policy_out.weight)
+    assert not torch.equal(untrained.model.policy_out.weight, untrained._opponent.policy_out.weight)

@@ -196,11 +196,11 @@ def test_a_saved_run_continues_identically(tiny: Config, tmp_path: Path) -> None
 def test_the_loss_falls_on_synthetic_batches(tiny: Config) -> None:
     task = built(tiny)
     batch = data.synthetic(tiny, 12)
-    task._forward.train()
+    task.forward.train()
     losses = []
     for _ in range(30):
-        task._train_step(iter([batch]))
-        losses.append(float(task._last_loss))
+        task.train_step(iter([batch]))
+        losses.append(float(task.last_loss))
     assert losses[-1] < 0.7 * losses[0]
 
 
@@ -235,23 +235,23 @@ def test_games_and_weights_of_a_generation_are_kept_where_asked(tiny: Config, tm
     assert (record.size, record.komi) == (4, 1.5) and record.moves
     tiny.opponent = str(folder / "generation_001.npz")
     playing = opened(tiny)
-    assert same(list(playing._opponent.parameters()), list(task._model.parameters()))
+    assert same(list(playing._opponent.parameters()), list(task.model.parameters()))
 
 
 def test_training_goes_on_from_start_weights_and_their_step(tiny: Config, tmp_path: Path) -> None:
     task = built(tiny, seed=3)
-    weights.write(tmp_path / "start.npz", task._model, 5000)
+    weights.write(tmp_path / "start.npz", task.model, 5000)
     tiny.starts_from, tiny.start_weights = "checkpoint", str(tmp_path / "start.npz")
     tiny.hyperparameters.lr_boundaries, tiny.hyperparameters.lr_rates = [1000], [0.05, 0.01]
     started = built(tiny, seed=4)
-    assert same(list(started._model.parameters()), list(task._model.parameters()))
-    started._train_step(iter([data.synthetic(tiny, 12)]))
-    assert started._optimizer.param_groups[0]["lr"] == 0.01
+    assert same(list(started.model.parameters()), list(task.model.parameters()))
+    started.train_step(iter([data.synthetic(tiny, 12)]))
+    assert started.optimizer.param_groups[0]["lr"] == 0.01
 
 
 def test_a_diverged_run_reports_not_a_number(tiny: Config) -> None:
     task = opened(tiny)
-    task._last_loss = torch.tensor(math.inf)
+    task.last_loss = torch.tensor(math.inf)
     assert task.evaluate().diverged
 
 
@@ -301,9 +301,9 @@ def test_neither_another_opponent_nor_other_start_weights_can_be_had(
 
 def test_an_undecided_network_finds_all_moves_alike_and_no_side_ahead() -> None:
     task = built(minigo("minigo_mini", "warm_up_steps=0"))
-    logits, values = task._model.eval()(data.synthetic(task.config, 3)[0])
+    logits, values = task.model.eval()(data.synthetic(task.config, 3)[0])
     assert not logits.any() and not values.any()
-    assert task._model.stem.conv.weight.any()
+    assert task.model.stem.conv.weight.any()
 
 
 def test_a_resumed_run_plays_against_the_opponent_of_the_saved_one(tiny: Config, tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_resumed_run_plays_against_the_opponent_of_the_saved_one(tiny: Config,
 def test_the_seed_decides_the_untrained_opponent(tiny: Config) -> None:
     one, other = opened(tiny, 1), opened(tiny, 2)
     assert not same(list(one._opponent.parameters()), list(other._opponent.parameters()))
-    assert not same(list(one._opponent.parameters()), list(one._model.parameters()))
+    assert not same(list(one._opponent.parameters()), list(one.model.parameters()))
     assert derive(1, "opponent") != derive(1, "weights")
 
 
@@ -331,10 +331,10 @@ def test_a_step_of_the_full_network_at_19x19(tmp_path: Path) -> None:
     task = built(config)
     assert len(task.initialized_tensors()) == 48
     before = weights_and_buffers(task)
-    task._forward.train()
-    task._train_step(iter([data.synthetic(config, 64)]))
-    assert math.isfinite(float(task._last_loss)) and not same(before, weights_and_buffers(task))
-    assert task._optimizer.param_groups[0]["lr"] == 0.016
+    task.forward.train()
+    task.train_step(iter([data.synthetic(config, 64)]))
+    assert math.isfinite(float(task.last_loss)) and not same(before, weights_and_buffers(task))
+    assert task.optimizer.param_groups[0]["lr"] == 0.016
 
 
 @pytest.mark.full

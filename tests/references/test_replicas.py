@@ -37,7 +37,7 @@ def _rank(number: int, folder: Path) -> None:
             with no_average("torchrun") if fault else nullcontext():
                 for step in range(2):
                     batch = look_alikes(config, micro, seed=2 * step + number)
-                    task._train_step(iter([batch] * hyperparameters.gradient_accumulation_steps))
+                    task.train_step(iter([batch] * hyperparameters.gradient_accumulation_steps))
             parallel.sync_buffers()
             compared[f"{name} {'alone' if fault else 'together'}"] = replicas.compare(parallel)
     if number == 0:

@@ -29,7 +29,7 @@ def test_micro_batches_change_the_batch_norm_statistics_alone(mini: Config) -> N
     task = built(mini)
     task.open_data()
     assert task.train_until(mark(128)).samples == 128
-    assert task._parallel.steps_taken == 2
+    assert task.parallel.steps_taken == 2
     task.close()
 
 
@@ -44,7 +44,7 @@ def test_the_warm_up_leaves_no_trace(mini: Config, name: str) -> None:
         mini.warm_up_steps = steps
         parallel = OneRank()
         task = built(mini, parallel=parallel)
-        assert parallel.steps_taken == 0 and task._optimizer.state_dict()["state"] == {}
+        assert parallel.steps_taken == 0 and task.optimizer.state_dict()["state"] == {}
         generators = (torch.rand(1).item(), np.random.random(), random.random())
         task.open_data()
         task.train_until(mark(128))
@@ -100,9 +100,9 @@ def test_full_resnet50_takes_a_step_on_two_small_images(name: str) -> None:
     config.hyperparameters.opt_learning_rate_warmup_epochs = None if name == "resnet" else 0
     task = built(config)
     before = weights(task)
-    task._forward.train()
-    task._train_step(iter([examples.synthetic(config, 2)]))
-    assert math.isfinite(float(task._last_loss))
+    task.forward.train()
+    task.train_step(iter([examples.synthetic(config, 2)]))
+    assert math.isfinite(float(task.last_loss))
     assert all(bool(torch.isfinite(tensor).all()) for tensor in weights(task))
     assert not same(before, weights(task))
     assert len(task.initialized_tensors()) == 161
@@ -113,7 +113,7 @@ def test_a_compiled_task_keeps_its_tensor_names(mini: Config) -> None:
     mini.compile = True
     with torch.compiler.set_stance("force_eager"):
         task = built(mini)
-    assert next(iter(task._model.state_dict())) == "conv0.weight"
+    assert next(iter(task.model.state_dict())) == "conv0.weight"
 
 
 @pytest.mark.gpu

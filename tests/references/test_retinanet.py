@@ -226,11 +226,11 @@ def test_it_trains_on_openimages_from_start_weights_with_frozen_norms(openimages
     losses = []
     for step in range(1, 51):
         task.train_until(mark(4 * step))
-        losses.append(float(task._last_loss))
+        losses.append(float(task.last_loss))
     assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
     moved = {
         name
-        for name, value in task._model.backbone.state_dict().items()
+        for name, value in task.model.backbone.state_dict().items()
         if not torch.equal(value, start[name])
     }
     frozen = {
@@ -268,9 +268,9 @@ def test_images_and_boxes_come_to_one_size_and_are_flipped_together(openimages: 
     task.build(1, OneRank())
     _, height, width = pixels.shape
     assert (height, width) != (64, 64)
-    found = task._normalized([pixels, mirrored])
+    found = task.normalize([pixels, mirrored])
     assert found.shape == (2, 3, 64, 64)
-    whole = task._normalized([pixels])
+    whole = task.normalize([pixels])
     assert torch.equal(found[:1], whole)
     left, top, right, bottom = boxes[0].round().int().tolist()
     inside = whole[0, int(labels[0]) - 1, top + 1 : bottom - 1, left + 1 : right - 1]

@@ -47,9 +47,9 @@ def test_a_skipped_step_holds_the_schedule_and_the_average_and_not_the_data(tiny
     task = built(tiny, parallel=Overflowing())
     before = [weight.clone() for weight in task._average.parameters()]
     task.open_data()
-    assert task.train_until(mark(4)).samples == 4 and task._optimizer_steps == 0
+    assert task.train_until(mark(4)).samples == 4 and task.optimizer_steps == 0
     assert same(before, list(task._average.parameters()))
-    assert task.train_until(mark(16)).samples == 16 and task._optimizer_steps == 3
+    assert task.train_until(mark(16)).samples == 16 and task.optimizer_steps == 3
     assert not same(before, list(task._average.parameters()))
     task.close()
 
@@ -60,14 +60,14 @@ def test_micro_batches_of_the_same_utterances_change_nothing_but_rounding(tiny: 
     for steps in (1, 2):
         tiny.hyperparameters.gradient_accumulation_steps = steps
         task = built(tiny)
-        task._forward.train()
+        task.forward.train()
         whole = data.synthetic(tiny, 4)
         parts = [
             data.Batch(whole[0][:, first::steps], *(part[first::steps] for part in whole[1:]))
             for first in range(steps)
         ]
         for _ in range(3):
-            task._train_step(iter(parts))
+            task.train_step(iter(parts))
         ends.append(torch.cat([tensor.flatten() for tensor in weights(task)]))
     torch.testing.assert_close(ends[0], ends[1], atol=1e-4, rtol=1e-4)
 
@@ -112,11 +112,11 @@ def test_the_averaged_weights_are_evaluated_and_start_as_the_weights_do(tiny: Co
     start = [weight.clone() for weight in task._average.parameters()]
     task.train_until(mark(4))
     factor = tiny.hyperparameters.model_eval_ema_factor
-    for before, now, average in zip(start, task._model.parameters(), task._average.parameters(), strict=True):
+    for before, now, average in zip(start, task.model.parameters(), task._average.parameters(), strict=True):
         torch.testing.assert_close(average, factor * before + (1 - factor) * now.detach())
     heard = task.evaluate()
     with torch.no_grad():
-        for weight in task._model.parameters():
+        for weight in task.model.parameters():
             weight.zero_()
     assert task.evaluate() == heard
     task.close()
@@ -136,13 +136,13 @@ config = rnnt("rnnt", *one, "warm_up_steps=0")
 task = Task(config)
 task.build(1, OneRank())
 assert len(task.initialized_tensors()) == 7
-before = [weight.detach().clone() for weight in task._model.parameters()]
+before = [weight.detach().clone() for weight in task.model.parameters()]
 batch = data.synthetic(config, 1)
 assert batch.features.shape == (556, 1, 240) and batch.labels.shape == (1, 84)
-task._forward.train()
-task._train_step(iter([batch]))
-assert math.isfinite(float(task._last_loss))
-after = list(task._model.parameters())
+task.forward.train()
+task.train_step(iter([batch]))
+assert math.isfinite(float(task.last_loss))
+after = list(task.model.parameters())
 assert all(bool(torch.isfinite(weight).all()) for weight in after)
 assert not any(torch.equal(one, other) for one, other in zip(before, after))
 print(peak_resident())
@@ -173,7 +173,7 @@ def test_a_task_trains_on_real_speech(tmp_path: Path) -> None:
     losses = []
     for step in range(1, 21):
         task.train_until(mark(16 * step))
-        losses.append(float(task._last_loss))
+        losses.append(float(task.last_loss))
     assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
     assert task.evaluate().metrics["WER"] >= 0.0
     task.close()

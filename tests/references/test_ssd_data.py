@@ -207,7 +207,7 @@ def test_images_of_a_small_split_are_decoded_once_and_those_of_a_large_one_every
 def test_permuted_boxes_are_those_of_another_image(mini_ssd: Config) -> None:
     mini_ssd.data.permute_labels = True
     examples = training_set(mini_ssd)
-    owners = [examples._owner(index) for index in range(len(examples.split.images))]
+    owners = [examples.split.owner(index, permuted=True) for index in range(len(examples.split.images))]
     assert sorted(owners) == list(range(480))
     assert all(owner != index for index, owner in enumerate(owners))
 

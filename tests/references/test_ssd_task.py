@@ -49,12 +49,12 @@ def test_micro_batches_add_up_to_the_batch_where_batch_norm_stands_still(tiny: C
     for steps in (1, 2):
         tiny.hyperparameters.gradient_accumulation_steps = steps
         task = built(tiny)
-        task._forward.eval()
+        task.forward.eval()
         batch = data.synthetic(tiny, 8)
         parts = [tuple(part.tensor_split(steps)[number] for part in batch) for number in range(steps)]
-        task._optimizer_steps = 10
-        task._train_step(iter(parts))
-        ends.append(torch.cat([weight.detach().flatten() for weight in task._model.parameters()]))
+        task.optimizer_steps = 10
+        task.train_step(iter(parts))
+        ends.append(torch.cat([weight.detach().flatten() for weight in task.model.parameters()]))
     torch.testing.assert_close(ends[0], ends[1], atol=1e-5, rtol=1e-4)
 
 
@@ -167,11 +167,11 @@ config = ssd("ssd", "hyperparameters.global_batch_size=1", "warm_up_steps=0", "m
 task = Task(config)
 task.build(1, OneRank())
 assert len(task.initialized_tensors()) == 119
-before = [weight.detach().clone() for weight in task._model.parameters()]
-task._optimizer_steps = config.hyperparameters.opt_learning_rate_warmup_steps
-task._train_step(iter([data.synthetic(config, 1)]))
-assert math.isfinite(float(task._last_loss))
-after = list(task._model.parameters())
+before = [weight.detach().clone() for weight in task.model.parameters()]
+task.optimizer_steps = config.hyperparameters.opt_learning_rate_warmup_steps
+task.train_step(iter([data.synthetic(config, 1)]))
+assert math.isfinite(float(task.last_loss))
+after = list(task.model.parameters())
 assert all(bool(torch.isfinite(weight).all()) for weight in after)
 assert not any(torch.equal(one, other) for one, other in zip(before, after) if one.dim() > 1)
 print(peak_resident())
@@ -199,7 +199,7 @@ def test_a_task_trains_on_blood_cells(tmp_path: Path) -> None:
     losses = []
     for step in range(1, 13):
         task.train_until(mark(8 * step))
-        losses.append(float(task._last_loss))
+        losses.append(float(task.last_loss))
     assert np.mean(losses[-3:]) < 0.95 * np.mean(losses[:3])
     task.close()
 

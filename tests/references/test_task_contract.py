@@ -274,18 +274,18 @@ def test_a_skipped_step_holds_the_schedule_and_not_the_data(mini: Mini) -> None:
     task = mini.built(parallel=Overflowing())
     task.open_data()
     assert task.train_until(mini.mark(3)).samples == 3 * mini.batch
-    assert task._optimizer_steps == 2
+    assert task.optimizer_steps == 2
     task.close()
 
 
 def test_the_loss_falls_on_a_synthetic_batch(mini: Mini) -> None:
     task = mini.built(*mini.case.eager)
     batch = synthetic(mini.reference)(mini.config, mini.batch)
-    task._forward.train()
+    task.forward.train()
     losses = []
     for _ in range(mini.case.steps):
-        task._train_step(iter([batch]))
-        losses.append(float(task._last_loss))
+        task.train_step(iter([batch]))
+        losses.append(float(task.last_loss))
     assert losses[-1] < mini.case.left * losses[0]
 
 
@@ -308,7 +308,7 @@ def test_neither_the_warm_up_nor_an_evaluation_leaves_a_trace(mini: Mini) -> Non
     for steps, looks in ((0, 0), (2, 1)):
         parallel = OneRank()
         task = mini.built(f"warm_up_steps={steps}", parallel=parallel)
-        kept = [value for state in task._optimizer.state.values() for value in state.values()]
+        kept = [value for state in task.optimizer.state.values() for value in state.values()]
         assert parallel.steps_taken == 0 and not any(bool(value.any()) for value in kept)
         drawn = torch.rand(1).item()
         task.open_data()
@@ -362,7 +362,7 @@ def test_a_diverged_run_reports_not_a_number(mini: Mini) -> None:
     task.open_data()
     assert not task.evaluate().diverged
     with torch.no_grad():
-        next(task._model.parameters()).fill_(math.nan)
+        next(task.model.parameters()).fill_(math.nan)
     task.train_until(mini.mark(1))
     assert task.evaluate().diverged
     task.close()

@@ -59,36 +59,36 @@ class Points:
 
 
 class Task(TrainingTask[Config, Batch]):
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         model = nn.Linear(1, 1)
         return model, torch.optim.SGD(model.parameters(), lr=0.0)
 
-    def _warm_up(self) -> None:
-        points = torch.zeros(self._local_batch_size, 1)
-        self._run_warmup((points, points))
+    def warm_up(self) -> None:
+        points = torch.zeros(self.local_batch_size, 1)
+        self.run_warmup((points, points))
         self._error((points, points))
 
     def open_data(self) -> DataFacts:
-        train, val, device = Points(0.0, 10), Points(0.05, 6), self._parallel.device
-        order = stream.Shuffled(samples=len(train), seed=self._seed)
-        mine = stream.evaluation_order(len(val), 2, self._parallel.rank, self._parallel.size, padded=False)
-        fingerprint = self._use_loaders(
-            loading.loader(train, self.config, device, self._sampler(order)),
+        train, val, device = Points(0.0, 10), Points(0.05, 6), self.parallel.device
+        order = stream.Shuffled(samples=len(train), seed=self.seed)
+        mine = stream.evaluation_order(len(val), 2, self.parallel.rank, self.parallel.size, padded=False)
+        fingerprint = self.use_loaders(
+            loading.loader(train, self.config, device, self.sampler(order)),
             loading.loader(val, self.config, device, mine),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
 
-    def _train_step(self, batches: Iterator[Batch]) -> None:
-        for places, values in self._micro_batches(batches):
-            self._backward(nn.functional.mse_loss(self._forward(places), values))
-        self._optimizer_step(0.4 if self._optimizer_steps < 100 else 0.1)
+    def train_step(self, batches: Iterator[Batch]) -> None:
+        for places, values in self.micro_batches(batches):
+            self.backward(nn.functional.mse_loss(self.forward(places), values))
+        self.step(0.4 if self.optimizer_steps < 100 else 0.1)
 
     def evaluate(self) -> Quality:
-        error = float(self._reduce_over_eval(self._error, 0 * self._last_loss))
+        error = float(self.reduce_over_eval(self._error, 0 * self.last_loss))
         return Quality(metrics={"error": error if math.isfinite(error) else math.nan})
 
     def _error(self, batch: Batch) -> Tensor:
-        return (self._infer(batch[0]) - batch[1]).square().sum()
+        return (self.infer(batch[0]) - batch[1]).square().sum()
 
 
 def built(*, steps: int = 1, batch: int = 4, parallel: OneRank | None = None) -> Task:
@@ -114,7 +114,7 @@ def test_micro_batches_add_up_to_the_global_batch() -> None:
     for steps in (1, 2, 4):
         task = built(steps=steps)
         task.train_until(mark(40))
-        assert (task._iterations, task._optimizer_steps) == (10, 10)
+        assert (task.iterations, task.optimizer_steps) == (10, 10)
         ends.append(torch.cat([weight.flatten() for weight in weights(task)]))
     assert all(torch.allclose(end, ends[0], atol=1e-6) for end in ends)
 
@@ -156,21 +156,21 @@ def test_each_micro_batch_is_computed_and_its_gradient_added_within_the_numerics
 def test_without_a_rate_the_groups_keep_theirs() -> None:
     task = built()
     task.train_until(mark(4))
-    (group,) = task._optimizer.param_groups
+    (group,) = task.optimizer.param_groups
     group["lr"] = 0.0
     before = weights(task)
-    for places, values in task._micro_batches(iter([(torch.ones(4, 1), torch.ones(4, 1))])):
-        task._backward(nn.functional.mse_loss(task._forward(places), values))
-    assert task._optimizer_step() and same(before, weights(task))
+    for places, values in task.micro_batches(iter([(torch.ones(4, 1), torch.ones(4, 1))])):
+        task.backward(nn.functional.mse_loss(task.forward(places), values))
+    assert task.step() and same(before, weights(task))
 
 
 def test_it_tells_the_first_and_the_highest_rate_of_the_run(tmp_path: Path) -> None:
     """Not those of the warm-up, whose step 0 comes before the run's."""
 
     class Rising(Task):
-        def _optimizer_step(self, rate: float | None = None, *, clip_norm: float | None = None) -> bool:
-            rate = (0.1, 0.3, 0.2)[min(self._optimizer_steps, 2)]
-            return super()._optimizer_step(rate, clip_norm=clip_norm)
+        def step(self, rate: float | None = None, *, clip_norm: float | None = None) -> bool:
+            rate = (0.1, 0.3, 0.2)[min(self.optimizer_steps, 2)]
+            return super().step(rate, clip_norm=clip_norm)
 
     task = Rising(Config())
     task.build(1, OneRank())
@@ -194,16 +194,16 @@ def test_a_step_that_was_skipped_has_no_rate() -> None:
 
 def test_of_groups_with_rates_of_their_own_the_lowest_is_told() -> None:
     task = built()
-    task._optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.0})
-    task._optimizer.param_groups[0]["lr"] = 0.5
-    task._optimizer_step()
+    task.optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.0})
+    task.optimizer.param_groups[0]["lr"] = 0.5
+    task.step()
     assert task.learning_rates() == LearningRates(first=0.0, highest=0.0)
 
 
 def test_rates_that_are_tensors_are_not_told() -> None:
     task = built()
-    task._optimizer.param_groups[0]["lr"] = torch.tensor(0.5)
-    task._optimizer_step()
+    task.optimizer.param_groups[0]["lr"] = torch.tensor(0.5)
+    task.step()
     assert task.learning_rates() is None
 
 
@@ -213,7 +213,7 @@ def test_a_continued_run_tells_the_rates_of_the_whole_run(tmp_path: Path) -> Non
     saved.save(tmp_path)
     resumed.load(tmp_path)
     resumed.train_until(mark(404))
-    assert resumed._optimizer.param_groups[0]["lr"] == 0.1
+    assert resumed.optimizer.param_groups[0]["lr"] == 0.1
     assert resumed.learning_rates() == LearningRates(first=0.4, highest=0.4)
 
 
@@ -222,7 +222,7 @@ def test_a_checkpoint_without_rates_leaves_the_first_one_unknown(tmp_path: Path)
     saved, resumed = built(), built()
     saved.train_until(mark(400))
     without = {name: value for name, value in saved._counters().items() if not name.endswith("_rate")}
-    checkpoint.save(tmp_path, saved._parallel, saved._model, saved._optimizer, without)
+    checkpoint.save(tmp_path, saved.parallel, saved.model, saved.optimizer, without)
     resumed.load(tmp_path)
     resumed.train_until(mark(404))
     assert resumed.learning_rates() == LearningRates(first=None, highest=0.1)
@@ -240,15 +240,15 @@ def test_what_is_continued_is_what_would_have_been(tmp_path: Path) -> None:
 def test_a_checkpoint_is_mapped_and_copied_to_where_the_weights_are(tmp_path: Path) -> None:
     """Not loaded as a whole onto the device of the rank, and not asked for again once it has been read."""
     saved, loaded = built(), built()
-    saved._optimizer.param_groups[0]["momentum"] = 0.9
+    saved.optimizer.param_groups[0]["momentum"] = 0.9
     saved.train_until(mark(20))
     saved.save(tmp_path)
-    loaded._parallel.device = torch.device("meta")
+    loaded.parallel.device = torch.device("meta")
     loaded.load(tmp_path)
     file = tmp_path / checkpoint.FILE
     with file.open("r+b") as opened:
         opened.write(bytes(file.stat().st_size))
-    before, after = (task._optimizer.state_dict()["state"].values() for task in (saved, loaded))
+    before, after = (task.optimizer.state_dict()["state"].values() for task in (saved, loaded))
     assert same(weights(saved), weights(loaded))
     assert same(*([of["momentum_buffer"] for of in state] for state in (before, after)))
 
@@ -256,3 +256,11 @@ def test_a_checkpoint_is_mapped_and_copied_to_where_the_weights_are(tmp_path: Pa
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     with pytest.raises(RequestError, match="global_batch_size 4 cannot be divided among 1 ranks with 3"):
         built(steps=3)
+
+
+def test_a_run_has_diverged_once_its_loss_or_an_output_is_not_finite() -> None:
+    task, finite = built(), torch.zeros(3)
+    assert not task.has_diverged() and not task.has_diverged(finite, finite.long())
+    assert task.has_diverged(finite, torch.tensor([0.0, math.inf]))
+    task.last_loss = torch.tensor(math.nan)
+    assert task.has_diverged() and task.has_diverged(finite)

@@ -104,10 +104,10 @@ config = unet3d("unet3d", "hyperparameters.global_batch_size=1", "warm_up_steps=
 task = Task(config)
 task.build(1, OneRank())
 assert len(task.initialized_tensors()) == 50
-before = [weight.detach().clone() for weight in task._model.parameters()]
-task._train_step(iter([data.synthetic(config, 1)]))
-assert math.isfinite(float(task._last_loss))
-after = list(task._model.parameters())
+before = [weight.detach().clone() for weight in task.model.parameters()]
+task.train_step(iter([data.synthetic(config, 1)]))
+assert math.isfinite(float(task.last_loss))
+after = list(task.model.parameters())
 assert all(bool(torch.isfinite(weight).all()) for weight in after)
 assert not any(torch.equal(one, other) for one, other in zip(before, after) if one.dim() > 1)
 print(peak_resident())
@@ -135,7 +135,7 @@ def test_a_task_trains_on_real_volumes(tmp_path: Path) -> None:
     losses = []
     for step in range(1, 21):
         task.train_until(mark(2 * step))
-        losses.append(float(task._last_loss))
+        losses.append(float(task.last_loss))
     assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
     assert 0.0 <= task.evaluate().metrics["DICE"] <= 1.0
     task.close()

@@ -44,28 +44,28 @@ class Network(nn.Module):
 class Task(ArrayTask[Config]):
     """Task of this benchmark; the rest is in `train_bench/references/parts/training.py`."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        model = Network(self.config.model.channels).to(self._parallel.device)
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = Network(self.config.model.channels).to(self.parallel.device)
         return model, Adam(model.parameters(), lr=self.config.hyperparameters.opt_base_learning_rate)
 
-    def _synthetic(self, samples: int) -> Batch:
+    def synthetic(self, samples: int) -> Batch:
         waves = torch.linspace(-1.0, 1.0, samples * WAVES * LENGTH).view(samples, WAVES, LENGTH)
         return torch.arange(samples) % WAVES, waves
 
-    def _train_step(self, batches: Iterator[Batch]) -> None:
-        for batch in self._micro_batches(batches):
-            labels, waves = self._on_device(batch)
-            self._backward(functional.cross_entropy(self._forward(waves), labels))
-        self._optimizer_step()
+    def train_step(self, batches: Iterator[Batch]) -> None:
+        for batch in self.micro_batches(batches):
+            labels, waves = self.on_device(batch)
+            self.backward(functional.cross_entropy(self.forward(waves), labels))
+        self.step()
 
-    def _measure(self, batch: Batch) -> Tensor:
+    def measure(self, batch: Batch) -> Tensor:
         """int64 (2,): correct predictions, and their total."""
-        labels, waves = self._on_device(batch)
-        with self._parallel.inference():
-            right = self._forward(waves).argmax(dim=1) == labels
+        labels, waves = self.on_device(batch)
+        with self.parallel.inference():
+            right = self.forward(waves).argmax(dim=1) == labels
         return torch.stack([right.sum(), torch.ones_like(labels).sum()])
 
     def evaluate(self) -> Quality:
         """`accuracy` over the whole evaluation set."""
-        right, seen = self._total(torch.zeros(2, dtype=torch.int64)).tolist()
-        return Quality(metrics={"accuracy": math.nan if self._has_diverged() else right / seen})
+        right, seen = self.total(torch.zeros(2, dtype=torch.int64)).tolist()
+        return Quality(metrics={"accuracy": math.nan if self.has_diverged() else right / seen})

@@ -22,7 +22,7 @@ from train_bench.references.parts.decoder import data
 from train_bench.references.parts.decoder.config import Config
 from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_of
 from train_bench.references.parts.decoder.weights import load_start_weights
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.task import DataFacts
 
 C = TypeVar("C", bound=Config)
@@ -32,23 +32,23 @@ class PretrainingTask(TrainingTask[C, Tensor]):
     """Pretraining of a decoder on sequences with their next tokens."""
 
     @abstractmethod
-    def _network(self) -> nn.Module:
+    def build_network(self) -> nn.Module:
         """Network from tokens (samples, length) to next-token logits, with random weights."""
 
-    def _build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config = self.config
         _refuse_shapes(config)
         self._schedule = schedule_of(config)
-        model = self._network()
+        model = self.build_network()
         if config.start_weights is not None:
             load_start_weights(model, Path(config.start_weights))
-        model.to(self._parallel.device)
+        model.to(self.parallel.device)
         if config.activation_checkpointing:
             recompute(model)
         return model, optimizer_of(model, config.hyperparameters)
 
-    def _warm_up(self) -> None:
-        self._run_warmup(self.synthetic(self._local_batch_size))
+    def warm_up(self) -> None:
+        self.run_warmup(self.synthetic(self.local_batch_size))
         self._count(self.synthetic(self.config.data.eval_batch_size))
 
     def synthetic(self, samples: int) -> Tensor:
@@ -57,44 +57,44 @@ class PretrainingTask(TrainingTask[C, Tensor]):
 
     def open_data(self) -> DataFacts:
         """Find and check the tokens, start the loaders."""
-        config, parallel = self.config, self._parallel
+        config, parallel = self.config, self.parallel
         train, val = data.open_sequences(config)
         train_set = data.BatchSet(train, permuted=config.data.permute_labels)
-        order = stream.Shuffled(samples=len(train), seed=self._seed)
+        order = stream.Shuffled(samples=len(train), seed=self.seed)
         mine = stream.evaluation_order(
             len(val), config.data.eval_batch_size, parallel.data_rank, parallel.data_ranks
         )
         device = parallel.device
-        fingerprint = self._use_loaders(
-            loading.loader(train_set, config.data, device, self._sampler(order), collate=None),
+        fingerprint = self.use_loaders(
+            loading.loader(train_set, config.data, device, self.sampler(order), collate=None),
             loading.loader(
                 data.BatchSet(val), config.data, device, mine, collate=None, padding_from=len(val)
             ),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
 
-    def _train_step(self, batches: Iterator[Tensor]) -> None:
+    def train_step(self, batches: Iterator[Tensor]) -> None:
         """The mean over the tokens of the micro-batch of how surprising the next one was."""
-        for tokens in self._micro_batches(batches):
-            tokens = tokens.to(self._parallel.device, non_blocking=True)
-            logits = self._forward(tokens[:, :-1])
+        for tokens in self.micro_batches(batches):
+            tokens = tokens.to(self.parallel.device, non_blocking=True)
+            logits = self.forward(tokens[:, :-1])
             wanted = self._wanted(tokens).flatten()
             loss = functional.cross_entropy(logits.float().flatten(0, 1), wanted, ignore_index=data.NO_TOKEN)
-            self._backward(loss)
+            self.backward(loss)
         clip_norm = self.config.hyperparameters.opt_gradient_clip_norm
-        self._optimizer_step(self._schedule(self._optimizer_steps), clip_norm=clip_norm)
+        self.step(self._schedule(self.optimizer_steps), clip_norm=clip_norm)
 
     def evaluate(self) -> Quality:
         """`log_perplexity`: the mean over all tokens of the evaluation set; NaN once the loss is not finite."""
-        start = torch.zeros(2, dtype=torch.float64, device=self._parallel.device)
-        start[0] = torch.where(torch.isfinite(self._last_loss), 0.0, math.nan)
-        nats, count = self._reduce_over_eval(self._count, start).tolist()
+        start = torch.zeros(2, dtype=torch.float64, device=self.parallel.device)
+        start[0] = torch.where(non_finite(self.last_loss) > 0, math.nan, 0.0)
+        nats, count = self.reduce_over_eval(self._count, start).tolist()
         return Quality(metrics={"log_perplexity": nats / count})
 
     def _count(self, tokens: Tensor) -> Tensor:
         """float64 (2,): nats of all tokens of a batch, and how many these are."""
-        tokens = tokens.to(self._parallel.device, non_blocking=True)
-        logits, wanted = self._infer(tokens[:, :-1].clamp(min=0)), self._wanted(tokens).flatten()
+        tokens = tokens.to(self.parallel.device, non_blocking=True)
+        logits, wanted = self.infer(tokens[:, :-1].clamp(min=0)), self._wanted(tokens).flatten()
         nats = functional.cross_entropy(
             logits.float().flatten(0, 1), wanted, ignore_index=data.NO_TOKEN, reduction="none"
         )

@@ -33,7 +33,7 @@ C = TypeVar("C", bound=Any)
 class RecommendationTask(TrainingTask[C, data.Batch]):
     """Embedding tables are divided among ranks, the dense network is averaged over them."""
 
-    _model: Any
+    model: Any
     """Has `tables`, a Tables of which this rank holds some, and `dense`, the rest, which is the same on all ranks."""
 
     @abstractmethod
@@ -41,32 +41,32 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
         """A synthetic micro-batch; reads no data."""
 
     @abstractmethod
-    def _batching(self) -> Callable[[np.ndarray], data.Batch]:
+    def batching(self) -> Callable[[np.ndarray], data.Batch]:
         """Function from int32 records (n, columns) to a batch, in each loader process."""
 
     @abstractmethod
-    def _rate(self) -> float:
+    def rate(self) -> float:
         """The learning rate of the step under way."""
 
     def _wrapped(self) -> nn.Module:
         """The dense part, compiled if configured, with gradients averaged over ranks."""
         if self.config.compile:
-            self._model.dense.compile()
-        return self._parallel.wrap(
-            self._model,
-            self._optimizer,
-            gradient_accumulation_steps=self._microbatches,
-            local_params=self._model.tables.parameters(),
+            self.model.dense.compile()
+        return self.parallel.wrap(
+            self.model,
+            self.optimizer,
+            gradient_accumulation_steps=self.microbatches,
+            local_params=self.model.tables.parameters(),
         )
 
     @contextmanager
     def _without_trace(self) -> Iterator[None]:
         """Restore the table rows of the synthetic batch; all ranks look up the same ones."""
-        model, optimizer = self._model, self._optimizer
-        rows = self.synthetic(self._local_batch_size)[2].to(self._parallel.device)
+        model, optimizer = self.model, self.optimizer
+        rows = self.synthetic(self.local_batch_size)[2].to(self.parallel.device)
         with model.tables.kept(rows, optimizer):
             tables = _taken_out(optimizer, model.tables)
-            with without_trace(model.dense, optimizer, self._parallel):
+            with without_trace(model.dense, optimizer, self.parallel):
                 optimizer.state.update(tables)
                 try:
                     yield
@@ -74,65 +74,64 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
                     tables = _taken_out(optimizer, model.tables)
             optimizer.state.update(tables)
 
-    def _warm_up(self) -> None:
-        self._run_warmup(self.synthetic(self._local_batch_size))
+    def warm_up(self) -> None:
+        self.run_warmup(self.synthetic(self.local_batch_size))
         self._score(self.synthetic(self.config.data.eval_batch_size))
 
     def open_data(self) -> DataFacts:
         """Find and check the records, start the loaders."""
-        config, parallel = self.config, self._parallel
+        config, parallel = self.config, self.parallel
         train, val = data.open_records(config)
-        batching = self._batching()
+        batching = self.batching()
         train_set, eval_set = (data.RecordSet(records=each, as_batch=batching) for each in (train, val))
         order = data.ShuffledBlocks(
             samples=len(train),
-            seed=self._seed,
+            seed=self.seed,
             global_batch_size=config.hyperparameters.global_batch_size,
         )
         mine = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
         self._mine = sum(count for ((_, count),) in mine)
         train_loader, eval_loader = (
             loading.loader(each, config.data, parallel.device, sampler, collate=None, numbers=data.numbers_of)
-            for each, sampler in ((train_set, self._sampler(order)), (eval_set, mine))
+            for each, sampler in ((train_set, self.sampler(order)), (eval_set, mine))
         )
-        fingerprint = self._use_loaders(train_loader, eval_loader)
+        fingerprint = self.use_loaders(train_loader, eval_loader)
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
 
-    def _train_step(self, batches: Iterator[data.Batch]) -> None:
+    def train_step(self, batches: Iterator[data.Batch]) -> None:
         """The loss is the mean over the global batch."""
-        for batch in self._micro_batches(batches):
-            labels, dense, rows = self._on_device(batch)
-            logits = self._forward(dense, rows)
-            self._backward(functional.binary_cross_entropy_with_logits(logits, labels))
-        self._optimizer_step(self._rate())
+        for batch in self.micro_batches(batches):
+            labels, dense, rows = self.on_device(batch)
+            logits = self.forward(dense, rows)
+            self.backward(functional.binary_cross_entropy_with_logits(logits, labels))
+        self.step(self.rate())
 
-    def _on_device(self, batch: data.Batch) -> data.Batch:
-        device = self._parallel.device
+    def on_device(self, batch: data.Batch) -> data.Batch:
+        device = self.parallel.device
         labels, dense, rows = (part.to(device, non_blocking=True) for part in batch)
         return labels, dense, rows
 
     def evaluate(self) -> Quality:
         """`AUC`, the exact area under the ROC curve over all evaluation samples; NaN once the loss or a score is
         not finite. A rank's scores leave its device once, at the end."""
-        scores = torch.empty(self._mine, device=self._parallel.device)
+        scores = torch.empty(self._mine, device=self.parallel.device)
         labels = torch.empty(self._mine, dtype=torch.bool)
         seen = 0
-        for batch in self._evaluation():
+        for batch in self.evaluation_batches():
             end = seen + len(batch[0])
             scores[seen:end], labels[seen:end] = self._score(batch), batch[0].bool()
             seen = end
-        broken = ~torch.isfinite(scores).all() | ~torch.isfinite(self._last_loss)
-        if int(self._parallel.sum(broken.long())):
+        if self.has_diverged(scores):
             return Quality(metrics={"AUC": math.nan})
-        return Quality(metrics={"AUC": roc_auc(scores.cpu().numpy(), labels.numpy(), self._parallel)})
+        return Quality(metrics={"AUC": roc_auc(scores.cpu().numpy(), labels.numpy(), self.parallel)})
 
     def _score(self, batch: data.Batch) -> Tensor:
         """float32 (b,) logits, which are in the order of the probabilities. A short batch is filled up, because
         ranks exchange equal shares."""
-        _, dense, rows = self._on_device(batch)
+        _, dense, rows = self.on_device(batch)
         count = len(rows)
         missing = self.config.data.eval_batch_size - count
-        logits: Tensor = self._infer(
+        logits: Tensor = self.infer(
             functional.pad(dense, (0, 0, 0, missing)), functional.pad(rows, (0, 0, 0, missing))
         )
         return logits[:count]
@@ -141,40 +140,40 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
         """Called by every rank. Each writes its tables under names of this iteration, then rank 0 the rest, which
         names the iteration, then the tables of earlier ones go: whenever this ends, a whole checkpoint is left."""
         folder.mkdir(parents=True, exist_ok=True)
-        for table, weight in self._model.tables.weights.items():
-            with files.whole_file(_table_file(folder, table, self._iterations)) as file:
-                torch.save({"weight": weight.detach(), **self._optimizer.state.get(weight, {})}, file)
-        self._parallel.barrier()
-        if self._parallel.rank == 0:
+        for table, weight in self.model.tables.weights.items():
+            with files.whole_file(_table_file(folder, table, self.iterations)) as file:
+                torch.save({"weight": weight.detach(), **self.optimizer.state.get(weight, {})}, file)
+        self.parallel.barrier()
+        if self.parallel.rank == 0:
             state = {
-                "dense": self._model.dense.state_dict(),
+                "dense": self.model.dense.state_dict(),
                 "optimizer": [
-                    self._optimizer.state.get(weight, {}) for weight in self._model.dense.parameters()
+                    self.optimizer.state.get(weight, {}) for weight in self.model.dense.parameters()
                 ],
-                "parallel": self._parallel.state_dict(),
+                "parallel": self.parallel.state_dict(),
                 **self._counters(),
             }
             with files.whole_file(folder / CHECKPOINT) as file:
                 torch.save(state, file)
             now = {
-                _table_file(folder, table, self._iterations) for table in range(len(self.config.model.rows))
+                _table_file(folder, table, self.iterations) for table in range(len(self.config.model.rows))
             }
             for old in set(folder.glob("table_*.pt")) - now:
                 old.unlink()
-        self._parallel.barrier()
+        self.parallel.barrier()
 
     def load(self, folder: Path) -> None:
         """Called by every rank after `build`, before or after `open_data`. Each reads its own tables, whoever
         has written them. The order follows the seed of the run that was saved."""
         state = torch.load(folder / CHECKPOINT, map_location="cpu", weights_only=True, mmap=True)
-        self._model.dense.load_state_dict(state["dense"])
-        for weight, kept in zip(self._model.dense.parameters(), state["optimizer"], strict=True):
-            _copy(self._optimizer.state.get(weight, {}), kept)
-        for table, weight in self._model.tables.weights.items():
+        self.model.dense.load_state_dict(state["dense"])
+        for weight, kept in zip(self.model.dense.parameters(), state["optimizer"], strict=True):
+            _copy(self.optimizer.state.get(weight, {}), kept)
+        for table, weight in self.model.tables.weights.items():
             file = _table_file(folder, table, state["taken"])
             kept = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-            _copy({"weight": weight.detach(), **self._optimizer.state.get(weight, {})}, kept)
-        self._parallel.load_state_dict(state["parallel"])
+            _copy({"weight": weight.detach(), **self.optimizer.state.get(weight, {})}, kept)
+        self.parallel.load_state_dict(state["parallel"])
         self._continue_from(state)
 
 
