@@ -34,7 +34,7 @@ from train_bench.core.job import Job
 from train_bench.launchers.inline import parallel as inline
 from train_bench.observers.observer import Observers
 from train_bench.observers.terminal import Terminal
-from train_bench.observers.trackers import Tracking
+from train_bench.observers.tracking import Tracking
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.references.parts import stream

@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from train_bench.campaign import runner
 from train_bench.core import software
 from train_bench.plan import discover
-from train_bench.plan.config import register
 from train_bench.plan.plan import Plan, Provenance, make_plan
+from train_bench.plan.run_config import register
 from train_bench.progress import EvalSchedule
 from train_bench.quality import Target, Threshold
 from train_bench.rules import ruleset

@@ -27,8 +27,8 @@ from train_bench.errors import LaunchError
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
 from train_bench.plan import discover
-from train_bench.plan.config import register
 from train_bench.plan.plan import Provenance, make_plan
+from train_bench.plan.run_config import register
 from train_bench.rules import ruleset
 
 

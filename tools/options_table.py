@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from train_bench.plan import discover, options
+from train_bench.plan import discover, option_table
 
 PAGE = discover.ROOT / "docs" / "options.md"
 
@@ -20,7 +20,7 @@ Options of the verbs that compose a configuration: `run`, `plan`, `prepare`, `rc
 and `check`. Type them as `name=value` or `--name value`. "Verbs" says which of them take an option, if not all.
 "Resume": it may be given again with `resume=`; everything else follows from the campaign's plan. `train-bench VERB
 --help` prints the same. Former names work: `faults=` is `inject_faults=`, and `stop_when='minutes > M'` is
-`max_minutes=M`. `python tools/options_table.py` makes this page from the fields of `train_bench/plan/config.py`,
+`max_minutes=M`. `python tools/options_table.py` makes this page from the fields of `train_bench/plan/run_config.py`,
 `train_bench/task.py` and the launchers' configurations.
 """
 
@@ -31,7 +31,7 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    for heading, listed in options.parts().items():
+    for heading, listed in option_table.parts().items():
         yield from (
             f"## {heading}",
             "",

@@ -61,8 +61,8 @@ MAY_SEE = {
 }
 
 ONLY_IN = {
-    "hydra": {"train_bench/cli/hydra_app.py", "train_bench/plan/config.py"},
-    "omegaconf": {"train_bench/cli/hydra_app.py", "train_bench/plan/config.py"},
+    "hydra": {"train_bench/cli/hydra_app.py", "train_bench/plan/run_config.py"},
+    "omegaconf": {"train_bench/cli/hydra_app.py", "train_bench/plan/run_config.py"},
     "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/official/installed_checkers.py"},
     "sqlite3": {f"train_bench/store/{name}.py" for name in ("schema", "feed", "history")},
     "jinja2": {"train_bench/report/page/write.py"},

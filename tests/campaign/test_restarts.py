@@ -14,7 +14,7 @@ from train_bench.campaign import runner
 from train_bench.campaign.status import restarts_of
 from train_bench.errors import LaunchError
 from train_bench.plan import discover
-from train_bench.report import table
+from train_bench.report import score_table
 
 
 def begun(tmp_path, *words):
@@ -45,7 +45,7 @@ def test_a_run_whose_processes_die_is_started_again_and_converges_as_if_they_had
     (scored,) = judgement.score.runs
     assert (scored.converged, scored.compliant) == (True, False)
     assert [one.check for one in judgement.verdicts[0].findings if one.grade == "breaks"] == ["restarts"]
-    told = table.summary(judgement.score.as_json() | {"restarts": restarts_of(judgement)})
+    told = score_table.summary(judgement.score.as_json() | {"restarts": restarts_of(judgement)})
     assert any(line.startswith("failures 1 in 1 run(s), goodput ") for line in told)
     assert any(line.startswith("expected of failures every ") and "by Daly's" in line for line in told)
     folder = plan.jobs[0].folder

@@ -9,8 +9,8 @@ import pytest
 
 from train_bench.cli.program import command
 from train_bench.cli.verbs import COMPOSING, VERBS
-from train_bench.plan import discover, options
-from train_bench.plan.config import TRAITS, RunConfig
+from train_bench.plan import discover, option_table
+from train_bench.plan.run_config import TRAITS, RunConfig
 
 COMPLETE = """
 train-bench() { "$PYTHON" -m train_bench "$@"; }
@@ -21,7 +21,7 @@ for line in "$@"; do query "$line" | tr '\\n' ' '; echo; done
 
 
 def test_every_option_has_a_sentence_and_its_default():
-    listed = {option.name: option for group in options.parts().values() for option in group}
+    listed = {option.name: option for group in option_table.parts().values() for option in group}
     assert {field.name for field in fields(RunConfig)} <= listed.keys()
     for name in discover.launchers():
         own = {f"launcher.{field.name}" for field in fields(discover.launcher_config(name))} - {

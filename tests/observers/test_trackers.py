@@ -13,7 +13,7 @@ from train_bench.campaign import runner
 from train_bench.errors import LaunchError, RequestError
 from train_bench.forecast.live import Forecast, Interval
 from train_bench.observers.observer import Observers
-from train_bench.observers.trackers import Tracking, named
+from train_bench.observers.tracking import Tracking, named
 
 END_MS = 1_800_000_000_000
 FORECAST = Forecast(run=None, campaign=Interval(END_MS, END_MS - 60_000, END_MS + 120_000), passes=0.75)

@@ -11,7 +11,7 @@ from tests.command_line import typed
 from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.plan import definition, discover
-from train_bench.plan.config import register
+from train_bench.plan.run_config import register
 
 MINI = "resnet_mini"
 NAMES = sorted({discover.describe_variant(name)["benchmark"] for name in discover.variants()})

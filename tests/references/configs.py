@@ -14,7 +14,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from train_bench.plan import discover
-from train_bench.plan.config import register_points
+from train_bench.plan.run_config import register_points
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
 

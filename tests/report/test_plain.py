@@ -13,7 +13,7 @@ from tests.command_line import typed
 from tests.judge.test_bad_logs import HEAD, good_log
 from train_bench.core.escape import plain, plain_value
 from train_bench.logs import log
-from train_bench.report import results
+from train_bench.report import results_table
 from train_bench.report.console import PlainConsole
 
 CLEAR, FORGED = "\x1b[2J", "machine\nVALID"
@@ -82,7 +82,7 @@ def test_values_of_a_log_reach_the_terminal_and_the_tables_as_text(tmp_path):
 
 
 def test_a_cell_of_markdown_is_no_link_no_code_and_no_html():
-    assert results._escaped("[a](b) `c` <d> | e \\") == r"\[a](b) \`c\` \<d> \| e \\"
+    assert results_table._escaped("[a](b) `c` <d> | e \\") == r"\[a](b) \`c\` \<d> \| e \\"
 
 
 def test_a_line_of_a_log_is_read_as_text():

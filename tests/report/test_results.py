@@ -6,8 +6,9 @@ import io
 import pytest
 from rich.console import Console
 
-from train_bench.report import findings, results
-from train_bench.report.table import say, summary
+from train_bench.report import findings, results_table
+from train_bench.report.console import print_line
+from train_bench.report.score_table import summary
 
 
 def entry(**changes):
@@ -40,15 +41,15 @@ def entry(**changes):
 
 
 def test_a_csv_has_one_line_per_entry_below_its_headings():
-    text = results.as_csv({"entries": [entry(), entry(score_minutes=None)]})
+    text = results_table.as_csv({"entries": [entry(), entry(score_minutes=None)]})
     read = list(csv.DictReader(io.StringIO(text)))
     assert [row["score_minutes"] for row in read] == ["12.5000", ""]
     assert read[0]["system"] == "box|1"
-    assert set(read[0]) == set(results.HEADINGS)
+    assert set(read[0]) == set(results_table.HEADINGS)
 
 
 def test_markdown_keeps_its_columns_whatever_a_name_holds():
-    lines = results.as_markdown({"entries": [entry()]}).splitlines()
+    lines = results_table.as_markdown({"entries": [entry()]}).splitlines()
     assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
 
 
@@ -58,7 +59,7 @@ def test_markdown_keeps_its_columns_whatever_a_name_holds():
 )
 def test_the_official_verdict_accepts_refuses_crashes_or_does_not_know(accepted, verdict, shown):
     official = {"accepted": accepted, "rcp": {"verdict": verdict}}
-    assert results.rows({"entries": [entry(official_verdict=official)]})[0][-1] == shown
+    assert results_table.rows({"entries": [entry(official_verdict=official)]})[0][-1] == shown
 
 
 def on_a_terminal(show, content):
@@ -72,7 +73,7 @@ def test_a_terminal_says_why_an_entry_is_not_valid_and_the_summary():
         "entries": [entry(), entry(valid=False, reasons=["Two runs are missing."])],
         "summary": {"of": "minutes", "value": 12.5, "weights": {}},
     }
-    shown = on_a_terminal(results.show, content)
+    shown = on_a_terminal(results_table.show, content)
     assert "Two runs are missing." in shown
     assert "custom summary (weighted geometric mean of minutes): 12.5" in shown
 
@@ -89,16 +90,16 @@ def test_campaigns_of_one_machine_are_told_apart():
         "entries": [of_campaign("/tmp/x/one"), of_campaign("/tmp/x/two", world_size=1)],
         "unjudged": [],
     }
-    for shown in (on_a_terminal(results.show, content), on_a_terminal(findings.show, content)):
+    for shown in (on_a_terminal(results_table.show, content), on_a_terminal(findings.show, content)):
         assert "resnet_mini in one" in shown
         assert "resnet_mini in two" in shown
         text = " ".join(shown.split())
         for part in ("2026-11-22 01:02:03", "torchrun, 2 rank(s)", "1 rank(s)", "01234567+changes"):
             assert part in text
-    read = list(csv.DictReader(io.StringIO(results.as_csv(content))))
+    read = list(csv.DictReader(io.StringIO(results_table.as_csv(content))))
     assert [(row["folder"], row["ranks"]) for row in read] == [("/tmp/x/one", "2"), ("/tmp/x/two", "1")]
-    assert "| revision |" in results.as_markdown(content)
-    assert "| revision |" not in results.as_markdown({"entries": [entry()]})
+    assert "| revision |" in results_table.as_markdown(content)
+    assert "| revision |" not in results_table.as_markdown({"entries": [entry()]})
 
 
 def test_a_verdict_has_its_colour_on_a_terminal_only():
@@ -112,8 +113,8 @@ def test_a_verdict_has_its_colour_on_a_terminal_only():
             color_system="standard" if terminal else None,
             _environ={},
         )
-        say(console, "VALID")
-        say(console, "NOT VALID: Two runs are missing.")
+        print_line(console, "VALID")
+        print_line(console, "NOT VALID: Two runs are missing.")
         lines = console.file.getvalue().splitlines()
         assert [line.startswith(colour) for line, colour in zip(lines, colours, strict=True)] == [True, True]
 

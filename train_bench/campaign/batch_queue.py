@@ -18,7 +18,7 @@ from train_bench.core.job import Job
 from train_bench.errors import Interrupted, LaunchError, LogError, RequestError
 from train_bench.launcher import Batch, BatchTask, Launch
 from train_bench.plan import process
-from train_bench.plan.options import with_folder
+from train_bench.plan.option import with_folder
 
 PROGRAM = (sys.executable, "-m", "train_bench")
 POLL_SECONDS = 2.0

@@ -26,11 +26,11 @@ from train_bench.judge import rcp
 from train_bench.judge.checks.campaign_checks import differences
 from train_bench.observers.observer import Observer, Observers
 from train_bench.observers.terminal import Terminal, sweep_job
-from train_bench.observers.trackers import Tracking, named
+from train_bench.observers.tracking import Tracking, named
 from train_bench.plan import command, discover
-from train_bench.plan.config import OnFailure, OnViolation
 from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
 from train_bench.plan.request import Request
+from train_bench.plan.run_config import OnFailure, OnViolation
 from train_bench.report.console import PlainConsole
 from train_bench.rules import ruleset
 

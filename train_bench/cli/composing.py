@@ -19,10 +19,10 @@ from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID, guarded
 from train_bench.core import files
 from train_bench.errors import RequestError
-from train_bench.plan import options
+from train_bench.plan import option_table
 from train_bench.plan.request import Request
 from train_bench.report import help as help_page
-from train_bench.report import table
+from train_bench.report.console import make_console
 
 NOTES = """\
 Each is an override of Hydra: null is none, lists are [1,2]. Every other value of the configuration can be set, too.
@@ -75,7 +75,7 @@ class OverrideParser(Parser):
         about = (sys.modules[f"train_bench.cli.commands.{self.verb}"].__doc__ or "").rstrip()
         parts = {
             heading: [(option.name, option.default, option.about) for option in listed]
-            for heading, listed in options.parts(self.verb).items()
+            for heading, listed in option_table.parts(self.verb).items()
         }
         page = help_page.page(f"train-bench {self.verb} [OPTION=VALUE ...]", about, parts, NOTES)
         return f"{page}\n{super().format_help()}"
@@ -120,5 +120,5 @@ def give(answer: Answer, known: argparse.Namespace) -> int:
     if known.json:
         print(json.dumps(answer.content, indent=2, allow_nan=False))
     else:
-        answer.show(answer.content, table.console())
+        answer.show(answer.content, make_console())
     return answer.code

@@ -15,7 +15,7 @@ from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core.escape import plain
 from train_bench.judge.tree import Judged
-from train_bench.report import table
+from train_bench.report import score_table
 
 
 def conclude(folder: Path, store: str | None = None) -> Answer:
@@ -44,7 +44,7 @@ def unfinished() -> Answer:
 def show(content: Mapping[str, Any], console: Console) -> None:
     """Scores of campaigns."""
     for entry in content["entries"]:
-        table.show_score(entry, console)
+        score_table.show_score(entry, console)
 
 
 def say(text: str) -> None:

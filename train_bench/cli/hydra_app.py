@@ -39,9 +39,9 @@ from train_bench.cli import completion, overrides, sweep
 from train_bench.core import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
-from train_bench.plan.config import TRAITS, RunConfig, register
-from train_bench.plan.options import with_folder
+from train_bench.plan.option import with_folder
 from train_bench.plan.request import Request
+from train_bench.plan.run_config import TRAITS, RunConfig, register
 
 SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})

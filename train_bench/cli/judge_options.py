@@ -14,7 +14,7 @@ from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.published import published_entries
 from train_bench.judge.tree import Judged, judge_tree
 from train_bench.plan import definition, discover
-from train_bench.report import table
+from train_bench.report.console import make_console
 
 
 def parser_of_path(verb: str, description: str | None) -> argparse.ArgumentParser:
@@ -72,4 +72,4 @@ def print_result(value: dict[str, Any], as_json: bool, show: Callable[[dict[str,
         indent = 2 if len(value.get("entries", ())) < 2 else None  # a whole round is for machines
         print(json.dumps(value, indent=indent, allow_nan=False))
     else:
-        show(value, table.console())
+        show(value, make_console())

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 from train_bench.errors import RequestError
 from train_bench.plan import budget, discover
-from train_bench.plan.config import TRAITS, RunConfig
+from train_bench.plan.run_config import TRAITS, RunConfig
 
 AS_THEY_ARE = " /:=,@+~.-_{}()[]<>*?!;&|^#"
 """Signs that Hydra leaves alone inside quotes. Backslashes, dollars and quotes mean something to it."""

@@ -16,9 +16,9 @@ from typing import Any
 from train_bench.core import files
 from train_bench.observers.terminal import SWEEP_JOB
 from train_bench.plan import discover, process
-from train_bench.plan.options import with_folder
+from train_bench.plan.option import with_folder
 from train_bench.report import sweep as table
-from train_bench.report.table import console
+from train_bench.report.console import make_console
 
 DISTURBED = table.DISTURBED
 
@@ -57,7 +57,7 @@ def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
     refused, else 1."""
     jobs = outcomes(folder)
     here = [job for job in jobs if not job["queued"]]
-    table.show_sweep(jobs, folder, console(), together=together and len(here) > 1)
+    table.show_sweep(jobs, folder, make_console(), together=together and len(here) > 1)
     if trouble is not None:
         sys.stderr.write(f"train-bench: the launcher of the sweep gave up: {trouble}\n")
         return 1

@@ -1,191 +1,213 @@
-"""Trackers that a team already uses, W&B and TensorBoard, fed by an observer.
-
-Each tracker is a process of its own next to the launching process; nothing of it is in the ranks. It is fed
-through a queue that never blocks. Its errors, including a hang at its end, cost a warning and no run.
-"""
+"""The process of a tracker: W&B or TensorBoard, behind one small interface."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import multiprocessing
+import json
 import os
-import queue
 import signal
-import threading
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol
 
-from train_bench.core.event import Event
-from train_bench.core.job import Job
-from train_bench.errors import RequestError, UnknownName
-from train_bench.forecast.live import Forecast
-from train_bench.logs.log import read
-from train_bench.logs.record import EVALUATION
-from train_bench.observers.observer import Observer
-from train_bench.observers.tracker_process import TRACKERS, track
-
-NONE = "none"
+from train_bench.judge.tree import judge_folder
 
 
-def named(trackers: Any) -> tuple[str, ...]:
-    """Trackers of `tracking=`: one name, a list of names, or `none`. Raises `RequestError` for an unknown tracker,
-    or one that is not installed."""
-    names = [trackers] if isinstance(trackers, str) else trackers
-    if not isinstance(names, (list, tuple)):
-        raise RequestError(
-            f"tracking is {names!r}; allowed are {', '.join(TRACKERS)}, a list of them, or {NONE}."
+class Tracker(Protocol):
+    """Interface of a tool. `position` is in the benchmark's unit, `count` in samples (or generations)."""
+
+    def quality(
+        self, run: int, position: float, count: int, metrics: Mapping[str, float], minutes: float, when: float
+    ) -> None: ...
+
+    def run(self, run: int, seed: int) -> None: ...
+
+    def forecast(self, count: int, values: Mapping[str, float], when: float) -> None: ...
+
+    def failure(self, run: int, how: str) -> None: ...
+
+    def score(self, score: Mapping[str, Any], files: list[Path]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Wandb:
+    """One W&B run per campaign: `run_N/METRIC` over `run_N/position`, `forecast/minutes_left` with its 80 %
+    interval, the score in the summary, the result files as an artifact. Offline unless `online`: then nothing leaves
+    the machine until `wandb sync`."""
+
+    def __init__(self, folder: Path, config: dict[str, Any], *, online: bool) -> None:
+        files = folder / "tracking"
+        os.environ["WANDB_ERROR_REPORTING"] = "false"
+        for name in ("DATA", "CACHE", "CONFIG"):
+            os.environ.setdefault(f"WANDB_{name}_DIR", str(files))
+        import wandb
+
+        self._wandb = wandb
+        self._folder = folder
+        self._run = wandb.init(
+            project="train_bench",
+            name=folder.name,
+            dir=str(files),
+            mode="online" if online else "offline",
+            config=config,
+            settings=wandb.Settings(console="off", disable_git=True, save_code=False, x_disable_stats=True),
         )
-    chosen = tuple(dict.fromkeys(str(name) for name in names if name != NONE))
-    for name in chosen:
-        if name not in TRACKERS:
-            raise UnknownName(what="tracker", name=name, known=[*TRACKERS, NONE])
-        if importlib.util.find_spec(name) is None:
-            raise RequestError(
-                f"tracking={name} needs a package; install it with pip install 'train-bench[{name}]'."
-            )
-    return chosen
 
+    def run(self, run: int, seed: int) -> None:
+        """A run has started."""
+        self._run.define_metric(f"run_{run}/*", step_metric=f"run_{run}/position")
+        self._run.summary[f"run_{run}/seed"] = seed
 
-class Tracking(Observer):
-    """Observer that feeds one tracker with the events of the campaign of `jobs`, those of finished runs first.
-
-    `config` is sent as the configuration. `say` prints the warnings. The runs wait until the tracker is ready,
-    because its start would take processor time from the first. `forecast` is called at each evaluation of a running
-    run. The tracker judges the finished campaign. It has `limit_seconds` until it is ready and again for all its
-    work after the last run; then it is ended.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        jobs: Sequence[Job],
-        config: dict[str, Any],
-        *,
-        rcp_folders: Sequence[Path],
-        online: bool,
-        limit_seconds: float,
-        say: Callable[[str], None],
-        forecast: Callable[[], Forecast | None] = lambda: None,
-        target: Callable[..., None] = track,
+    def quality(
+        self, run: int, position: float, count: int, metrics: Mapping[str, float], minutes: float, when: float
     ) -> None:
-        self._name, self._jobs, self._say, self._limit = name, jobs, say, limit_seconds
-        self._messages: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
-        self._job: Job | None = None
-        self._started_ms = 0
-        self._forecast, self._evaluations, self._goes_on = forecast, 0, False
-        self._given_up = False
-        self._why: str | None = None
-        context = multiprocessing.get_context("spawn")
-        self._ours, theirs = context.Pipe()
-        folder = jobs[0].folder
-        self._process = context.Process(
-            target=target, args=(name, theirs, folder, config, rcp_folders, online), name=f"tracker {name}"
-        )
-        self._theirs = theirs
+        """One evaluation."""
+        values = {**metrics, "position": position, "count": count, "minutes": minutes, "time": when}
+        self._run.log({f"run_{run}/{name}": value for name, value in values.items()})
 
-    def campaign_started(self, *, total: int, done: int) -> None:
-        """Start the tracker, wait until it is ready and send it the runs that have a result already."""
-        self._process.start()
-        self._theirs.close()
-        if not self._ours.poll(self._limit):
-            self._give_up(f"was not ready after {self._limit:g} s")
-            self._ours.close()
-            return
-        self._why = self._receive_state()
-        threading.Thread(target=_hand_over, args=(self._messages, self._ours), daemon=True).start()
-        for job in self._jobs:
-            if job.result_file.exists():
-                self.run_started(job)
-                for event in read(job.result_file).events:
-                    self.event(event)
-        self._goes_on = True
+    def forecast(self, count: int, values: Mapping[str, float], when: float) -> None:
+        """Forecast of the rest of the campaign, after its evaluation number `count`."""
+        self._run.log({f"forecast/{name}": value for name, value in values.items()})
 
-    def run_started(self, job: Job) -> None:
-        self._job, self._started_ms = job, 0
-        self._messages.put(("run", job.index, job.seed))
+    def failure(self, run: int, how: str) -> None:
+        """The processes of a run died."""
+        self._run.summary[f"run_{run}/failure"] = how
 
-    def event(self, event: Event) -> None:
-        """A new line of the run's log; evaluations are sent."""
-        if event.key == "run_start":
-            self._started_ms = event.time_ms
-        if self._job is None or event.key not in EVALUATION:
-            return
-        evaluation = _evaluation(self._job, event)
-        if evaluation is not None:
-            minutes = (event.time_ms - self._started_ms) / 60_000
-            self._messages.put(("quality", self._job.index, *evaluation, minutes, event.time_ms / 1000))
-            self._evaluations += 1
-            forecast = self._forecast() if self._goes_on else None
-            if forecast is not None:
-                values = _expected(forecast, event.time_ms)
-                self._messages.put(("forecast", self._evaluations, values, event.time_ms / 1000))
+    def score(self, score: Mapping[str, Any], files: list[Path]) -> None:
+        """The score as `score --json` has it, and the files that it follows from."""
+        self._run.summary["score"] = dict(score)
+        for name in ("score_minutes", "valid"):
+            self._run.summary[name] = score[name]
+        artifact = self._wandb.Artifact(f"results-{self._run.id}", type="result")
+        for file in files:
+            artifact.add_file(str(file), name=file.name)
+        self._run.log_artifact(artifact)
 
-    def run_ended(self, job: Job, *, failure: str | None) -> None:
-        self._job = None
-        if failure:
-            self._messages.put(("failure", job.index, failure))
+    def close(self) -> None:
+        """Write pending data."""
+        self._run.finish()
 
-    def campaign_ended(self) -> None:
-        """Give the tracker its time to judge and to finish; warn if it needs more, or has failed."""
-        if self._given_up:
-            return
-        self._messages.put(("end",))
-        self._messages.put(None)
-        self._process.join(self._limit)
-        if self._process.is_alive():
-            self._give_up(f"was not finished {self._limit:g} s after the last run")
-        elif self._process.exitcode:
-            why = self._why or self._receive_state() or f"it ended with {self._process.exitcode}"
-            self._say(f"tracking with {self._name} failed, results are not affected: {why}")
-        self._ours.close()
 
-    def _give_up(self, why: str) -> None:
-        self._given_up = True
-        _kill(self._process)
-        self._say(
-            f"tracking with {self._name} {why} and was stopped; results are not affected "
-            "(tracking_limit_seconds)"
+class TensorBoard:
+    """One folder of events per run: `quality/METRIC` over samples (or generations), at the time of the log;
+    in the folder above `forecast/minutes_left` over the campaign's evaluations, and configuration and score
+    as texts. The result files are next to them."""
+
+    def __init__(self, folder: Path, config: dict[str, Any], *, online: bool) -> None:
+        self._folder = folder / "tracking" / "tensorboard"
+        self._writers: dict[str, Any] = {}
+        self._text("config", config)
+
+    def run(self, run: int, seed: int) -> None:
+        """A run has started."""
+        self._text("seed", seed, f"run_{run}")
+
+    def quality(
+        self, run: int, position: float, count: int, metrics: Mapping[str, float], minutes: float, when: float
+    ) -> None:
+        """One evaluation."""
+        values = {f"quality/{name}": value for name, value in metrics.items()}
+        self._scalars(
+            f"run_{run}", values | {"progress/position": position, "progress/minutes": minutes}, count, when
         )
 
-    def _receive_state(self) -> str | None:
-        """State of the tracker: None when it is ready, else the reason of its failure."""
-        with contextlib.suppress(EOFError, OSError):
-            if self._ours.poll():
-                return cast("str | None", self._ours.recv())
-        return None
+    def forecast(self, count: int, values: Mapping[str, float], when: float) -> None:
+        """Forecast of the rest of the campaign, after its evaluation number `count`."""
+        self._scalars("", {f"forecast/{name}": value for name, value in values.items()}, count, when)
+
+    def failure(self, run: int, how: str) -> None:
+        """The processes of a run died."""
+        self._text("failure", how, f"run_{run}")
+
+    def score(self, score: Mapping[str, Any], files: list[Path]) -> None:
+        """The score as `score --json` has it."""
+        self._text("score", score)
+
+    def close(self) -> None:
+        """Write pending data."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def _scalars(self, below: str, values: Mapping[str, float], count: int, when: float) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        content = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        self._write(below, Summary(value=content), count, when)
+
+    def _text(self, tag: str, content: Any, below: str = "") -> None:
+        import time
+
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.plugins.text.metadata import create_summary_metadata
+        from tensorboard.util.tensor_util import make_tensor_proto
+
+        text = content if isinstance(content, str) else json.dumps(content, indent=2, default=str)
+        value = Summary.Value(
+            tag=tag,
+            metadata=create_summary_metadata(display_name=tag, description=""),
+            tensor=make_tensor_proto(text.encode()),
+        )
+        self._write(below, Summary(value=[value]), 0, time.time())
+
+    def _write(self, below: str, summary: Any, step: int, when: float) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        if below not in self._writers:
+            self._writers[below] = EventFileWriter(str(self._folder / below))
+        self._writers[below].add_event(Event(wall_time=when, step=step, summary=summary))
 
 
-def _expected(forecast: Forecast, time_ms: int) -> dict[str, float]:
-    """Minutes left and probability of a passed RCP test, from a forecast."""
-    names = ("minutes_left", "lower", "upper")
-    values = {
-        name: max(0.0, end - time_ms) / 60_000 for name, end in zip(names, forecast.campaign, strict=True)
-    }
-    return values if forecast.passes is None else values | {"reference_check_passes": forecast.passes}
+TRACKERS: dict[str, type[Wandb] | type[TensorBoard]] = {"wandb": Wandb, "tensorboard": TensorBoard}
 
 
-def _evaluation(job: Job, event: Event) -> tuple[float, int, dict[str, float]] | None:
-    """Position, the same in the unit of the task (samples, or generations), and metrics."""
-    position = event.metadata.get("epoch_num")
-    if not isinstance(position, (int, float)):
-        return None
-    count = next((mark.count for mark in job.schedule.marks() if mark.epoch_num == position), round(position))
-    return position, count, dict(job.target.quality_of(event.value).metrics)
+def track(
+    name: str,
+    pipe: Connection,
+    folder: Path,
+    config: dict[str, Any],
+    rcp_folders: Sequence[Path],
+    online: bool,
+) -> None:
+    """Body of the process: carry out the calls from the pipe until it ends. The tool's output goes to a file. Sends
+    None through the pipe when the tool is ready, and the text of an exception when it fails."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()
+    files = folder / "tracking"
+    files.mkdir(parents=True, exist_ok=True)
+    with (files / f"{name}.log").open("a") as printed:
+        os.dup2(printed.fileno(), 1)
+        os.dup2(printed.fileno(), 2)
+    try:
+        tracker = TRACKERS[name](folder, config, online=online)
+        pipe.send(None)
+        _follow(tracker, pipe, folder, rcp_folders)
+    except Exception as error:
+        pipe.send(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
+        sys.exit(1)
 
 
-def _hand_over(messages: queue.SimpleQueue[tuple[Any, ...] | None], pipe: Connection) -> None:
-    """Feed the pipe in a thread of its own, because a pipe to a process that hangs fills and blocks."""
-    with contextlib.suppress(OSError):
-        while (message := messages.get()) is not None:
-            pipe.send(message)
+def _follow(tracker: Tracker, pipe: Connection, folder: Path, rcp_folders: Sequence[Path]) -> None:
+    try:
+        while True:
+            try:
+                what, *values = pipe.recv()
+            except EOFError:  # the launching process was killed
+                return
+            if what == "end":
+                if not any(folder.glob("result_*.txt")):
+                    return  # interrupted before there was anything to judge
+                score = judge_folder(folder, ruleset_name=None, rcp_folders=rcp_folders).score.as_json()
+                tracker.score(score, _result_files(folder))
+                return
+            getattr(tracker, what)(*values)
+    finally:
+        tracker.close()
 
 
-def _kill(process: Any) -> None:
-    """Kill the tracker's session, and so everything that it has started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.join()
+def _result_files(folder: Path) -> list[Path]:
+    """Result files of a score."""
+    patterns = ("plan.json", "system.json", "result_*.txt", "record_*.json")
+    return sorted(file for pattern in patterns for file in folder.glob(pattern))

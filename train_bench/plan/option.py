@@ -1,8 +1,11 @@
-"""Definition of an option in one place: a field of the request's schema with its sentence and its traits."""
+"""Definition of an option in one place: a field of the request's schema with its sentence and its traits; and the
+override for an option that is a folder."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 
@@ -45,3 +48,13 @@ def option(
     )
     made: T = field(default=default, metadata={"traits": traits})
     return made
+
+
+def with_folder(name: str, folder: Path) -> str:
+    """An override that sets an option to this folder, with any characters escaped."""
+    path = str(folder)
+    if re.fullmatch(r"/[A-Za-z0-9_/.:@%+-]*", path):
+        return f"{name}={path}"
+    literal = re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", path)
+    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + (found[2] and "\\'"), literal)
+    return f"{name}='{escaped}'"

@@ -19,9 +19,9 @@ from train_bench.energy import meter
 from train_bench.errors import RequestError
 from train_bench.launcher import LauncherConfig
 from train_bench.plan import budget, command, discover, fault_plan
-from train_bench.plan.config import TRAITS, RunConfig
 from train_bench.plan.definition import changes
 from train_bench.plan.disclosed import disclosed
+from train_bench.plan.run_config import TRAITS, RunConfig
 from train_bench.progress import EvalSchedule, Unit
 from train_bench.rules.checks import preflight
 from train_bench.rules.explain import explain

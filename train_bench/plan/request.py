@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from train_bench.errors import RequestError
-from train_bench.plan.config import TRAITS, RunConfig
+from train_bench.plan.run_config import TRAITS, RunConfig
 
 ON_RESUME = tuple(name for name, traits in TRAITS.items() if traits.on_resume)
 """Options that a resumed campaign may be given again."""

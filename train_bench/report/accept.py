@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from train_bench.report.table import say
+from train_bench.report.console import print_line
 
 HEADINGS = ("node", "seconds", "longer than usual", "waited", "clock ahead, s", "weights", "")
 
@@ -32,10 +32,10 @@ def show(content: Mapping[str, Any], console: Console) -> None:
         table.add_row(*(Text(cell) for cell in row(node)))
     console.print(table)
     for one in (*content["findings"], *content["undecided"]):
-        say(console, one["sentence"])
+        print_line(console, one["sentence"])
     for note in content["notes"]:
-        say(console, note)
-    say(console, SUMMARY[content["verdict"]])
+        print_line(console, note)
+    print_line(console, SUMMARY[content["verdict"]])
 
 
 def row(node: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,3 +27,18 @@ class PlainConsole(Console):
             else:
                 lines = "\n".join(plain(line) for line in segment.text.split("\n"))
                 yield Segment(lines, segment.style)
+
+
+def make_console() -> Console:
+    """Console for human-readable output. In a pipe no line is wrapped, so that everything can be searched."""
+    made = PlainConsole()
+    return made if made.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=10_000)
+
+
+def print_line(console: Console, text: str) -> None:
+    """One line; a verdict has its colour on a terminal."""
+    verdict = text.removeprefix("  ")
+    style = (
+        "green" if verdict.startswith("VALID") else "bold red" if verdict.startswith("NOT VALID") else None
+    )
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.report.results import called
-from train_bench.report.table import origin_in_words, say, summary
+from train_bench.report.console import print_line
+from train_bench.report.results_table import called
+from train_bench.report.score_table import origin_in_words, summary
 
 # Label of each grade of finding; broken rules first.
 GRADES = {
@@ -27,22 +28,22 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
             _show_runs(entry, console)
         else:
             whence = origin_in_words(entry)
-            say(console, f"{name} under {entry['ruleset']}{f' ({whence})' if whence else ''}")
+            print_line(console, f"{name} under {entry['ruleset']}{f' ({whence})' if whence else ''}")
             _show_kinds(entry, console)
         for finding in entry["findings"]:
-            say(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
+            print_line(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
         for line in summary({**entry, **_without_findings(entry)}):
-            say(console, line)
+            print_line(console, line)
         _show_opinions(entry, console)
         if len(entries) > 1:
-            say(console, "")
+            print_line(console, "")
     for reason in judged["unjudged"]:
-        say(console, f"Not judged: {reason}")
+        print_line(console, f"Not judged: {reason}")
     for what in judged.get("skipped", ()):
-        say(console, f"Skipped: {what}")
+        print_line(console, f"Skipped: {what}")
     if len(entries) > 1:
         valid = sum(entry["valid"] for entry in entries)
-        say(console, f"{valid} of {len(entries)} entries are valid.")
+        print_line(console, f"{valid} of {len(entries)} entries are valid.")
 
 
 def _without_findings(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,12 +73,12 @@ def _show_runs(entry: Mapping[str, Any], console: Console) -> None:
     for run in entry["runs"]:
         verdict = "converged" if run["converged"] else "not converged"
         rules = "follows the rules" if run["compliant"] else "BREAKS THE RULES"
-        say(console, f"{run['file']}: {run['status']}, {verdict}, {rules}")
+        print_line(console, f"{run['file']}: {run['status']}, {verdict}, {rules}")
         for file, finding, files in repeated:
             if file == run["file"]:
                 place = f" line {finding['line']}" if finding["line"] else ""
                 many = f" ({files} of {len(entry['runs'])} logs)" if files > 1 else ""
-                say(
+                print_line(
                     console,
                     f"  [{finding['check']}, {GRADES[finding['grade']]}]{place}{many} {finding['message']}",
                 )
@@ -94,7 +95,7 @@ def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:
                 file, first = listed[0]
                 place = f"{file} line {first['line']}" if first["line"] else file
                 files = len({name for name, _ in listed})
-                say(
+                print_line(
                     console,
                     f"  [{check}, {GRADES[grade]}] {files} of {len(entry['runs'])} logs, {place}: {first['message']}",
                 )
@@ -106,7 +107,7 @@ def _show_opinions(entry: Mapping[str, Any], console: Console) -> None:
         relation = {True: "agrees", False: "DISAGREES", None: "our judge has no verdict to compare"}[
             opinion["agrees"]
         ]
-        say(
+        print_line(
             console,
             f"  official {opinion['checker']}: {opinion['verdict']}, {relation}"
             + (f" ({opinion['message']})" if opinion["message"] else ""),

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.core.escape import plain
-from train_bench.report.results import FORMULA
+from train_bench.report.results_table import FORMULA
 
 LINES, POINTS = 40, 20
 """Lines, and last points of each, on a terminal; the other formats have all."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from train_bench.report.table import say
+from train_bench.report.console import print_line
 
 NOT_CHECKED = (
     "Not checked for lack of data: idle and peak power of systems, the precisions that an accelerator "
@@ -37,19 +37,19 @@ def show(content: Mapping[str, Any], console: Console) -> None:
         )
     console.print(table)
     for one in content["kinds"]:
-        say(
+        print_line(
             console,
             f"[{one['check']}] {one['findings']} in {one['entries']} entries, first {one['first']}: {one['message']}",
         )
     for one in content["points"]:
-        say(console, f"[points, {one['ruleset']}] {one['message']}")
+        print_line(console, f"[points, {one['ruleset']}] {one['message']}")
     for reason in content["unjudged"]:
-        say(console, f"Not judged: {reason}")
+        print_line(console, f"Not judged: {reason}")
     for what in content["skipped"]:
-        say(console, f"Skipped: {what}")
+        print_line(console, f"Skipped: {what}")
     without = sum(not entry["questions"] for entry in content["entries"])
-    say(console, f"{without} of {len(content['entries'])} entries have no question.")
-    say(console, NOT_CHECKED)
+    print_line(console, f"{without} of {len(content['entries'])} entries have no question.")
+    print_line(console, NOT_CHECKED)
 
 
 def kind(question: Mapping[str, Any]) -> str:

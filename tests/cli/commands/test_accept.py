@@ -9,7 +9,7 @@ import pytest
 
 from train_bench.cli.exit_codes import guarded
 from train_bench.cli.program import command
-from train_bench.plan.options import with_folder
+from train_bench.plan.option import with_folder
 
 FAKE = Path(__file__).parents[2] / "fleet" / "fake_node.py"
 BY = f"{shlex.join([sys.executable, '-S', str(FAKE)])} {{node}}"

@@ -13,7 +13,7 @@ from train_bench.judge.entry import judge_entry
 from train_bench.judge.locate import find
 from train_bench.logs.record import read_record
 from train_bench.plan import discover
-from train_bench.report import table
+from train_bench.report import score_table
 from train_bench.rules import ruleset
 
 APART = {
@@ -146,7 +146,7 @@ def test_a_disturbed_machine_is_shown_in_the_score(tmp_path):
         "Disturbed: other processes took up to 11.0% of the ranks' CPU demand (runs 0)."
     )
     console = Console(record=True, width=200)
-    table.show_score(score, console)
+    score_table.show_score(score, console)
     assert score["disturbed"] in console.export_text()
     assert replace(judgement.score, disturbed=None).as_json()["disturbed"] is None
 

@@ -37,11 +37,11 @@ from train_bench.fleet import acceptance, baseline, rounds, verdict
 from train_bench.fleet.observations import Node, Together
 from train_bench.fleet.verdict import Verdict
 from train_bench.plan import discover
-from train_bench.plan.options import with_folder
+from train_bench.plan.option import with_folder
 from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
 from train_bench.report import accept as report
-from train_bench.report import table
+from train_bench.report.console import print_line
 from train_bench.report.page.write import write_acceptance
 from train_bench.rules import ruleset
 
@@ -280,7 +280,7 @@ def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace
 
     def shown(content: dict[str, Any], console: Console) -> None:
         report.show(content, console)
-        table.say(console, f"The page is in {to}, and the same for programs in {to.with_suffix('.json')}.")
+        print_line(console, f"The page is in {to}, and the same for programs in {to.with_suffix('.json')}.")
 
     return Answer(code=EXIT_CODES[found.state], content=told, show=shown)
 

@@ -18,7 +18,7 @@ from train_bench.errors import TrainBenchError
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
-from train_bench.report import table
+from train_bench.report.console import print_line
 
 KEPT, BROKEN, NOT_TRIED = "kept", "broken", "not tried"
 
@@ -55,7 +55,7 @@ def _show(content: Mapping[str, Any], console: Console) -> None:
         end = f"breaks {content['broken']} promises of the contract (train_bench/task.py)."
     else:
         end = "keeps the contract."
-    table.say(console, f"{content['benchmark']} {end}")
+    print_line(console, f"{content['benchmark']} {end}")
 
 
 def _of_the_folder(planned: Plan) -> list[str]:

@@ -14,7 +14,7 @@ from train_bench.core.escape import plain
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.report import history as report
-from train_bench.report import table
+from train_bench.report.console import make_console
 from train_bench.store import history
 
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         elif options.csv:
             print(report.rows_as_csv(columns, rows), end="")
         else:
-            report.show_rows(columns, rows, table.console())
+            report.show_rows(columns, rows, make_console())
         return VALID
     if options.to is not None:
         files.write(options.to, page_of(path, options.filters, options.price_per_hour))
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     elif options.csv:
         print(report.as_csv(told), end="")
     else:
-        report.show(told, table.console())
+        report.show(told, make_console())
     return VALID
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.plan import discover, earlier
-from train_bench.report import listing, table
+from train_bench.report import listing
+from train_bench.report.console import make_console
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,5 +40,5 @@ def main(arguments: Sequence[str]) -> int:
             for name in discover.launchers()
         ],
     }
-    listing.show(listed, table.console())
+    listing.show(listed, make_console())
     return VALID

@@ -12,7 +12,7 @@ from train_bench.cli import composing
 from train_bench.cli.composing import Answer
 from train_bench.core import files
 from train_bench.plan.request import Request
-from train_bench.report import table
+from train_bench.report.console import print_line
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,4 +32,4 @@ def _prepare(request: Request) -> Answer:
 
 
 def _show(content: Mapping[str, Any], console: Console) -> None:
-    table.say(console, f"The data of {content['benchmark']} are in {content['data_dir']}.")
+    print_line(console, f"The data of {content['benchmark']} are in {content['data_dir']}.")

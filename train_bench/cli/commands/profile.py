@@ -25,7 +25,7 @@ from train_bench.plan.request import Request
 from train_bench.profile import difference, logs, several
 from train_bench.progress import Unit
 from train_bench.report import profile as report
-from train_bench.report import table
+from train_bench.report.console import print_line
 from train_bench.report.page import write
 from train_bench.rules import ruleset
 
@@ -163,7 +163,7 @@ def _of_request(request: Request, options: argparse.Namespace) -> Answer:
 
     def shown(profile: dict[str, Any], console: Console) -> None:
         report.show(profile, console)
-        table.say(console, f"profile: {folder / 'profile.json'}, page: {folder / 'profile.html'}")
+        print_line(console, f"profile: {folder / 'profile.json'}, page: {folder / 'profile.html'}")
 
     return Answer(content=content, show=shown)
 

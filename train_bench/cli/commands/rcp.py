@@ -24,7 +24,7 @@ from train_bench.judge.published import published_entries
 from train_bench.plan import discover
 from train_bench.plan.request import Request
 from train_bench.report import certainty as report
-from train_bench.report import table
+from train_bench.report.console import print_line
 from train_bench.rules import ruleset
 
 CERTAINTY = "--certainty"
@@ -73,11 +73,11 @@ def _point(folder: Path, *, replace: bool, append: bool) -> Answer:
 def _show(content: Mapping[str, Any], console: Console) -> None:
     if content["point"] is None:
         return
-    table.say(console, f"The reference convergence point is in {content['point']}.")
-    table.say(console, report.sentence(content["certainty"], content["benchmark"]))
+    print_line(console, f"The reference convergence point is in {content['point']}.")
+    print_line(console, report.sentence(content["certainty"], content["benchmark"]))
     before, after = content["former_digest"], content["points_digest"]
     if before is not None and after != before:
-        table.say(
+        print_line(
             console,
             f"The points of {content['benchmark']} had the digest {before[:12]} and have {str(after)[:12]} now: "
             f"results are compared with other points than before, and campaigns that were planned with the old ones "

@@ -23,10 +23,10 @@ from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.exchange import crate, replay
 from train_bench.exchange.crate import Crate
 from train_bench.exchange.export import ENVIRONMENT, RESULTS
-from train_bench.plan.options import with_folder
+from train_bench.plan.option import with_folder
 from train_bench.plan.process import run_through
 from train_bench.report import replay as report
-from train_bench.report import table
+from train_bench.report.console import make_console
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 VERSION = re.compile(r"[0-9][A-Za-z0-9!+_-]*(\.[A-Za-z0-9+_-]*[0-9][A-Za-z0-9+_-]*)*")
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     going_on = None if options.only_check else replay.begun(read, folder, options.data_dir)
     plan = going_on or replay.planned(read, folder, options.data_dir)
     rows = replay.table(read, plan)
-    report.show([astuple(row) for row in rows], table.console())
+    report.show([astuple(row) for row in rows], make_console())
     mattering = [row.what for row in rows if row.verdict == replay.MATTERS]
     print(f"differs and matters: {plain(', '.join(mattering)) or 'nothing'}", flush=True)
     if options.only_check:

@@ -17,7 +17,7 @@ from train_bench.compare.comparison import compare
 from train_bench.errors import RequestError
 from train_bench.plan.request import Request
 from train_bench.report import comparison as report
-from train_bench.report import table
+from train_bench.report.console import print_line
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,4 +58,4 @@ def _show_pair(content: Mapping[str, Any], console: Console) -> None:
     show(content, console)
     report.show(content, console)
     if content["not_compared"] is not None:
-        table.say(console, content["not_compared"])
+        print_line(console, content["not_compared"])

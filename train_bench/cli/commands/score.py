@@ -12,7 +12,8 @@ from train_bench.cli import judge_options
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.judge import statistics, summary
 from train_bench.judge.score import Score
-from train_bench.report import results, table
+from train_bench.report import results_table, score_table
+from train_bench.report.console import make_console, print_line
 from train_bench.report.page.facts import read_prices, refuse_unknown
 
 
@@ -48,17 +49,17 @@ def main(arguments: Sequence[str]) -> int:
         weights = summary.read_weights(options.summary)
         content["summary"] = asdict(summary.custom_summary(scores, weights, reference))
     if options.csv or options.markdown:
-        print(results.as_csv(content) if options.csv else results.as_markdown(content), end="")
+        print(results_table.as_csv(content) if options.csv else results_table.as_markdown(content), end="")
     elif judged.is_one_entry and not options.json and options.summary is None:
-        judge_options.print_result(content["entries"][0], False, table.show_score)
-        console = table.console()
+        judge_options.print_result(content["entries"][0], False, score_table.show_score)
+        console = make_console()
         if options.half_width is not None:
-            table.say(console, table.runs_needed(content["entries"][0], options.half_width))
+            print_line(console, score_table.runs_needed(content["entries"][0], options.half_width))
         told = status.expected_end(judged.entries[0])
         if told is not None:
-            table.say(console, told)
+            print_line(console, told)
     else:
-        judge_options.print_result(content, options.json, results.show)
+        judge_options.print_result(content, options.json, results_table.show)
     return VALID if judged.valid else INVALID
 
 

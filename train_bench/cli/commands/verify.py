@@ -25,7 +25,7 @@ from train_bench.logs.record import RunRecord, read_record
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
-from train_bench.report import table
+from train_bench.report.console import print_line
 from train_bench.rules import ruleset
 
 WORK = "verify"
@@ -157,7 +157,7 @@ def _compared(plan: Plan, kept: Kept, tolerance: float) -> dict[str, Any]:
 
 def _show(content: Mapping[str, Any], console: Console) -> None:
     agreeing = sum(run["agree"] for run in content["runs"])
-    table.say(
+    print_line(
         console,
         f"quality verified: {agreeing} of {len(content['runs'])} runs, on {content['ranks']} rank(s) by "
         f"{content['launcher']}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,22 +11,7 @@ from rich.table import Table
 
 from train_bench.core.escape import plain
 from train_bench.judge.statistics import MOST_RUNS
-from train_bench.report.console import PlainConsole
-
-
-def console() -> Console:
-    """Console for human-readable output. In a pipe no line is wrapped, so that everything can be searched."""
-    made = PlainConsole()
-    return made if made.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=10_000)
-
-
-def say(console: Console, text: str) -> None:
-    """One line; a verdict has its colour on a terminal."""
-    verdict = text.removeprefix("  ")
-    style = (
-        "green" if verdict.startswith("VALID") else "bold red" if verdict.startswith("NOT VALID") else None
-    )
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+from train_bench.report.console import print_line
 
 
 def show_score(score: Mapping[str, Any], console: Console) -> None:
@@ -48,7 +32,7 @@ def show_score(score: Mapping[str, Any], console: Console) -> None:
         )
     console.print(table)
     for line in summary(score):
-        say(console, line)
+        print_line(console, line)
 
 
 def _title(score: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from train_bench.plan.options import with_folder
+from train_bench.plan.option import with_folder
 
 
 @pytest.mark.parametrize(

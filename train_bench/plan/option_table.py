@@ -1,5 +1,4 @@
-"""Options of the verbs that compose a configuration, each with its default and a sentence; and the override for an
-option that is a folder."""
+"""Options of the verbs that compose a configuration, each with its default and a sentence."""
 
 from __future__ import annotations
 
@@ -8,12 +7,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from train_bench.launcher import LauncherConfig
 from train_bench.plan import discover
-from train_bench.plan.config import TRAITS, RunConfig, SubmissionConfig, SystemConfig
+from train_bench.plan.run_config import TRAITS, RunConfig, SubmissionConfig, SystemConfig
 from train_bench.task import BenchmarkConfig, Evaluation
 
 MANDATORY = "???"
@@ -116,13 +114,3 @@ def _typed(value: Any) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def with_folder(name: str, folder: Path) -> str:
-    """An override that sets an option to this folder, with any characters escaped."""
-    path = str(folder)
-    if re.fullmatch(r"/[A-Za-z0-9_/.:@%+-]*", path):
-        return f"{name}={path}"
-    literal = re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", path)
-    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + (found[2] and "\\'"), literal)
-    return f"{name}='{escaped}'"
