@@ -1,4 +1,4 @@
-"""CONTRACT 2: interface of a launcher, which turns a job into text; `plan/launch.py` runs it."""
+"""CONTRACT 2: interface of a launcher, which turns a job into text; `plan/process.py` runs it."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from typing import IO
 
 from train_bench.own_trainer.program_log import TOKEN
 
-ROUNDS = frozenset({"training-6.1.0"})
+FIRST_ROUND = (6, 1, 0)
+"""Of the training rounds that require the output."""
 
 LARGEST_BYTES = 100 * 2**20
 """Of a result file."""
@@ -38,7 +39,8 @@ class OutputInLog:
     @staticmethod
     def due(ruleset: str) -> bool:
         """True if a round requires the output."""
-        return ruleset in ROUNDS
+        suite, _, number = ruleset.rpartition("-")
+        return suite == "training" and tuple(map(int, number.split("."))) >= FIRST_ROUND
 
     def close(self) -> None:
         """Drain the output after the program has ended."""

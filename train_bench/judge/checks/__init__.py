@@ -1,4 +1,5 @@
-"""Checks of the judge: one file each, and a line in one of these tuples, in the order in which findings are listed."""
+"""Checks of the judge: one file each, and a line in one of these tuples, in the order in which findings are listed.
+`among_runs` compares the runs of an entry, for `judge/compliance.py`."""
 
 from __future__ import annotations
 
