@@ -103,7 +103,7 @@ def shipped(tmp_path):
 def test_a_point_that_is_there_is_refused_before_any_run_unless_it_may_be_replaced(reference_runs, tmp_path):
     path = shipped(tmp_path)
     with pytest.raises(
-        RequestError, match=r"resnet.json has the point resnet_mini_ref_64 .* replace_point=true"
+        RequestError, match=r"resnet.json already has the point resnet_mini_ref_64.* replace_point=true"
     ):
         reference_point.refuse(reference_runs, [tmp_path / "rcp"], replace=False)
     reference_point.refuse(reference_runs, [tmp_path / "rcp"], replace=True)
@@ -265,7 +265,7 @@ def test_runs_are_added_where_the_point_counts_and_not_below_it(three_more, tmp_
     [
         (
             {"Hyperparams": {"opt_name": "lars"}},
-            r"was made with .*opt_name=lars \(now sgd\).*of another training",
+            r"was made with .*opt_name=lars \(now sgd\).*runs with other values cannot be added",
         ),
         ({"Epochs to converge": None}, ""),
         ({"Seeds": "those of the plan"}, "already has runs with these seeds"),
@@ -356,7 +356,7 @@ def test_the_verb_says_how_sure_points_are_and_runs_nothing(tmp_path, monkeypatc
         (["benchmark=resnet_mini", "less=much"], "less=much is no number"),
         (
             ["benchmark=resnet_mini", "batch_size=17"],
-            "has no point at batch size 17; its points: 32, 64, 128",
+            "has no point at batch size 17; it has points at: 32, 64, 128",
         ),
         (["benchmark=resnet", "ruleset=9.9"], "There is no ruleset '9.9'"),
         (["benchmark=resnet_midi"], "resnet_midi of mini-1.0 has no reference convergence points"),

@@ -230,7 +230,7 @@ def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
     run(runner.open_folder(begun.jobs[0].folder))
     score = judged(begun).score
     assert score.valid
-    assert "tried 2 times: attempt 1 was interrupted" in score.warnings[0]
+    assert "had 2 attempts: attempt 1 was interrupted" in score.warnings[0]
     assert (begun.jobs[0].folder / "failed" / "result_2_1.txt").stat().st_size > 0
 
 

@@ -306,7 +306,7 @@ def test_seeds_that_came_from_entropy_are_drawn_anew(read, tmp_path):
             "has launcher=inline, but its runs are configured with torchrun",
         ),
         (lambda told: told["plan"]["shared"].update(nproc_per_node=0), "has nproc_per_node=0"),
-        (lambda told: told["plan"]["shared"].update(work="verify"), "is of work 'verify'"),
+        (lambda told: told["plan"]["shared"].update(work="verify"), "is for the work 'verify'"),
         (lambda told: told["plan"]["shared"].update(launcher_config=3), "has no valid plan for this version"),
         (lambda told: told["seeds"].update(runs=10**12), "has no valid plan for this version"),
         (lambda told: told["seeds"].update(runs="many"), "has no valid plan for this version"),

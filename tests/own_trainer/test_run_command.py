@@ -407,7 +407,7 @@ def test_what_needs_the_code_of_a_reference_says_so_of_a_benchmark_without(place
         assert told.returncode == 2
         assert "waves has no code" in told.stderr
     told = train_bench("check", "benchmark=waves", f"command={spelled()}")
-    assert "command= is for run, plan and rcp; leave it out." in told.stderr
+    assert "command= is for run, plan, rcp and forecast; leave it out." in told.stderr
 
 
 def test_no_torch_is_imported_to_carry_a_program_out(place):

@@ -77,7 +77,7 @@ def test_faults_are_in_the_plan_with_checkpoints(text):
         ),
         (
             ["checkpoint_seconds=1", "launcher=deepspeed", "launcher.zero_stage=1"],
-            r"launcher.zero_stage=1 cannot continue from a checkpoint, .* piece .*; leave it out, or checkpoint_s",
+            r"launcher.zero_stage=1 cannot continue from a checkpoint, .* shard .*; leave it out, or checkpoint_s",
         ),
     ],
 )

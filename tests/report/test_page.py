@@ -400,7 +400,7 @@ def test_report_writes_the_page_and_answers_like_judge(tmp_path, capsys):
 
 def test_a_campaign_ends_with_its_report_in_its_folder(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
-    code = conclude(folder)
+    code = conclude(folder).code
     assert f"report: {folder / 'report.html'}" in capsys.readouterr().out
     numbers = dict(Read((folder / "report.html").read_text()).numbers)
     score = json.loads((folder / "score.json").read_text())
@@ -410,10 +410,10 @@ def test_a_campaign_ends_with_its_report_in_its_folder(tmp_path, capsys):
 
 def test_a_report_that_cannot_be_written_costs_a_campaign_a_warning(tmp_path, capsys):
     folder = pages.mini(tmp_path / "campaign")
-    code = conclude(folder)
+    code = conclude(folder).code
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()
-    assert conclude(folder) == code
+    assert conclude(folder).code == code
     assert "no report was written" in capsys.readouterr().err
     assert (folder / "score.json").exists()
 

@@ -109,7 +109,10 @@ def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path
 def _refuse_other_machines(planned: Plan) -> None:
     config = runner.launcher_config(planned)
     if config.joining or discover.batch(config) is not None:
-        raise RequestError(f"against= takes turns on one machine; launcher={planned.launcher} uses others.")
+        raise RequestError(
+            f"against= alternates on this machine only, but launcher={planned.launcher} uses other hosts; choose "
+            f"launcher=inline or torchrun on one host."
+        )
 
 
 def _moved(planned: Plan, folder: Path) -> Plan:

@@ -88,8 +88,8 @@ def test_nodes_are_told_where_configurations_of_ones_own_are(tmp_path):
         (["a", "launcher=slurm"], "finds its nodes itself, or queues"),
         (["a", "--against", "nothing.json"], "There is no file nothing.json"),
         (["a", "benchmark=resnet", "drop_caches=true"], "seed=1 fixes the seeds"),
-        (["a", "command=true"], "command= is for run, plan and rcp"),
-        (["a", "resume=x"], "an acceptance is begun anew"),
+        (["a", "command=true"], "command= is for run, plan, rcp and forecast"),
+        (["a", "resume=x"], "resume= is for run and rcp"),
     ],
 )
 def test_a_wrong_request_is_refused_before_any_node_is_reached(tmp_path, capsys, words, sentence):

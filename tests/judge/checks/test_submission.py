@@ -90,7 +90,7 @@ def test_a_description_that_says_open_beside_closed_logs_frees_them_of_nothing(s
     describe(submitted, division="Open")
     judged = judge(submitted)
     assert (judged.score.division, judged.score.valid) == ("closed", False)
-    assert any("The stricter of the two holds" in reason for reason in judged.score.reasons)
+    assert any("The stricter of the two applies" in reason for reason in judged.score.reasons)
 
 
 def test_in_an_official_round_a_contradiction_about_the_division_is_for_review(submitted):

@@ -102,7 +102,7 @@ def check_budget(case: EntryCase) -> Iterator[Finding]:
             for record in records
             if any(mark in death for death in record.deaths for mark in BUDGET_MARKS)
         ]
-        message = f"Runs had a time limit, stop_when='{budget}'"
+        message = f"Runs had a time limit, {budget}"
         if location.plan:  # a package does not say how runs ended
             listed = f"{len(ended)} of them (index {', '.join(ended)}), counted as not converged"
             message += f"; it stopped {listed if ended else 'none of them'}"
